@@ -1,0 +1,138 @@
+"""What a backend is: something that runs a job; and what it tells of a running one."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from headrace.settings import Settings
+
+if TYPE_CHECKING:
+    from headrace.plan import Plan
+
+
+class JobState(enum.Enum):
+    """Where a job is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """How far one queue is. Offsets are those of the next record to read; ``lag`` is in records."""
+
+    queue: str
+    offset: int
+    latest: int | None = None
+    records: int = 0
+    dead_letters: int = 0
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.latest is None else max(0, self.latest - self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What ``handle.status()`` gives: a consistent picture at one moment."""
+
+    job: str
+    backend: str
+    state: JobState
+    records_read: int = 0
+    rows_written: Mapping[str, int] = field(default_factory=dict)
+    dead_letters: int = 0
+    queues: tuple[QueueStatus, ...] = ()
+    checkpoint_id: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What a job did, given when it has ended. ``rows_written`` counts rows per sink."""
+
+    job: str
+    backend: str
+    state: JobState
+    records_read: int
+    rows_written: Mapping[str, int]
+    dead_letters: int
+    seconds: float
+    queues: tuple[QueueStatus, ...] = ()
+    error: str | None = None
+
+    def __str__(self) -> str:
+        rate = self.records_read / self.seconds if self.seconds else 0.0
+        rows = ", ".join(f"{count:,} rows to {sink}" for sink, count in self.rows_written.items()) or "no rows written"
+        return (
+            f"{self.job} on {self.backend}: {self.state.value} after {self.seconds:.1f} s; "
+            f"{self.records_read:,} records read ({rate:,.0f}/s), {rows}, {self.dead_letters:,} dead letters"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a job is to be run, whatever the backend.
+
+    ``until``: ``"end"`` reads to the end of what is there when the job starts and then stops; None runs until stopped.
+    ``checkpoint``: a directory to restart from; None: the job begins anew each time and nothing is kept.
+    """
+
+    until: Literal["end"] | None = "end"
+    checkpoint: str | None = None
+    checkpoint_interval: timedelta = timedelta(seconds=10)
+    discovery_interval: timedelta = timedelta(seconds=2)
+    max_batch_records: int = 10_000
+    show_progress: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class JobHandle(ABC):
+    """A job that was started. Usable from any thread; also a context manager that stops the job at its end."""
+
+    @abstractmethod
+    def status(self) -> JobStatus:
+        """Return how far the job is."""
+
+    @abstractmethod
+    def stop(self, timeout: timedelta = timedelta(seconds=30)) -> None:
+        """Stop gracefully: finish the batch at hand, flush, checkpoint, close. Returns when that is done.
+
+        Raises TimeoutError when it is not done in time. Stopping an ended job does nothing.
+        """
+
+    @abstractmethod
+    def wait(self, timeout: timedelta | None = None) -> JobReport:
+        """Wait until the job ends and return its report.
+
+        Raises JobFailedError (with the cause chained) when it failed, TimeoutError when it has not ended in time.
+        """
+
+    def __enter__(self) -> JobHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class Backend(ABC):
+    """Runs plans. Made from validated options by name (``job.run(backend="light", **options)``)."""
+
+    Settings: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings if settings is not None else self.Settings()
+
+    @abstractmethod
+    def start(self, plan: Plan, options: RunOptions) -> JobHandle:
+        """Start the plan and return at once. Raises JobError for what can be seen before anything is read."""

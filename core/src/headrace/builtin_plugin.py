@@ -1,0 +1,16 @@
+"""What core itself offers, through the same hooks as everybody: the formats that every connector needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_codecs() -> Mapping[str, str]:
+    return {
+        "json": "headrace.codecs.json:JsonCodec",
+        "csv": "headrace.codecs.csv:CsvCodec",
+        "raw": "headrace.codecs.raw:RawCodec",
+    }

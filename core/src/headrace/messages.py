@@ -1,0 +1,237 @@
+"""What flows from source to sink: batches of records with their header, and system messages.
+
+A batch is a polars frame of the user's columns plus header columns, which wrap every record from source to sink:
+
+=================  ==================  ====================================================================
+column             type                meaning
+=================  ==================  ====================================================================
+``__hr_offset``    Int64               the record's place in its queue; grows, never repeats
+``__hr_index``     Int32               numbers the rows made from one record, from 0
+``__hr_time``      Datetime(us, UTC)   the source's own time of the record, where it has one (optional)
+``__hr_key``       Binary              the source's own key of the record, where it has one (optional)
+=================  ==================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+OFFSET = "__hr_offset"
+INDEX = "__hr_index"
+TIME = "__hr_time"
+KEY = "__hr_key"
+#: The whole row as MessagePack, in batches of a stream whose columns are not known when the job is built.
+ROW = "__hr_row"
+#: The change kind (see ``ChangeKind``), in batches whose results can change.
+CHANGE = "__hr_change"
+HEADER_COLUMNS = (OFFSET, INDEX, TIME, KEY, CHANGE)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Queue:
+    """One ordered shard of a source: a broker's queue, a partition, a file.
+
+    ``name`` is stable over restarts. ``source`` is the name of the source's node in the job; a source leaves it empty
+    and the runtime fills it in. ``branch`` is not empty for what is made beside the queue's main flow (dead letters):
+    a branch has the queue's offsets but its own progress.
+    """
+
+    name: str
+    source: str = ""
+    branch: str = ""
+
+    @property
+    def id(self) -> str:
+        """One string for the queue, unique in the job; the key under which sinks keep its greatest offset."""
+        text = f"{self.source}/{self.name}" if self.source else self.name
+        return f"{text}#{self.branch}" if self.branch else text
+
+    def branched(self, branch: str) -> Queue:
+        """Return the queue's branch of that name."""
+        return replace(self, branch=branch)
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class Position(NamedTuple):
+    """The place of one row in its queue. Compares as (offset, index)."""
+
+    offset: int
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPosition:
+    """Where to read next in a queue: the offset of the next record, and what the source needs to get there fast.
+
+    ``hint`` is the source's own (for a file: the byte position and the file's identity), made of JSON types. It is
+    kept with the offset in checkpoints and given back as it was.
+    """
+
+    offset: int
+    hint: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; ``from_json`` reads it."""
+        return {"offset": self.offset, **({"hint": dict(self.hint)} if self.hint else {})}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ReadPosition:
+        return cls(int(value["offset"]), dict(value.get("hint", {})))
+
+
+class Bodies(Sequence[bytes]):
+    """Many message bodies in one buffer: body i is ``buffer[starts[i]:ends[i]]``.
+
+    ``newline_separated`` promises that the bytes from ``starts[0]`` to ``ends[-1]`` are the bodies with exactly one
+    newline between each two, so that they can be parsed in place. It promises nothing about newlines *inside* bodies.
+    """
+
+    __slots__ = ("buffer", "ends", "newline_separated", "starts")
+
+    def __init__(
+        self, buffer: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], *, newline_separated: bool = False
+    ) -> None:
+        self.buffer = buffer
+        self.starts = starts
+        self.ends = ends
+        self.newline_separated = newline_separated
+
+    @classmethod
+    def of(cls, bodies: Sequence[bytes]) -> Bodies:
+        """Join bodies that came one by one."""
+        import numpy as np
+
+        lengths = np.fromiter(map(len, bodies), dtype=np.int64, count=len(bodies))
+        ends = np.cumsum(lengths + 1) - 1
+        return cls(b"\n".join(bodies), ends - lengths, ends, newline_separated=True)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.buffer[self.starts[index] : self.ends[index]]
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
+            yield self.buffer[start:end]
+
+    def joined(self) -> bytes:
+        """Return the bodies with one newline between each two, without a copy of each where that can be avoided."""
+        if not len(self):
+            return b""
+        if self.newline_separated:
+            return self.buffer[int(self.starts[0]) : int(self.ends[-1])]
+        return b"\n".join(self)
+
+    def take(self, rows: NDArray[np.int64]) -> Bodies:
+        """Return the bodies at ``rows``, over the same buffer."""
+        return Bodies(self.buffer, self.starts[rows], self.ends[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class RawBatch:
+    """What a reader gives: consecutive records of one queue, not yet decoded (``bodies``) or already columnar (``frame``).
+
+    Exactly one of ``bodies`` and ``frame`` is given; every other sequence has as many entries. ``offsets`` grow but
+    need not be without gaps. ``next_position`` is where the read after this one begins, even if the batch is empty.
+    """
+
+    offsets: NDArray[np.int64]
+    next_position: ReadPosition
+    bodies: Bodies | None = None
+    frame: pl.DataFrame | None = None
+    #: Microseconds since the Unix epoch.
+    times: NDArray[np.int64] | None = None
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[Mapping[str, bytes]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of one queue: a polars frame with the user's columns and the header columns, ordered by (offset, index).
+
+    All rows that come from one record are in one batch. ``output`` says by which of its outputs an operator gives the
+    batch; operators with a single output leave it empty.
+    """
+
+    queue: Queue
+    frame: pl.DataFrame
+    output: str = ""
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    def with_frame(self, frame: pl.DataFrame, output: str = "") -> Batch:
+        """Return a batch of the same queue with other rows."""
+        return Batch(self.queue, frame, output)
+
+    @property
+    def first(self) -> Position:
+        """Position of the first row. Raises IndexError when the batch is empty."""
+        return Position(*self.frame.select(OFFSET, INDEX).row(0))
+
+    @property
+    def last(self) -> Position:
+        """Position of the last row. Raises IndexError when the batch is empty."""
+        return Position(*self.frame.select(OFFSET, INDEX).row(-1))
+
+    def user_frame(self) -> pl.DataFrame:
+        """Return the rows without the header columns."""
+        return self.frame.drop(HEADER_COLUMNS, strict=False)
+
+
+class ChangeKind:
+    """Values of the change column: how a row changes a result that was given before."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAdded:
+    """A queue is now this job's (or this instance's) to read. Comes before the queue's first batch."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRemoved:
+    """A queue has gone or moved to another instance. Comes after the queue's last batch; hold nothing of it after."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Everything before this message is to be made durable; what returns from it may be forgotten upstream."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No record with an event time before ``time`` is expected from the queue any more."""
+
+    queue: Queue
+    time: datetime
+
+
+SystemMessage = QueueAdded | QueueRemoved | Checkpoint | Watermark

@@ -1,0 +1,105 @@
+"""What an operator is: the part of a job between source and sink."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.messages import Batch, SystemMessage
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headrace.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRows:
+    """Rows an operator could not process: they go to the dead letters with the reason.
+
+    ``frame`` holds the rows as they came in (with header columns), ``reasons`` one text per row.
+    """
+
+    frame: pl.DataFrame
+    reasons: Sequence[str]
+    errors: Sequence[str] = field(default_factory=tuple)
+
+
+class Operator(ABC):
+    """A running operator: one object per lane (per queue, or per shard behind a shuffle). Used by one thread.
+
+    Output must be a function of input, in order: not of wall clock, batch borders or other queues.
+    """
+
+    @abstractmethod
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+        """Return what comes of the batch: batches of the same queue, rows still ordered by (offset, index).
+
+        An operator that makes several rows from one numbers them anew (``renumber``). An exception stops the job;
+        rows that cannot be processed are returned as RejectedRows.
+        """
+
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
+        """Take a system message; return what it makes the operator give. It is passed on after that."""
+        return ()
+
+    def close(self) -> None:
+        """Called once when the lane ends. Never called when the process is killed."""
+
+
+class OperatorSpec(ABC):
+    """What a verb of the DSL makes: an immutable description of an operator, checked when the job is built.
+
+    It travels in the plan to every process that runs a part of it, so it must survive ``cloudpickle``.
+    """
+
+    #: The verb, as it stands in the plan.
+    name: ClassVar[str] = ""
+    #: Names of the outputs; ``""`` is the main one. Only operators such as ``split`` have others.
+    outputs: Sequence[str] = ("",)
+
+    @abstractmethod
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        """Return the columns after the operator; None when they are known only from the rows themselves.
+
+        Called when the job is built. Raises JobError (ExpressionError, …) when the operator does not fit its input.
+        """
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        """Return the input columns needed so that ``wanted`` output columns come out right (None: all of them).
+
+        Sources decode only what the job needs. The default asks for everything.
+        """
+        return None
+
+    @abstractmethod
+    def open(self, schema: Schema | None) -> Operator:
+        """Return a running operator for input of that schema. Called in the process that runs it, once per lane."""
+
+    def describe(self) -> str:
+        """Return the arguments as a person would read them in a plan."""
+        return ""
+
+
+def renumber(frame: pl.DataFrame) -> pl.DataFrame:
+    """Number the rows of each record anew from 0, in the order in which they stand.
+
+    For operators that make several rows from one. Rows must be ordered by offset and a record's rows be complete.
+    """
+    import numpy as np
+    import polars as pl
+
+    from headrace.messages import INDEX, OFFSET
+
+    count = frame.height
+    if count == 0:
+        return frame
+    offsets = frame[OFFSET].to_numpy()
+    places = np.arange(count, dtype=np.int64)
+    begins = np.empty(count, dtype=bool)
+    begins[0] = True
+    np.not_equal(offsets[1:], offsets[:-1], out=begins[1:])
+    first_of_record = np.maximum.accumulate(np.where(begins, places, 0))
+    return frame.with_columns(pl.Series(INDEX, (places - first_of_record).astype(np.int32)))

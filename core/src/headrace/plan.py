@@ -1,0 +1,253 @@
+"""The plan of a job: a small immutable graph of nodes, made by the DSL, run by a backend."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.errors import PlanError
+
+if TYPE_CHECKING:
+    from headrace.codec import Codec
+    from headrace.operator import OperatorSpec
+    from headrace.schema import Schema
+    from headrace.sink import Sink
+    from headrace.source import Source
+
+N = TypeVar("N", bound="Node")
+
+#: What a ``metadata`` option can ask for, per record.
+METADATA_FIELDS = ("queue", "source", "offset", "time", "key", "headers")
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A node of the plan. Compared by identity; ``label`` is the user's or plug-in's name for it."""
+
+    label: str = field(kw_only=True)
+    #: The columns after the node, by output; None: known only row by row.
+    schema: Schema | None = field(kw_only=True, default=None)
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Input:
+    """An edge: which output of which node."""
+
+    node: Node
+    output: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class SourceNode(Node):
+    """A source and how its bodies are decoded. ``metadata`` maps column names to header fields."""
+
+    source: Source
+    codec: Codec | None = None
+    format: str | None = None
+    #: The columns that the codec decodes (``schema`` has these and the metadata columns).
+    body_schema: Schema | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class DeadLettersNode(Node):
+    """Stands where the job's dead letters begin their way."""
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorNode(Node):
+    """One operator with one input."""
+
+    spec: OperatorSpec
+    input: Input
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class UnionNode(Node):
+    """Several inputs with the same columns as one stream."""
+
+    merged: tuple[Input, ...]
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return self.merged
+
+
+@dataclass(frozen=True, eq=False)
+class SinkNode(Node):
+    """A sink and what it takes."""
+
+    sink: Sink
+    input: Input
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return (self.input,)
+
+
+class Plan:
+    """All nodes of a job in topological order, each with an id that is the same whenever the same job is built.
+
+    Ids are the labels, numbered where several nodes have the same one: ``file``, ``where``, ``where-2``, ``to_file``.
+    """
+
+    def __init__(self, namespace: str, pipeline: str, sinks: Sequence[SinkNode]) -> None:
+        if not sinks:
+            raise PlanError("the job has no sink", job=f"{namespace}.{pipeline}", hint="end it with to_<name>(...)")
+        self.namespace = namespace
+        self.pipeline = pipeline
+        self.nodes: dict[str, Node] = {}
+        self._ids: dict[int, str] = {}
+        counts: dict[str, int] = {}
+        for node in _topological(sinks):
+            counts[node.label] = counts.get(node.label, 0) + 1
+            node_id = node.label if counts[node.label] == 1 else f"{node.label}-{counts[node.label]}"
+            self.nodes[node_id] = node
+            self._ids[id(node)] = node_id
+        self._check()
+
+    @property
+    def job_name(self) -> str:
+        return f"{self.namespace}.{self.pipeline}"
+
+    def id_of(self, node: Node) -> str:
+        """Return the node's id in this plan."""
+        return self._ids[id(node)]
+
+    def of_kind(self, kind: type[N]) -> dict[str, N]:
+        """Return the nodes of a kind by id, in topological order."""
+        return {node_id: node for node_id, node in self.nodes.items() if isinstance(node, kind)}
+
+    @property
+    def sources(self) -> dict[str, SourceNode]:
+        return self.of_kind(SourceNode)
+
+    @property
+    def sinks(self) -> dict[str, SinkNode]:
+        return self.of_kind(SinkNode)
+
+    @property
+    def dead_letters_id(self) -> str | None:
+        """Id of the node where dead letters begin, or None when they stop the job."""
+        return next(iter(self.of_kind(DeadLettersNode)), None)
+
+    def consumers(self, node: Node) -> Iterator[tuple[str, Node, Input]]:
+        """Yield (id, node, edge) of the nodes that take any output of ``node``."""
+        for node_id, other in self.nodes.items():
+            for edge in other.inputs:
+                if edge.node is node:
+                    yield node_id, other, edge
+
+    def reachable(self, root: Node) -> dict[str, Node]:
+        """Return the nodes that data from ``root`` can reach, ``root`` first, in topological order."""
+        reached = {id(root)}
+        found = {self.id_of(root): root}
+        for node_id, node in self.nodes.items():
+            if any(id(edge.node) in reached for edge in node.inputs):
+                reached.add(id(node))
+                found[node_id] = node
+        return found
+
+    def decode_columns(self) -> dict[str, list[str]]:
+        """Return, per source id, the columns that anything after it needs, in the order of its schema."""
+        wanted: dict[int, set[str] | None] = {}  # node -> output columns that consumers need; None: all
+
+        def want(node: Node, columns: Iterable[str] | None) -> None:
+            before = wanted.get(id(node), set())
+            wanted[id(node)] = None if columns is None or before is None else {*before, *columns}
+
+        for node in reversed(self.nodes.values()):
+            after = wanted.get(id(node), set())
+            if isinstance(node, SinkNode):
+                want(node.input.node, None if node.schema is None else list(node.schema))
+            elif isinstance(node, UnionNode):
+                for edge in node.merged:
+                    want(edge.node, after)
+            elif isinstance(node, OperatorNode):
+                before = _schema_of(node.input)
+                want(node.input.node, None if before is None else node.spec.required_columns(after, before))
+        columns = {}
+        for source_id, source in self.sources.items():
+            needed = wanted.get(id(source), set())
+            schema = source.schema or {}
+            columns[source_id] = [name for name in schema if needed is None or name in needed]
+        return columns
+
+    def fingerprint(self) -> str:
+        """Return a short text that changes when the shape of the job changes: kept in checkpoints to tell of it."""
+        lines = []
+        for node_id, node in self.nodes.items():
+            inputs = ",".join(f"{self.id_of(edge.node)}.{edge.output}" for edge in node.inputs)
+            lines.append(f"{node_id}<{inputs}")
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+    def _check(self) -> None:
+        if len(self.of_kind(DeadLettersNode)) > 1:
+            raise PlanError("dead letters are routed twice", job=self.job_name, hint="use dead_letters() once in a job")
+        if not self.sources:
+            raise PlanError("the job has no source", job=self.job_name)
+        seen: dict[int, str] = {}
+        for node_id, node in self.nodes.items():
+            part: Any = node.sink if isinstance(node, SinkNode) else node.source if isinstance(node, SourceNode) else None
+            if part is not None and id(part) in seen:
+                raise PlanError(
+                    f"{seen[id(part)]!r} and {node_id!r} are the same {type(part).__name__} object",
+                    job=self.job_name,
+                    hint="make one for each place where it is used",
+                )
+            seen[id(part)] = node_id
+
+
+def _schema_of(edge: Input) -> Schema | None:
+    node = edge.node
+    if isinstance(node, OperatorNode) and edge.output:
+        return node.spec.output_schema(_schema_of(node.input), edge.output)
+    return node.schema
+
+
+def input_schema(edge: Input) -> Schema | None:
+    """Return the columns that an edge carries."""
+    return _schema_of(edge)
+
+
+def _topological(sinks: Sequence[SinkNode]) -> Iterator[Node]:
+    done: set[int] = set()
+
+    def visit(node: Node) -> Iterator[Node]:
+        if id(node) in done:
+            return
+        done.add(id(node))
+        for edge in node.inputs:
+            yield from visit(edge.node)
+        yield node
+
+    for sink in sinks:
+        yield from visit(sink)
+
+
+def rebuilt(plan: Plan, changes: Mapping[Node, Node]) -> Plan:
+    """Return the plan with some nodes replaced: for optimizers. Edges to a replaced node lead to its replacement."""
+    made: dict[int, Node] = {}
+
+    def renew(edge: Input) -> Input:
+        return Input(made[id(edge.node)], edge.output)
+
+    for node in plan.nodes.values():
+        new = changes.get(node, node)
+        if isinstance(new, OperatorNode | SinkNode):
+            new = replace(new, input=renew(new.input))
+        elif isinstance(new, UnionNode):
+            new = replace(new, merged=tuple(renew(edge) for edge in new.merged))
+        made[id(node)] = new
+    sinks = [node for node in made.values() if isinstance(node, SinkNode)]
+    return Plan(plan.namespace, plan.pipeline, sinks)

@@ -1,0 +1,217 @@
+"""Options of plug-ins: declared once as a typed class, from which validation, help and docs come."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Self
+
+import msgspec
+
+from headrace.errors import OptionError, did_you_mean
+
+_DURATION_UNITS = {
+    "us": 1e-6, "microsecond": 1e-6, "ms": 1e-3, "millisecond": 1e-3, "s": 1, "sec": 1, "second": 1,
+    "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400,
+}  # fmt: skip
+_SIZE_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+
+
+def parse_duration(value: str | float | timedelta) -> timedelta:
+    """Return a duration from ``"10 s"``, ``"1 min 30 s"``, ``"500ms"``, a number of seconds, or a timedelta.
+
+    Raises ValueError when the text is none of these.
+    """
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return timedelta(seconds=value)
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a duration such as '10 s'")
+    total, at = 0.0, 0
+    for found in re.finditer(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*", value):
+        unit = found[2].lower()
+        factor = _DURATION_UNITS.get(unit, _DURATION_UNITS.get(unit.removesuffix("s")))
+        if found.start() != at or factor is None:
+            break
+        total, at = total + float(found[1]) * factor, found.end()
+    if at != len(value) or not value.strip():
+        raise ValueError(f"{value!r} is not a duration such as '10 s', '500 ms' or '1 h 30 min'")
+    return timedelta(seconds=total)
+
+
+def parse_size(value: str | int) -> int:
+    """Return a number of bytes from ``"64 MiB"``, ``"1GB"`` or a number. Raises ValueError for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value) if isinstance(value, str) else None
+    if found is None or (found[2] and found[2].lower() not in _SIZE_UNITS):
+        raise ValueError(f"{value!r} is not a size such as '64 MiB'")
+    return int(float(found[1]) * _SIZE_UNITS.get(found[2].lower(), 1))
+
+
+class Secret:
+    """A value that never shows in logs, ``repr`` or pickles of a job when it is given as ``"${VARIABLE}"``.
+
+    A reference to an environment variable is kept as it is and looked up where it is used, so that every process
+    reads its own environment.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the secret itself. Raises OptionError when it names an environment variable that is not set."""
+        found = re.fullmatch(r"\$\{(\w+)\}", self._value)
+        if found is None:
+            return self._value
+        if found[1] not in os.environ:
+            raise OptionError(f"environment variable {found[1]} is not set", hint="it was named as the place of a secret")
+        return os.environ[found[1]]
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(("Secret", self._value))
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all declared options: a frozen struct whose fields are the options.
+
+    Declare an option as ``name: Annotated[type, option("what it does", ge=1)] = default``. Fields of type ``timedelta``
+    also take texts such as ``"10 s"``, fields whose names end in ``_bytes`` take ``"64 MiB"``, and ``Secret`` fields take
+    a text or ``"${VARIABLE}"``.
+    """
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, plugin: str | None = None) -> Self:
+        """Validate options given by a user. Raises OptionError naming plug-in and option, with the nearest name."""
+        fields = {f.encode_name: f for f in msgspec.structs.fields(cls)}
+        for name in options:
+            if name not in fields:
+                hint = did_you_mean(name, fields, known="options")
+                raise OptionError(f"unknown option {name!r}", plugin=plugin, option=name, hint=hint)
+        hints = typing.get_type_hints(cls, include_extras=True)
+        values = {}
+        for name, field in fields.items():
+            if name in options:
+                values[field.name] = _convert(options[name], hints[field.name], name, plugin)
+            elif field.required:
+                raise OptionError("required option is missing", plugin=plugin, option=name)
+        try:
+            made = cls(**values)
+        except (TypeError, ValueError) as error:
+            raise OptionError(str(error), plugin=plugin) from error
+        made.validate()
+        return made
+
+    def validate(self) -> None:
+        """Check what concerns several options together. Raises OptionError. Called once, after each is converted."""
+
+
+def option(description: str, **constraints: Any) -> msgspec.Meta:
+    """Describe an option, for use in ``Annotated``. Constraints are those of ``msgspec.Meta``: ge, le, pattern, …"""
+    return msgspec.Meta(description=description, **constraints)
+
+
+def _convert(value: Any, annotation: Any, name: str, plugin: str | None) -> Any:
+    kinds = _alternatives(annotation)
+    try:
+        if value is None and type(None) in kinds:
+            return None
+        if timedelta in kinds and isinstance(value, str | int | float) and not isinstance(value, bool):
+            return parse_duration(value)
+        if name.endswith("_bytes") and int in kinds and isinstance(value, str):
+            value = parse_size(value)
+        if Secret in kinds and isinstance(value, str):
+            return Secret(value)
+        direct = tuple(kind for kind in kinds if isinstance(kind, type) and not _native(kind))
+        if direct and isinstance(value, direct):
+            return value
+        if isinstance(value, os.PathLike) and str in kinds:
+            value = os.fspath(value)
+        # Texts become numbers and booleans, because options also come from SQL's WITH clauses and command lines.
+        return msgspec.convert(value, annotation, strict=not isinstance(value, str), dec_hook=_accept_instance)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        shown = "" if Secret in kinds else f" {value!r}"
+        raise OptionError(f"unusable value{shown}: {error}", plugin=plugin, option=name) from error
+
+
+def _accept_instance(kind: type, value: Any) -> Any:
+    if isinstance(value, kind):
+        return value
+    raise ValueError(f"expected {kind.__name__}")
+
+
+def _native(kind: type) -> bool:
+    return kind.__module__ == "builtins"
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the one type, without Annotated."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _alternatives(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (typing.Union, type(int | str)):
+        return tuple(kind for part in typing.get_args(annotation) for kind in _alternatives(part))
+    return (annotation,)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionHelp:
+    """One declared option as help and docs show it."""
+
+    name: str
+    type: str
+    default: str | None
+    description: str
+    required: bool
+
+
+def describe_options(settings: type[Settings]) -> Sequence[OptionHelp]:
+    """Return the declared options of a settings class, in order, for ``headrace plugins NAME`` and the docs."""
+    hints = typing.get_type_hints(settings, include_extras=True)
+    described = []
+    for field in msgspec.structs.fields(settings):
+        annotation = hints[field.name]
+        default: str | None = None
+        if not field.required:
+            value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+            default = str(value) if isinstance(value, timedelta) else repr(value)
+        described.append(
+            OptionHelp(field.encode_name, _type_text(annotation), default, _description(annotation), field.required)
+        )
+    return described
+
+
+def _description(annotation: Any) -> str:
+    for meta in getattr(annotation, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta) and meta.description:
+            return meta.description
+    return ""
+
+
+def _type_text(annotation: Any) -> str:
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _type_text(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) is typing.Literal:
+        return " | ".join(map(repr, typing.get_args(annotation)))
+    alternatives = _alternatives(annotation)
+    if len(alternatives) > 1:
+        return " | ".join(_type_text(kind) for kind in alternatives)
+    if annotation is timedelta:
+        return "duration"
+    if annotation is type(None):
+        return "None"
+    return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(
+        annotation
+    ).replace("typing.", "").replace("collections.abc.", "")  # fmt: skip

@@ -1,0 +1,322 @@
+"""The writer around a sink: one cache per shard, flushing, splitting, retrying, and dropping what was stored before.
+
+    write ─▶ cache of the queue ─▶ flush ─▶ split by batch_size ─▶ batch_insert
+                  ▲ max rows, max bytes, flush_interval, checkpoint     │ retriable: again, with back-off
+                  ╰ dedupe by (offset, index)                           ╰ else: halve, bad rows to dead letters
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.clock import Clock, SystemClock
+from headrace.dead_letters import of_rows
+from headrace.errors import HeadraceError, JobError, JobFailedError, RetriableError
+from headrace.messages import INDEX, OFFSET, Batch, Checkpoint, Position, Queue, QueueAdded, QueueRemoved, SystemMessage
+from headrace.sink import Sink, SinkBatch, StaleWriterError, TransactionalSink
+
+if TYPE_CHECKING:
+    import polars as pl
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass
+class WriterCounts:
+    """What a writer has done so far. Rows."""
+
+    written: int = 0
+    duplicates_dropped: int = 0
+    dead_letters: int = 0
+    batches: int = 0
+    retries: int = 0
+
+
+@dataclass
+class _ShardCache:
+    """Rows of one queue that wait for insertion. ``lock`` guards the rows, ``insert_lock`` the order of insertion."""
+
+    queue: Queue
+    last: Position | None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    insert_lock: threading.Lock = field(default_factory=threading.Lock)
+    waiting: threading.Event = field(default_factory=threading.Event)
+    closing: threading.Event = field(default_factory=threading.Event)
+    frames: list[pl.DataFrame] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    oldest_seconds: float = 0.0
+    #: The greatest position that has entered the cache: what is not greater is a replay.
+    seen: Position | None = None
+    thread: threading.Thread | None = None
+
+
+class SinkWriter:
+    """Drives one sink in one process. A runtime makes one per sink node, gives it batches and system messages.
+
+    ``write``, ``on_system``, ``flush`` and ``close`` are called by one thread; with ``auto_flush`` one thread per shard
+    flushes what has waited for ``flush_interval``. An error in such a thread is raised by the next call.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        name: str,
+        *,
+        on_dead_letters: Callable[[Batch], None],
+        clock: Clock | None = None,
+        auto_flush: bool = True,
+        stopping: threading.Event | None = None,
+    ) -> None:
+        self.sink = sink
+        self.name = name
+        self.counts = WriterCounts()
+        self._on_dead_letters = on_dead_letters
+        self._clock = clock or SystemClock()
+        self._auto_flush = auto_flush
+        self._stopping = stopping or threading.Event()
+        self._shards: dict[Queue, _ShardCache] = {}
+        self._counts_lock = threading.Lock()
+        self._sink_lock = contextlib.nullcontext() if sink.concurrent else threading.Lock()
+        self._failure: BaseException | None = None
+        self._opened = False
+
+    def open(self) -> None:
+        """Open the sink. Called by ``write`` when the runtime has not done so before."""
+        if not self._opened:
+            self.sink.open()
+            self._opened = True
+
+    def write(self, batch: Batch) -> None:
+        """Put rows into the cache of their queue, and flush it if that fills it. Blocks while it inserts: back-pressure.
+
+        Rows at or before the greatest position seen of the queue are dropped: they are a replay.
+        """
+        self._raise_failure()
+        if batch.frame.height == 0:
+            return
+        shard = self._shard(batch.queue)
+        with shard.lock:
+            frame = self._without_replayed(batch.frame, shard.seen)
+            if frame.height == 0:
+                return
+            if not shard.frames:
+                shard.oldest_seconds = self._clock.monotonic()
+            shard.frames.append(frame)
+            shard.rows += frame.height
+            shard.bytes += int(frame.estimated_size())
+            shard.seen = Position(*frame.select(OFFSET, INDEX).row(-1))
+            settings = self.sink.settings
+            full = shard.rows >= settings.max_cached_rows or shard.bytes >= settings.max_cached_bytes
+            shard.waiting.set()
+        if full:
+            self._flush_shard(shard)
+
+    def on_system(self, message: SystemMessage) -> None:
+        """Flush at a checkpoint; flush and drop the cache when a queue is removed."""
+        if isinstance(message, Checkpoint):
+            self.flush()
+        elif isinstance(message, QueueRemoved):
+            for queue in [q for q in self._shards if q == message.queue or self._is_branch(q, message.queue)]:
+                self._drop(queue)
+        elif isinstance(message, QueueAdded):
+            self._raise_failure()
+
+    def flush(self) -> None:
+        """Insert everything that waits. On return it is stored (or dead-lettered)."""
+        self._raise_failure()
+        for shard in list(self._shards.values()):
+            self._flush_shard(shard)
+        self._raise_failure()
+
+    def flush_stale(self) -> None:
+        """Insert what has waited for ``flush_interval`` or longer: for runtimes without flush threads."""
+        limit = self._clock.monotonic() - self.sink.settings.flush_interval.total_seconds()
+        for shard in list(self._shards.values()):
+            if shard.rows and shard.oldest_seconds <= limit:
+                self._flush_shard(shard)
+
+    def close(self, *, flush: bool = True) -> None:
+        """End the threads and close the sink; first insert what waits, unless the job has failed."""
+        try:
+            if flush:
+                self.flush()
+        finally:
+            for shard in self._shards.values():
+                self._end_thread(shard)
+            self._shards.clear()
+            if self._opened:
+                self.sink.close()
+                self._opened = False
+
+    def waiting_rows(self) -> int:
+        """Return how many rows wait in the caches."""
+        return sum(shard.rows for shard in self._shards.values())
+
+    # ------------------------------------------------------------------------------------------------ shards
+
+    def _shard(self, queue: Queue) -> _ShardCache:
+        shard = self._shards.get(queue)
+        if shard is None:
+            self.open()
+            last = self._stored_position(queue)
+            shard = self._shards[queue] = _ShardCache(queue, last, seen=last)
+            if self._auto_flush:
+                shard.thread = threading.Thread(
+                    target=self._flush_when_stale, args=(shard,), name=f"flush {self.name} {queue.id}", daemon=True
+                )
+                shard.thread.start()
+        return shard
+
+    def _stored_position(self, queue: Queue) -> Position | None:
+        if not isinstance(self.sink, TransactionalSink):
+            return None
+        sink = self.sink
+        return self._retrying(lambda: sink.last_offset(queue), queue)
+
+    @staticmethod
+    def _is_branch(queue: Queue, of: Queue) -> bool:
+        return bool(queue.branch) and (queue.source, queue.name) == (of.source, of.name)
+
+    def _drop(self, queue: Queue) -> None:
+        shard = self._shards[queue]
+        self._flush_shard(shard)
+        self._end_thread(shard)
+        del self._shards[queue]
+        self.sink.queue_removed(queue)
+
+    def _end_thread(self, shard: _ShardCache) -> None:
+        shard.closing.set()
+        shard.waiting.set()
+        if shard.thread is not None and shard.thread is not threading.current_thread():
+            shard.thread.join()
+
+    def _flush_when_stale(self, shard: _ShardCache) -> None:
+        interval = self.sink.settings.flush_interval.total_seconds()
+        while True:
+            shard.waiting.wait()
+            if shard.closing.is_set():
+                return
+            with shard.lock:
+                due = shard.oldest_seconds + interval - self._clock.monotonic() if shard.rows else 0.0
+                if not shard.rows:
+                    shard.waiting.clear()
+                    continue
+            if due > 0:
+                self._clock.wait(shard.closing, due)
+                continue
+            try:
+                self._flush_shard(shard)
+            except Exception as error:  # handed to the thread that drives the job
+                self._failure = error
+                return
+
+    def _without_replayed(self, frame: pl.DataFrame, seen: Position | None) -> pl.DataFrame:
+        import polars as pl
+
+        if seen is None:
+            return frame
+        first = Position(*frame.select(OFFSET, INDEX).row(0))
+        if first > seen:
+            return frame
+        fresh = frame.filter(
+            (pl.col(OFFSET) > seen.offset) | ((pl.col(OFFSET) == seen.offset) & (pl.col(INDEX) > seen.index))
+        )
+        with self._counts_lock:
+            self.counts.duplicates_dropped += frame.height - fresh.height
+        return fresh
+
+    # ------------------------------------------------------------------------------------------------ inserting
+
+    def _flush_shard(self, shard: _ShardCache) -> None:
+        import polars as pl
+
+        with shard.insert_lock:
+            with shard.lock:
+                frames, shard.frames = shard.frames, []
+                shard.rows = shard.bytes = 0
+            if not frames:
+                return
+            frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
+            size = self.sink.settings.batch_size
+            for begin in range(0, frame.height, size):
+                self._insert(shard, frame.slice(begin, size))
+
+    def _insert(self, shard: _ShardCache, frame: pl.DataFrame) -> None:
+        """Insert; halve on an error that is the rows' fault."""
+        pending = [frame]
+        while pending:
+            part = self._without_replayed(pending.pop(), shard.last)
+            if part.height == 0:
+                continue
+            try:
+                self._insert_retrying(shard, part)
+            except JobError:
+                raise
+            except JobFailedError:
+                raise
+            except Exception as error:  # the rows are to blame: find out which
+                if part.height > 1:
+                    middle = part.height // 2
+                    pending += [part.slice(middle), part.slice(0, middle)]
+                else:
+                    self._reject(shard, part, error)
+
+    def _insert_retrying(self, shard: _ShardCache, frame: pl.DataFrame) -> None:
+        def insert() -> None:
+            fresh = self._without_replayed(frame, shard.last)
+            if fresh.height == 0:
+                return
+            batch = SinkBatch(shard.queue, fresh, shard.last if isinstance(self.sink, TransactionalSink) else None)
+            with self._sink_lock:
+                try:
+                    self.sink.batch_insert(batch)
+                except StaleWriterError:
+                    if isinstance(self.sink, TransactionalSink):
+                        shard.last = self.sink.last_offset(shard.queue)
+                    raise
+            shard.last = batch.last
+            with self._counts_lock:
+                self.counts.written += fresh.height
+                self.counts.batches += 1
+
+        self._retrying(insert, shard.queue)
+
+    def _retrying(self, action: Callable[[], T], queue: Queue) -> T:
+        settings = self.sink.settings
+        begun = self._clock.monotonic()
+        wait = settings.retry_backoff.total_seconds()
+        while True:
+            try:
+                return action()
+            except RetriableError as error:
+                waited = self._clock.monotonic() - begun
+                if self._stopping.is_set() or waited >= settings.retry_timeout.total_seconds():
+                    raise JobFailedError(
+                        f"sink {self.name!r} did not take rows for {waited:.1f} s: {error.message}",
+                        plugin=self.name,
+                        queue=queue.id,
+                        hint="mend the server and start the job again: it goes on from its checkpoint",
+                    ) from error
+                logger.warning("sink %s, queue %s: %s; trying again in %.1f s", self.name, queue.id, error.message, wait)
+                with self._counts_lock:
+                    self.counts.retries += 1
+                self._clock.wait(self._stopping, max(wait, error.after.total_seconds() if error.after else 0.0))
+                wait = min(2 * wait, settings.retry_backoff_max.total_seconds())
+
+    def _reject(self, shard: _ShardCache, row: pl.DataFrame, error: Exception) -> None:
+        reason = error.message if isinstance(error, HeadraceError) else str(error) or repr(error)
+        with self._counts_lock:
+            self.counts.dead_letters += 1
+        self._on_dead_letters(of_rows(shard.queue, self.name, row, [reason], [type(error).__name__]))
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
