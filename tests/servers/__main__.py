@@ -20,10 +20,11 @@ from typing import Any
 from tests.servers.directories import run_directory
 from tests.servers.errors import TestServerError
 from tests.servers.processes import ProcessGroup
+from tests.servers.kafka import KafkaServer
 from tests.servers.rocketmq import RocketMQServer
 from tests.servers.server import Server
 
-KINDS: dict[str, type[Server[Any]]] = {kind.kind: kind for kind in (RocketMQServer,)}
+KINDS: dict[str, type[Server[Any]]] = {kind.kind: kind for kind in (RocketMQServer, KafkaServer)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description="Real servers for the tests.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     prepare = commands.add_parser("prepare", help="download and build once")
-    prepare.add_argument("names", nargs="*", choices=[*KINDS, []], metavar="NAME", help=", ".join(KINDS))
+    prepare.add_argument("names", nargs="*", metavar="NAME", help=", ".join(KINDS))
     prepare.set_defaults(command=_prepare)
     for name, command, text in (("up", _up, "start"), ("down", _down, "stop and remove")):
         one = commands.add_parser(name, help=text)

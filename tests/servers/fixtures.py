@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from tests.servers.kafka import KafkaOptions, KafkaServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 from tests.servers.server import Server
 from tests.servers.sharing import own_server, shared_server
@@ -56,6 +57,34 @@ def start_rocketmq_server() -> Iterator[StartRocketMQServer]:
     _refuse_external(RocketMQServer)
     with ExitStack() as stack:
         yield lambda options=None: stack.enter_context(own_server(RocketMQServer, options))
+
+
+@pytest.fixture(scope="session")
+def kafka_server() -> Iterator[KafkaServer]:
+    """Kafka on one node, or the one that HEADRACE_TEST_KAFKA=host:port names."""
+    yield from _running(KafkaServer)
+
+
+@pytest.fixture(scope="session")
+def secure_kafka_server() -> Iterator[KafkaServer]:
+    """Kafka with SASL, TLS and an authorizer: see KafkaSecurity, in `.security`."""
+    with shared_server(KafkaServer, "secure-kafka", KafkaOptions(secure=True)) as server:
+        yield server
+
+
+class StartKafkaServer(Protocol):
+    """What the fixture `start_kafka_server` is."""
+
+    def __call__(self, options: KafkaOptions | None = None) -> KafkaServer:
+        """Start a Kafka server for this test alone."""
+
+
+@pytest.fixture
+def start_kafka_server() -> Iterator[StartKafkaServer]:
+    """Start Kafka servers that this test may stop, kill and configure; they are removed after the test."""
+    _refuse_external(KafkaServer)
+    with ExitStack() as stack:
+        yield lambda options=None: stack.enter_context(own_server(KafkaServer, options))
 
 
 @pytest.fixture

@@ -24,6 +24,14 @@ START_TIMEOUT = timedelta(seconds=120)
 _PREPARATION_STOP_TIMEOUT = timedelta(seconds=180)
 
 
+def remove_server(directory: Path) -> None:
+    """Kill the processes of the server in `directory`, give its ports back and remove it, whatever its state."""
+    ProcessGroup(directory).kill()
+    release_ports(str(directory))
+    if directory.exists():
+        shutil.rmtree(directory)
+
+
 @dataclass(kw_only=True)
 class Server(ABC, Generic[OptionsT]):
     """Addresses of one server, with the means to stop and start it if it is ours.
@@ -93,11 +101,7 @@ class Server(ABC, Generic[OptionsT]):
 
     def destroy(self) -> None:
         """Kill whatever runs, give the ports back and remove the directory. Fit to be called twice."""
-        directory = self._own_directory()
-        self._processes().kill()
-        release_ports(str(directory))
-        if directory.exists():
-            shutil.rmtree(directory)
+        remove_server(self._own_directory())
 
     def save(self) -> None:
         """Write the server's description into its directory, for `load`."""
@@ -125,14 +129,14 @@ class Server(ABC, Generic[OptionsT]):
             directory = Path(tempfile.mkdtemp(prefix=f"{cls.kind}-", dir=parent))
             directory.chmod(0o755)
             holders.add_me(directory)
-            server = cls.create(directory)
             try:
+                server = cls.create(directory)
                 processes = ProcessGroup(directory, record_classes=True)
                 server._launch(processes)
                 if not processes.stop(timeout=_PREPARATION_STOP_TIMEOUT):
                     raise TestServerError(f"{cls.kind} did not stop cleanly while it was prepared")
             finally:
-                server.destroy()
+                remove_server(directory)
             for archive in marker.parent.glob("*.jsa.recording"):
                 archive.rename(archive.with_suffix(""))
             marker.touch()

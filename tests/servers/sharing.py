@@ -17,9 +17,7 @@ from typing import Any, TypeVar
 
 from tests.servers import holders
 from tests.servers.directories import locked, run_directory
-from tests.servers.ports import release_ports
-from tests.servers.processes import ProcessGroup
-from tests.servers.server import Server
+from tests.servers.server import Server, remove_server
 
 ServerT = TypeVar("ServerT", bound=Server[Any])
 
@@ -62,9 +60,7 @@ def destroy_orphans() -> None:
         directory = path.parent
         with locked(_lock_path(directory)):
             if holders.are_all_gone(directory):
-                ProcessGroup(directory).kill()
-                release_ports(str(directory))
-                shutil.rmtree(directory)
+                remove_server(directory)
                 _forget(directory)
 
 
@@ -88,12 +84,13 @@ def _acquire(kind: type[ServerT], directory: Path, options: object | None) -> Se
     directory.chmod(0o755)  # the account that mariadbd runs as must reach its data
     directory.parent.chmod(0o755)
     holders.add_me(directory)  # first of all: if we are killed while it starts, the next run finds it as an orphan
-    server = kind.create(directory, options)
     try:
+        server = kind.create(directory, options)
         server.start()
     except BaseException:
         _keep_logs(directory)
-        server.destroy()
+        remove_server(directory)
+        _forget(directory)
         raise
     return server
 
