@@ -1,0 +1,263 @@
+"""The lane: the chain of operators of one stage for one queue. All semantics lives here; backends only drive lanes.
+
+A lane is given raw batches and system messages in order and gives deliveries: batches, each for a sink. It is plain
+Python, knows no backend and no thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace import dead_letters
+from headrace.errors import DataError, JobFailedError
+from headrace.messages import HEADER_COLUMNS, INDEX, KEY, OFFSET, TIME, Batch, Queue, RawBatch, SystemMessage
+from headrace.operator import Operator, RejectedRows, renumber
+from headrace.plan import Input, Node, OperatorNode, Plan, SinkNode, SourceNode, UnionNode, input_schema
+
+if TYPE_CHECKING:
+    import polars as pl
+
+#: Target of deliveries that are dead letters: they enter the plan again at its dead-letters node.
+DEAD_LETTERS = "dead-letters"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A batch and the id of the sink node (or DEAD_LETTERS) that it is for."""
+
+    target: str
+    batch: Batch
+
+
+class SourceDecoder:
+    """Turns raw batches of one source into batches with header, and bad bodies into dead letters."""
+
+    def __init__(self, source_id: str, node: SourceNode, columns: Sequence[str]) -> None:
+        self._source_id = source_id
+        self._metadata = {name: what for name, what in node.metadata.items() if name in columns}
+        self._columns = [name for name in columns if name not in self._metadata]
+        self._order = list(columns)
+        self._decoder = None
+        if node.codec is not None:
+            assert node.body_schema is not None
+            self._decoder = node.codec.decoder(node.body_schema, self._columns)
+
+    def decode(self, queue: Queue, raw: RawBatch) -> tuple[Batch, Batch | None]:
+        """Return the good rows, and the dead letters if there are any."""
+        import polars as pl
+
+        rows, bad = None, None
+        if raw.frame is not None:
+            frame = raw.frame.select(self._columns)
+        else:
+            assert raw.bodies is not None
+            if self._decoder is None:
+                raise JobFailedError(
+                    "the source gives bodies but no format says how to decode them", plugin=self._source_id
+                )
+            decoded = self._decoder.decode(raw.bodies)
+            frame, rows = decoded.frame, decoded.rows
+            if decoded.bad:
+                bad = dead_letters.of_bodies(
+                    queue,
+                    self._source_id,
+                    [int(raw.offsets[b.row]) for b in decoded.bad],
+                    [raw.bodies[b.row] for b in decoded.bad],
+                    [b.reason for b in decoded.bad],
+                )
+        header = self._header(raw)
+        if rows is not None:
+            header = header[rows]
+        if self._metadata:
+            frame = self._with_metadata(queue, raw, rows, header, frame)
+        if header.height != frame.height:
+            header = header.with_columns(pl.lit(0, dtype=pl.Int32).alias(INDEX))
+        return Batch(queue, pl.concat([header, frame], how="horizontal")), bad
+
+    @staticmethod
+    def _header(raw: RawBatch) -> pl.DataFrame:
+        import numpy as np
+        import polars as pl
+
+        count = len(raw.offsets)
+        columns = [pl.Series(OFFSET, raw.offsets), pl.Series(INDEX, np.zeros(count, dtype=np.int32))]
+        if raw.times is not None:
+            columns.append(pl.Series(TIME, raw.times).cast(pl.Datetime("us", "UTC")))
+        if raw.keys is not None:
+            columns.append(pl.Series(KEY, raw.keys, dtype=pl.Binary))
+        return pl.DataFrame(columns)
+
+    def _with_metadata(
+        self, queue: Queue, raw: RawBatch, rows: Any, header: pl.DataFrame, frame: pl.DataFrame
+    ) -> pl.DataFrame:
+        import polars as pl
+
+        count = header.height
+        made: list[pl.Series] = []
+        for name, what in self._metadata.items():
+            if what in ("queue", "source"):
+                made.append(pl.Series(name, [queue.name if what == "queue" else queue.source] * count, dtype=pl.String))
+            elif what == "offset":
+                made.append(header[OFFSET].alias(name))
+            elif what in ("time", "key"):
+                column, kind = (TIME, pl.Datetime("us", "UTC")) if what == "time" else (KEY, pl.Binary())
+                found = header[column] if column in header.columns else pl.Series([None] * count, dtype=kind)
+                made.append(found.alias(name))
+            else:
+                taken = raw.headers or [{}] * len(raw)
+                taken = taken if rows is None else [taken[row] for row in rows.tolist()]
+                texts = [{k: v.decode("utf-8", "replace") for k, v in entry.items()} for entry in taken]
+                from msgspec import json
+
+                made.append(pl.Series(name, [json.encode(t).decode() for t in texts], dtype=pl.String))
+        return frame.with_columns(made).select(self._order) if frame.width else pl.DataFrame(made).select(self._order)
+
+
+class Lane:
+    """Drives the operators between one root (a source, or where dead letters begin) and the sinks, for one queue.
+
+    Not thread-safe. ``process`` and ``on_system`` may raise what an operator raises that is no fault of the rows.
+    """
+
+    def __init__(self, plan: Plan, root: Node, queue: Queue, *, decode_columns: Sequence[str] | None = None) -> None:
+        self.queue = queue
+        self._plan = plan
+        self._root = root
+        self._nodes = plan.reachable(root)
+        self._stops_on_bad_records = plan.dead_letters_id is None
+        self._operators: dict[str, Operator] = {}
+        self._decoder: SourceDecoder | None = None
+        root_id = plan.id_of(root)
+        if isinstance(root, SourceNode):
+            columns = decode_columns if decode_columns is not None else plan.decode_columns()[root_id]
+            self._decoder = SourceDecoder(root_id, root, columns)
+        for node_id, node in self._nodes.items():
+            if isinstance(node, OperatorNode):
+                self._operators[node_id] = node.spec.open(input_schema(node.input))
+        self._sink_columns: dict[str, list[str] | None] = {
+            node_id: None if (schema := input_schema(node.input)) is None else list(schema)
+            for node_id, node in self._nodes.items()
+            if isinstance(node, SinkNode)
+        }
+
+    def process(self, raw: RawBatch) -> list[Delivery]:
+        """Decode a raw batch and take it through the operators."""
+        assert self._decoder is not None, "only the lane of a source takes raw batches"
+        batch, bad = self._decoder.decode(self.queue, raw)
+        deliveries = self._dead_letters([bad]) if bad is not None else []
+        return deliveries + self.process_batch(batch)
+
+    def process_batch(self, batch: Batch) -> list[Delivery]:
+        """Take a decoded batch through the operators."""
+        return self._run(batch, None)
+
+    def on_system(self, message: SystemMessage) -> list[Delivery]:
+        """Take a system message through the operators, each after what came before it."""
+        return self._run(None, message)
+
+    def close(self) -> None:
+        """Close the operators. May be called twice."""
+        for operator in self._operators.values():
+            operator.close()
+        self._operators.clear()
+
+    def _run(self, batch: Batch | None, message: SystemMessage | None) -> list[Delivery]:
+        flowing: dict[tuple[int, str], list[Batch]] = {}
+        deliveries: list[Delivery] = []
+        if batch is not None:
+            flowing[id(self._root), ""] = [batch]
+        for node_id, node in self._nodes.items():
+            if isinstance(node, OperatorNode):
+                given = flowing.get((id(node.input.node), node.input.output), [])
+                deliveries += self._operate(node_id, node, given, message, flowing)
+            elif isinstance(node, UnionNode):
+                merged = self._merge(node, flowing)
+                if merged is not None:
+                    flowing[id(node), ""] = [merged]
+            elif isinstance(node, SinkNode):
+                for arriving in flowing.get((id(node.input.node), node.input.output), ()):
+                    if arriving.frame.height:
+                        deliveries.append(Delivery(node_id, self._for_sink(node_id, arriving)))
+        return deliveries
+
+    def _operate(
+        self,
+        node_id: str,
+        node: OperatorNode,
+        given: Iterable[Batch],
+        message: SystemMessage | None,
+        flowing: dict[tuple[int, str], list[Batch]],
+    ) -> list[Delivery]:
+        operator = self._operators[node_id]
+        made: list[Batch | RejectedRows] = []
+        for batch in given:
+            if batch.frame.height:
+                made += operator.process(batch)
+        if message is not None:
+            made += operator.on_system(message)
+        rejected: list[Batch | None] = []
+        for result in made:
+            if isinstance(result, RejectedRows):
+                errors = result.errors or ["DataError"] * len(result.reasons)
+                rejected.append(
+                    dead_letters.of_rows(self.queue, node_id, result.frame, list(result.reasons), list(errors))
+                )
+            else:
+                flowing.setdefault((id(node), result.output), []).append(result)
+        return self._dead_letters(rejected)
+
+    def _dead_letters(self, batches: Iterable[Batch | None]) -> list[Delivery]:
+        found = [batch for batch in batches if batch is not None and len(batch)]
+        if found and self._stops_on_bad_records:
+            first = found[0].frame.row(0, named=True)
+            raise DataError(
+                f"bad record at {first['origin']!r}: {first['reason']} (begins {first['preview']!r:.80})",
+                job=self._plan.job_name,
+                queue=self.queue.id,
+                offset=first["offset"],
+                hint="the job says that bad records stop it; route dead_letters() to keep it running",
+            )
+        return [Delivery(DEAD_LETTERS, batch) for batch in found]
+
+    def _merge(self, node: UnionNode, flowing: Mapping[tuple[int, str], list[Batch]]) -> Batch | None:
+        """Put the branches that come from this lane's queue together again, in the order of the records."""
+        import polars as pl
+
+        columns = None if node.schema is None else list(node.schema)
+        frames = []
+        for edge in node.merged:
+            for batch in flowing.get((id(edge.node), edge.output), ()):
+                if batch.frame.height:
+                    frames.append(batch.frame if columns is None else _with_columns(batch.frame, columns))
+        if not frames:
+            return None
+        own_branches = sum(1 for edge in node.merged if self._comes_from_root(edge))
+        if own_branches <= 1:
+            return Batch(self.queue, frames[0] if len(frames) == 1 else pl.concat(frames))
+        merged = pl.concat(frames).sort(OFFSET, maintain_order=True)
+        return Batch(self.queue, renumber(merged))
+
+    def _comes_from_root(self, edge: Input) -> bool:
+        return self._plan.id_of(edge.node) in self._nodes
+
+    def _for_sink(self, sink_id: str, batch: Batch) -> Batch:
+        columns = self._sink_columns[sink_id]
+        if columns is None:
+            return Batch(self.queue, batch.frame)
+        return Batch(self.queue, _with_columns(batch.frame, columns))
+
+
+def _with_columns(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Return the header columns that there are and the named columns, in that order."""
+    header = [name for name in HEADER_COLUMNS if name in frame.columns]
+    return frame.select([*header, *columns])
+
+
+def dead_letter_lane(plan: Plan, queue: Queue) -> Lane | None:
+    """Return the lane that takes dead letters of a queue to their sinks, or None when they stop the job."""
+    node_id = plan.dead_letters_id
+    return None if node_id is None else Lane(plan, plan.nodes[node_id], queue)
+
+
