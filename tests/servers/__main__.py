@@ -18,13 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.directories import run_directory
+from tests.servers.elasticsearch import ElasticsearchServer
 from tests.servers.errors import TestServerError
+from tests.servers.mysql import MySQLServer
 from tests.servers.processes import ProcessGroup
 from tests.servers.kafka import KafkaServer
 from tests.servers.rocketmq import RocketMQServer
 from tests.servers.server import Server
 
-KINDS: dict[str, type[Server[Any]]] = {kind.kind: kind for kind in (RocketMQServer, KafkaServer)}
+KINDS: dict[str, type[Server[Any]]] = {
+    kind.kind: kind for kind in (RocketMQServer, KafkaServer, MySQLServer, ElasticsearchServer)
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
