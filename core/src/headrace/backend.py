@@ -130,8 +130,8 @@ class Backend(ABC):
 
     Settings: ClassVar[type[Settings]] = Settings
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings if settings is not None else self.Settings()
+    def __init__(self, settings: Any = None) -> None:
+        self.settings: Any = settings if settings is not None else self.Settings()
 
     @abstractmethod
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.messages import Bodies
 from headrace.settings import Settings
@@ -63,8 +63,8 @@ class Codec(ABC):
 
     Settings: ClassVar[type[Settings]] = Settings
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings if settings is not None else self.Settings()
+    def __init__(self, settings: Any = None) -> None:
+        self.settings: Any = settings if settings is not None else self.Settings()
 
     def default_schema(self) -> Schema | None:
         """Return the schema to use when the user gives none, or None when one must be given."""

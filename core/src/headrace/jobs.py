@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.backend import Backend, JobHandle, JobReport, RunOptions
 from headrace.errors import MissingPluginError, OptionError, PlanError, did_you_mean
@@ -78,7 +78,7 @@ class Job:
             plan = self._with_default_dead_letters(plan, options)
         hooks = default_registry().load_all()
         for implementation in hooks.headrace_optimize.get_hookimpls():
-            plan = implementation.function(plan) or plan
+            plan = cast(Plan, implementation.function(plan) or plan)
         return plan
 
     def run(self, backend: str | None = None, **options: Any) -> JobReport:

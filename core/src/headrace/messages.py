@@ -67,7 +67,7 @@ class Position(NamedTuple):
     """The place of one row in its queue. Compares as (offset, index)."""
 
     offset: int
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,8 +179,7 @@ class Plan:
         columns = {}
         for source_id, source in self.sources.items():
             needed = wanted.get(id(source), set())
-            schema = source.schema or {}
-            columns[source_id] = [name for name in schema if needed is None or name in needed]
+            columns[source_id] = [name for name in source.schema or () if needed is None or name in needed]
         return columns
 
     def fingerprint(self) -> str:

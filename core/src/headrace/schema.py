@@ -96,7 +96,8 @@ def data_type(declared: Any, *, column: str | None = None) -> pl.DataType:
     if isinstance(declared, str):
         return _parse(declared.strip(), column)
     try:
-        return pl.DataType.from_python(declared)
+        found = pl.DataType.from_python(declared)
+        return found if isinstance(found, pl.DataType) else found()
     except (TypeError, ValueError) as error:
         raise OptionError(f"{declared!r} is not a type", option=column) from error
 
@@ -149,7 +150,7 @@ def _fields(inner: str, text: str, column: str | None) -> Iterator[tuple[str, st
         yield found[1], found[2]
 
 
-def type_name(kind: pl.DataType | type[pl.DataType]) -> str:
+def type_name(kind: Any) -> str:
     """Return the word for a polars type as a user would write it in a schema."""
     import polars as pl
 

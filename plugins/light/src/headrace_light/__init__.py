@@ -1,0 +1,1 @@
+"""The light backend of headrace: the whole job in one small process."""

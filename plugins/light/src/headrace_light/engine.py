@@ -1,0 +1,357 @@
+"""The engine: one thread that polls queues in turn, drives their lanes, and makes checkpoints.
+
+    discover ─▶ poll a queue ─▶ its lane ─▶ outlets (sink caches) ─▶ … next queue … ─▶ checkpoint when due
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+
+from headrace.backend import JobReport, JobState, JobStatus, QueueStatus, RunOptions
+from headrace.clock import Clock
+from headrace.errors import HeadraceError, JobFailedError, RetriableError
+from headrace.lane import Lane
+from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved
+from headrace.outlets import Outlets
+from headrace.plan import Plan
+from headrace.progress import ProgressLine
+from headrace.registry import default_registry
+from headrace.source import EARLIEST, GroupListener, GroupSource, StartPosition
+
+from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
+from headrace_light.queue_run import QueueRun
+
+logger = logging.getLogger(__name__)
+_NO_WAIT = timedelta(0)
+#: An idle engine spends at most one part in this many of its time looking for new records.
+_IDLE_RATIO = 200
+
+
+class Engine:
+    """Runs one plan. ``prepare`` and ``start`` are called once, by one thread; the rest from anywhere."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: RunOptions,
+        *,
+        clock: Clock,
+        retry_timeout: timedelta,
+        idle_wait_max: timedelta,
+    ) -> None:
+        self._plan = plan
+        self._options = options
+        self._clock = clock
+        self._retry_seconds = retry_timeout.total_seconds()
+        self._idle_seconds_max = idle_wait_max.total_seconds()
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._outlets = Outlets(plan, clock=clock, stopping=self._stopping)
+        self._directory = CheckpointDirectory(options.checkpoint, plan.job_name)
+        self._checkpoint = StoredCheckpoint()
+        self._checkpoint_seconds = 0.0
+        self._discovery_seconds = 0.0
+        self._runs: dict[Queue, QueueRun] = {}
+        self._finished: dict[str, QueueStatus] = {}
+        self._decode_columns = plan.decode_columns()
+        self._groups: dict[str, GroupSource] = {}
+        self._state = JobState.STARTING
+        self._error: BaseException | None = None
+        self._begun = clock.monotonic()
+        self._seconds = 0.0
+        self._progress = ProgressLine(enabled=options.show_progress, clock=clock)
+        self._hooks = default_registry().load_all()
+
+    @property
+    def job_name(self) -> str:
+        return self._plan.job_name
+
+    # ---------------------------------------------------------------------------------------- called by the handle
+
+    def prepare(self) -> None:
+        """Check the outside world and take the checkpoint directory: raises JobError before anything is read."""
+        self._checkpoint = self._directory.open()
+        try:
+            for node in self._plan.sinks.values():
+                node.sink.prepare(node.schema)
+            for source_id, source_node in self._plan.sources.items():
+                own = {q: p for q, p in self._checkpoint.positions.items() if q.source == source_id}
+                source_node.source.restore(own)
+                if isinstance(source_node.source, GroupSource) and self._options.until is None:
+                    self._groups[source_id] = source_node.source
+            self._outlets.open()
+            self._discover(first=True)
+        except BaseException:
+            self._close_parts()
+            self._directory.close()
+            raise
+
+    def start(self) -> None:
+        """Start the engine's thread."""
+        threading.Thread(target=self._run, name=f"headrace {self.job_name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask for a graceful stop."""
+        self._stopping.set()
+
+    def join(self, timeout: timedelta | None) -> bool:
+        """Wait until the job has ended; return whether it has."""
+        return self._ended.wait(None if timeout is None else timeout.total_seconds())
+
+    def status(self) -> JobStatus:
+        """Return the picture at this moment; lags are as of the last look at the sources."""
+        queues = tuple([*self._finished.values(), *(run.status() for run in list(self._runs.values()))])
+        return JobStatus(
+            job=self.job_name,
+            backend="light",
+            state=self._state,
+            records_read=sum(queue.records for queue in queues),
+            rows_written=dict(self._outlets.rows_written()),
+            dead_letters=self._outlets.dead_letters,
+            queues=tuple(self._with_dead_letters(queue) for queue in queues),
+            checkpoint_id=self._checkpoint.id,
+            seconds=self._seconds or self._clock.monotonic() - self._begun,
+            error=None if self._error is None else str(self._error),
+        )
+
+    def report(self) -> JobReport:
+        """Return what the job did. Raises JobFailedError when it failed."""
+        if self._error is not None:
+            message = self._error.message if isinstance(self._error, HeadraceError) else repr(self._error)
+            hint = self._error.hint if isinstance(self._error, HeadraceError) else None
+            raise JobFailedError(f"the job failed: {message}", job=self.job_name, hint=hint) from self._error
+        status = self.status()
+        return JobReport(
+            job=status.job,
+            backend=status.backend,
+            state=status.state,
+            records_read=status.records_read,
+            rows_written=status.rows_written,
+            dead_letters=status.dead_letters,
+            seconds=status.seconds,
+            queues=status.queues,
+            error=status.error,
+        )
+
+    # ------------------------------------------------------------------------------------------ the engine's thread
+
+    def _run(self) -> None:
+        self._state = JobState.RUNNING
+        self._hooks.headrace_job_started(job=self.job_name, backend="light")
+        try:
+            for source in self._groups.values():
+                source.join(_Assignments(self))
+            self._loop()
+            self._state = JobState.STOPPING
+            self._make_checkpoint()
+            for source in self._groups.values():
+                source.leave()
+            for queue in list(self._runs):
+                self._remove(queue)
+            self._outlets.close()
+            self._state = JobState.STOPPED if self._stopping.is_set() else JobState.FINISHED
+        except BaseException as error:  # whatever it is, it ends the job and is raised by wait()
+            logger.debug("job %s failed", self.job_name, exc_info=True)
+            self._error = error
+            self._state = JobState.FAILED
+        finally:
+            self._seconds = self._clock.monotonic() - self._begun
+            self._close_parts()
+            self._directory.close()
+            self._progress.end(self.status())
+            try:
+                self._hooks.headrace_job_stopped(job=self.job_name, report=self._final_report())
+            finally:
+                self._ended.set()
+
+    def _loop(self) -> None:
+        idle_seconds = 0.001
+        while not self._stopping.is_set():
+            looked = self._clock.monotonic()
+            progressed = self._poll_all(self._blocking_wait())
+            if self._options.until == "end" and all(run.done for run in self._runs.values()):
+                return
+            now = self._clock.monotonic()
+            for source in self._groups.values():
+                source.poll_group(_NO_WAIT)
+            if now - self._discovery_seconds >= self._options.discovery_interval.total_seconds():
+                self._discover()
+            if now - self._checkpoint_seconds >= self._options.checkpoint_interval.total_seconds():
+                self._make_checkpoint()
+            self._progress.show(self.status)
+            if progressed:
+                idle_seconds = 0.001
+                continue
+            spent = self._clock.monotonic() - looked
+            self._clock.wait(self._stopping, max(idle_seconds, min(spent * _IDLE_RATIO, 2.0)))
+            idle_seconds = min(2 * idle_seconds, self._idle_seconds_max)
+
+    def _blocking_wait(self) -> timedelta:
+        """A single queue waits inside its reader, which wakes at once when a record comes."""
+        return timedelta(seconds=self._idle_seconds_max) if len(self._runs) == 1 and not self._groups else _NO_WAIT
+
+    def _poll_all(self, wait: timedelta) -> bool:
+        progressed = False
+        for run in list(self._runs.values()):
+            if self._stopping.is_set():
+                break
+            if run.queue in self._runs and not run.done and not run.paused(self._clock.monotonic()):
+                progressed |= self._poll(run, wait)
+        return progressed
+
+    def _poll(self, run: QueueRun, wait: timedelta) -> bool:
+        try:
+            deliveries = run.poll(self._options.max_batch_records, wait)
+        except RetriableError as error:
+            run.pause(error, self._clock.monotonic(), self._retry_seconds)
+            return False
+        if deliveries is None:
+            return False
+        self._outlets.deliver(deliveries)
+        return True
+
+    # ---------------------------------------------------------------------------------------------- queues
+
+    def _discover(self, *, first: bool = False) -> None:
+        """Compare the queues that exist with those that are read. A bounded run keeps to those of its start."""
+        self._discovery_seconds = self._clock.monotonic()
+        for run in self._runs.values():
+            run.refresh_latest()
+        if not first and self._options.until == "end":
+            return
+        for source_id, node in self._plan.sources.items():
+            if source_id in self._groups:
+                continue
+            try:
+                found = {replace(queue, source=source_id) for queue in node.source.queues()}
+            except RetriableError as error:
+                if first:
+                    raise
+                logger.warning("source %s: %s", source_id, error.message)
+                continue
+            known = {queue for queue in self._runs if queue.source == source_id}
+            for queue in sorted(known - found):
+                self._remove(queue)
+            for queue in sorted(found - known):
+                self._add(queue, appeared=not first)
+
+    def _add(self, queue: Queue, *, appeared: bool) -> None:
+        node = self._plan.sources[queue.source]
+        start = self._start_of(queue, appeared=appeared)
+        reader = node.source.open(queue, start)
+        lane = Lane(self._plan, node, queue, decode_columns=self._decode_columns[queue.source])
+        run = QueueRun(queue, reader, lane, bounded=self._options.until == "end")
+        self._runs[queue] = run
+        message = QueueAdded(queue)
+        self._outlets.on_system(message)
+        self._outlets.deliver(lane.on_system(message))
+        self._hooks.headrace_queue_added(job=self.job_name, queue=queue)
+
+    def _start_of(self, queue: Queue, *, appeared: bool) -> StartPosition:
+        node = self._plan.sources[queue.source]
+        stored = self._checkpoint.positions.get(queue)
+        if isinstance(node.source, GroupSource):
+            stored = node.source.committed(queue) or stored
+        if stored is not None:
+            return stored
+        return EARLIEST if appeared else node.source.start
+
+    def _remove(self, queue: Queue) -> None:
+        """End a queue: its rows are flushed, its position stays in the checkpoint for the case that it comes back."""
+        run = self._runs.pop(queue)
+        message = QueueRemoved(queue)
+        self._outlets.deliver(run.lane.on_system(message))
+        self._outlets.on_system(message)
+        self._checkpoint = replace(
+            self._checkpoint, positions={**self._checkpoint.positions, queue: run.position}
+        )
+        self._finished[queue.id] = run.status()
+        run.close()
+        self._hooks.headrace_queue_removed(job=self.job_name, queue=queue)
+
+    def assigned(self, queues: Iterable[Queue]) -> None:
+        """The group gives this instance queues."""
+        for queue in queues:
+            if queue not in self._runs:
+                self._add(queue, appeared=False)
+
+    def revoked(self, queues: Iterable[Queue], *, lost: bool) -> None:
+        """The group takes queues away. Unless they are lost already, their work is checkpointed first."""
+        own = [queue for queue in queues if queue in self._runs]
+        if own and not lost:
+            self._make_checkpoint()
+        for queue in own:
+            self._remove(queue)
+
+    # ------------------------------------------------------------------------------------------- checkpoints
+
+    def _make_checkpoint(self) -> None:
+        """Flush everything, then remember where each queue is, then tell the brokers."""
+        begun = self._clock.monotonic()
+        self._checkpoint_seconds = begun
+        message = Checkpoint(self._checkpoint.id + 1)
+        positions = dict(self._checkpoint.positions)
+        for queue, run in self._runs.items():
+            self._outlets.deliver(run.lane.on_system(message))
+            positions[queue] = run.position
+        if positions == self._checkpoint.positions and not self._outlets_wait():
+            return
+        self._outlets.on_system(message)
+        self._checkpoint = StoredCheckpoint(message.id, positions)
+        self._directory.save(self._checkpoint)
+        for source_id, node in self._plan.sources.items():
+            if isinstance(node.source, GroupSource):
+                own = {queue: run.position for queue, run in self._runs.items() if queue.source == source_id}
+                node.source.commit(own)
+        self._hooks.headrace_checkpoint_completed(
+            job=self.job_name, checkpoint_id=message.id, seconds=self._clock.monotonic() - begun
+        )
+
+    def _outlets_wait(self) -> bool:
+        return any(writer.waiting_rows() for writer in self._outlets.writers.values())
+
+    # ---------------------------------------------------------------------------------------------- the end
+
+    def _close_parts(self) -> None:
+        """Give everything back after a failure or at the end; what fails here is told, not raised."""
+        for run in self._runs.values():
+            self._finished[run.queue.id] = run.status()
+        parts: list[Callable[[], None]] = [run.close for run in self._runs.values()]
+        parts += [node.source.close for node in self._plan.sources.values()]
+        parts.append(partial(self._outlets.close, flush=False))
+        for close in parts:
+            try:
+                close()
+            except Exception as error:  # the job has ended; what matters was made durable before
+                logger.warning("job %s: while closing: %s", self.job_name, error)
+        self._runs.clear()
+
+    def _final_report(self) -> JobReport:
+        status = self.status()
+        return JobReport(
+            status.job, status.backend, status.state, status.records_read, status.rows_written, status.dead_letters,
+            status.seconds, status.queues, status.error,
+        )  # fmt: skip
+
+    def _with_dead_letters(self, queue: QueueStatus) -> QueueStatus:
+        return replace(queue, dead_letters=self._outlets.dead_letters_by_queue.get(queue.queue, 0))
+
+
+class _Assignments(GroupListener):
+    """Hands a group's changes to the engine. Called on the engine's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def assigned(self, queues: Iterable[Queue]) -> None:
+        self._engine.assigned(queues)
+
+    def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:
+        self._engine.revoked(queues, lost=lost)
+
+
