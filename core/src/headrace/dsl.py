@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from headrace import functions as user_functions
 from headrace.errors import JobError, MissingPluginError, OptionError, PlanError, did_you_mean
 from headrace.plan import (
@@ -26,6 +24,7 @@ from headrace.plan import (
 )
 from headrace.registry import default_registry
 from headrace.schema import Schema
+from headrace.settings import option_fields
 from headrace.source import Source, Start, StartAt
 
 if TYPE_CHECKING:
@@ -454,7 +453,7 @@ def _metadata_types(metadata: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _field_names(settings: type[Settings]) -> list[str]:
-    return [field.encode_name for field in msgspec.structs.fields(settings)]
+    return [field.encode_name for field in option_fields(settings)]
 
 
 def _split_options(

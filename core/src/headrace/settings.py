@@ -177,20 +177,59 @@ class OptionHelp:
     required: bool
 
 
+def option_fields(settings: type[Settings]) -> Sequence[msgspec.structs.FieldInfo]:
+    """Return the declared options in the order in which a user meets them, which is also that of positional arguments.
+
+    A class's own options come before those that it inherits: ``to_file("alerts")`` means the file sink's ``path``, not
+    the ``batch_size`` of every sink. An inherited option whose default is declared anew keeps its place.
+    """
+    lineage = [kind for kind in settings.__mro__ if issubclass(kind, Settings)]
+
+    def generation(field: msgspec.structs.FieldInfo) -> int:
+        return max(at for at, kind in enumerate(lineage) if field.name in kind.__struct_fields__)
+
+    return sorted(msgspec.structs.fields(settings), key=generation)
+
+
 def describe_options(settings: type[Settings]) -> Sequence[OptionHelp]:
     """Return the declared options of a settings class, in order, for ``headrace plugins NAME`` and the docs."""
     hints = typing.get_type_hints(settings, include_extras=True)
     described = []
-    for field in msgspec.structs.fields(settings):
+    for field in option_fields(settings):
         annotation = hints[field.name]
         default: str | None = None
         if not field.required:
             value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
-            default = str(value) if isinstance(value, timedelta) else repr(value)
+            default = _default_text(field.encode_name, value)
         described.append(
             OptionHelp(field.encode_name, _type_text(annotation), default, _description(annotation), field.required)
         )
     return described
+
+
+def format_duration(value: timedelta) -> str:
+    """Return a duration as ``parse_duration`` reads it: ``"100 ms"``, ``"2 min"``, ``"1 h 30 min"``."""
+    left = round(value / timedelta(microseconds=1))
+    if left == 0:
+        return "0 s"
+    parts = []
+    for unit in ("d", "h", "min", "s", "ms", "us"):
+        size = round(_DURATION_UNITS[unit] * 10**6)
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts)
+
+
+def _default_text(name: str, value: Any) -> str:
+    """Return a default as a user would write it."""
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if name.endswith("_bytes") and isinstance(value, int):
+        for unit, size in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+            if value and value % size == 0:
+                return f"{value // size} {unit}"
+    return repr(value)
 
 
 def _description(annotation: Any) -> str:
