@@ -46,7 +46,7 @@ _MODULES = {
 }  # fmt: skip
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = sorted(_HOME)  # noqa: PLE0605
+__all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
     from headrace.backend import Backend as Backend
@@ -61,6 +61,11 @@ if TYPE_CHECKING:
     from headrace.codec import Decoded as Decoded
     from headrace.codec import Decoder as Decoder
     from headrace.codec import Encoder as Encoder
+    from headrace.dsl import Branches as Branches
+    from headrace.dsl import FunctionCatalog as FunctionCatalog
+    from headrace.dsl import Pipeline as Pipeline
+    from headrace.dsl import Stream as Stream
+    from headrace.dsl import stream as stream
     from headrace.errors import CheckpointError as CheckpointError
     from headrace.errors import DataError as DataError
     from headrace.errors import ExpressionError as ExpressionError
@@ -117,11 +122,6 @@ if TYPE_CHECKING:
     from headrace.source import Start as Start
     from headrace.source import StartAt as StartAt
     from headrace.state_store import StateStore as StateStore
-    from headrace.dsl import Branches as Branches
-    from headrace.dsl import FunctionCatalog as FunctionCatalog
-    from headrace.dsl import Pipeline as Pipeline
-    from headrace.dsl import Stream as Stream
-    from headrace.dsl import stream as stream
 
 
 def __getattr__(name: str) -> Any:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from headrace.sink import Sink
 
 
-
 class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
     """The user functions that a stream's expressions can name, by lower-case name.
 
@@ -120,7 +119,9 @@ class Pipeline:
         for column, what in extra.items():
             if what not in METADATA_FIELDS:
                 hint = did_you_mean(what, METADATA_FIELDS, known="header fields")
-                raise OptionError(f"unknown header field {what!r}", plugin=label, option=f"metadata.{column}", hint=hint)
+                raise OptionError(
+                    f"unknown header field {what!r}", plugin=label, option=f"metadata.{column}", hint=hint
+                )
         node = SourceNode(
             label=label,
             schema=Schema({**body_schema, **_metadata_types(extra)}),
@@ -307,7 +308,9 @@ class Stream:
         if verb.startswith("to_"):
             return lambda *arguments, **options: self._to_plugin(verb.removeprefix("to_"), arguments, options)
         if verb.startswith("from_"):
-            raise AttributeError(f"{verb}: a stream has a source already; begin another with the pipeline and union them")
+            raise AttributeError(
+                f"{verb}: a stream has a source already; begin another with the pipeline and union them"
+            )
         if not default_registry().has("operator", verb):
             verbs = [name for name in dir(type(self)) if not name.startswith("_")]
             hint = did_you_mean(verb, [*verbs, *default_registry().names("operator")], known="verbs")
@@ -369,7 +372,9 @@ class Branches(Mapping[str, Stream]):
 
     def __getattr__(self, name: str) -> Stream:
         if name.startswith("_") or name not in self._streams:
-            raise AttributeError(f"split has no branch {name!r}; " + did_you_mean(name, self._streams, known="branches"))
+            raise AttributeError(
+                f"split has no branch {name!r}; " + did_you_mean(name, self._streams, known="branches")
+            )
         return self._streams[name]
 
 
@@ -476,7 +481,12 @@ def _split_options(
 
 
 def _unknown_option(plugin: str, name: str, *settings: type[Settings]) -> OptionError:
-    known = [field for declared in settings for field in _field_names(declared)] + ["format", "schema", "metadata", "name"]
+    known = [field for declared in settings for field in _field_names(declared)] + [
+        "format",
+        "schema",
+        "metadata",
+        "name",
+    ]
     return OptionError(
         f"unknown option {name!r}", plugin=plugin, option=name, hint=did_you_mean(name, known, known="options")
     )

@@ -161,6 +161,3 @@ def job(*jobs: Job) -> Job:
     if not jobs:
         raise PlanError("job() needs at least one stream that ends in a sink")
     return jobs[0].also(*jobs[1:])
-
-
-

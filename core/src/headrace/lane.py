@@ -259,5 +259,3 @@ def dead_letter_lane(plan: Plan, queue: Queue) -> Lane | None:
     """Return the lane that takes dead letters of a queue to their sinks, or None when they stop the job."""
     node_id = plan.dead_letters_id
     return None if node_id is None else Lane(plan, plan.nodes[node_id], queue)
-
-

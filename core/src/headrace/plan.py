@@ -197,7 +197,9 @@ class Plan:
             raise PlanError("the job has no source", job=self.job_name)
         seen: dict[int, str] = {}
         for node_id, node in self.nodes.items():
-            part: Any = node.sink if isinstance(node, SinkNode) else node.source if isinstance(node, SourceNode) else None
+            part: Any = (
+                node.sink if isinstance(node, SinkNode) else node.source if isinstance(node, SourceNode) else None
+            )
             if part is not None and id(part) in seen:
                 raise PlanError(
                     f"{seen[id(part)]!r} and {node_id!r} are the same {type(part).__name__} object",

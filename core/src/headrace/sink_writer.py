@@ -1,8 +1,8 @@
 """The writer around a sink: one cache per shard, flushing, splitting, retrying, and dropping what was stored before.
 
-    write ─▶ cache of the queue ─▶ flush ─▶ split by batch_size ─▶ batch_insert
-                  ▲ max rows, max bytes, flush_interval, checkpoint     │ retriable: again, with back-off
-                  ╰ dedupe by (offset, index)                           ╰ else: halve, bad rows to dead letters
+write ─▶ cache of the queue ─▶ flush ─▶ split by batch_size ─▶ batch_insert
+              ▲ max rows, max bytes, flush_interval, checkpoint     │ retriable: again, with back-off
+              ╰ dedupe by (offset, index)                           ╰ else: halve, bad rows to dead letters
 """
 
 from __future__ import annotations
@@ -304,7 +304,9 @@ class SinkWriter:
                         queue=queue.id,
                         hint="mend the server and start the job again: it goes on from its checkpoint",
                     ) from error
-                logger.warning("sink %s, queue %s: %s; trying again in %.1f s", self.name, queue.id, error.message, wait)
+                logger.warning(
+                    "sink %s, queue %s: %s; trying again in %.1f s", self.name, queue.id, error.message, wait
+                )
                 with self._counts_lock:
                     self.counts.retries += 1
                 self._clock.wait(self._stopping, max(wait, error.after.total_seconds() if error.after else 0.0))

@@ -1,6 +1,6 @@
 """The engine: one thread that polls queues in turn, drives their lanes, and makes checkpoints.
 
-    discover ─▶ poll a queue ─▶ its lane ─▶ outlets (sink caches) ─▶ … next queue … ─▶ checkpoint when due
+discover ─▶ poll a queue ─▶ its lane ─▶ outlets (sink caches) ─▶ … next queue … ─▶ checkpoint when due
 """
 
 from __future__ import annotations
@@ -267,9 +267,7 @@ class Engine:
         message = QueueRemoved(queue)
         self._outlets.deliver(run.lane.on_system(message))
         self._outlets.on_system(message)
-        self._checkpoint = replace(
-            self._checkpoint, positions={**self._checkpoint.positions, queue: run.position}
-        )
+        self._checkpoint = replace(self._checkpoint, positions={**self._checkpoint.positions, queue: run.position})
         self._finished[queue.id] = run.status()
         run.close()
         self._hooks.headrace_queue_removed(job=self.job_name, queue=queue)
@@ -353,5 +351,3 @@ class _Assignments(GroupListener):
 
     def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:
         self._engine.revoked(queues, lost=lost)
-
-

@@ -1,0 +1,25 @@
+"""What headrace-columnar offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_operators() -> Mapping[str, str]:
+    return {
+        "where": "headrace_columnar.verbs.selection:Where",
+        "filter": "headrace_columnar.verbs.selection:Filter",
+        "split": "headrace_columnar.verbs.selection:Split",
+        "select": "headrace_columnar.verbs.projection:Select",
+        "with_columns": "headrace_columnar.verbs.projection:WithColumns",
+        "drop": "headrace_columnar.verbs.projection:Drop",
+        "rename": "headrace_columnar.verbs.projection:Rename",
+        "map": "headrace_columnar.verbs.row_functions:Map",
+        "flat_map": "headrace_columnar.verbs.row_functions:FlatMap",
+        "for_each": "headrace_columnar.verbs.row_functions:ForEach",
+        "map_batches": "headrace_columnar.verbs.batch_functions:MapBatches",
+        "script": "headrace_columnar.verbs.script:Script",
+    }

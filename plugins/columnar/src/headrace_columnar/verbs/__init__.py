@@ -1,0 +1,1 @@
+"""The stateless verbs of the DSL: where, select, map, …"""

@@ -1,0 +1,146 @@
+"""Verbs that let rows through or not: where, filter, split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+import polars as pl
+from headrace.errors import FunctionError, JobError, OptionError, RetriableError
+from headrace.functions import UserFunction
+from headrace.schema import Schema
+from headrace_columnar.evaluation import RowFailure, evaluate_all
+from headrace_columnar.expressions import CompiledExpression, compile_predicate
+from headrace_columnar.verbs.base import BoundVerb, Results, VerbSpec, rejected_of
+
+#: The output of ``split`` for rows that no branch takes.
+REST = "rest"
+
+
+class Where(VerbSpec):
+    """Keeps the rows for which a condition is true."""
+
+    name: ClassVar[str] = "where"
+    keeps_rows = True
+
+    def __init__(self, predicate: str | pl.Expr, *, functions: Mapping[str, UserFunction] | None = None) -> None:
+        self.predicate = predicate
+        self.functions = functions
+
+    def bind(self, schema: Schema) -> BoundVerb:
+        return _BoundWhere(schema, compile_predicate(self.predicate, schema, self.functions))  # type: ignore[arg-type]
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        if wanted is None:
+            return None
+        compiled = compile_predicate(self.predicate, schema, self.functions)  # type: ignore[arg-type]
+        return {*wanted, *compiled.columns}
+
+    def describe(self) -> str:
+        return str(self.predicate)
+
+
+class _BoundWhere(BoundVerb):
+    def __init__(self, schema: Schema, predicate: CompiledExpression) -> None:
+        self.schemas = {"": schema}
+        self._predicate = predicate
+
+    def process(self, frame: pl.DataFrame) -> Results:
+        if not self._predicate.can_fail:
+            return [("", frame.filter(self._predicate.expression))], None
+        kept, failures = evaluate_all([self._predicate], frame, ["kept"])
+        return [("", frame.filter(kept["kept"]))], rejected_of(frame, failures)
+
+
+class Split(VerbSpec):
+    """Sends each row to the first branch whose condition is true, else to ``rest``."""
+
+    name: ClassVar[str] = "split"
+    keeps_rows = True
+
+    def __init__(self, *, functions: Mapping[str, UserFunction] | None = None, **branches: str | pl.Expr) -> None:
+        if not branches:
+            raise OptionError('split needs at least one branch: split(errors="status >= 500")', plugin="split")
+        if REST in branches:
+            raise OptionError(
+                f"{REST!r} is the branch of the rows that no condition takes", plugin="split", option=REST
+            )
+        self.branches = dict(branches)
+        self.functions = functions
+        self.outputs: Sequence[str] = (*branches, REST)
+
+    def bind(self, schema: Schema) -> BoundVerb:
+        compiled = {name: compile_predicate(text, schema, self.functions) for name, text in self.branches.items()}  # type: ignore[arg-type]
+        return _BoundSplit(schema, compiled)
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        return None if schema is None else self.bind(schema).schemas[output or REST]
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        if wanted is None:
+            return None
+        columns = set(wanted)
+        for text in self.branches.values():
+            columns |= compile_predicate(text, schema, self.functions).columns  # type: ignore[arg-type]
+        return columns
+
+    def describe(self) -> str:
+        return ", ".join(f"{name}: {text}" for name, text in self.branches.items())
+
+
+class _BoundSplit(BoundVerb):
+    def __init__(self, schema: Schema, branches: Mapping[str, CompiledExpression]) -> None:
+        self.schemas = dict.fromkeys((*branches, REST), schema)
+        self._branches = branches
+
+    def process(self, frame: pl.DataFrame) -> Results:
+        names = list(self._branches)
+        taken, failures = evaluate_all(list(self._branches.values()), frame, names)
+        rejected = rejected_of(frame, failures)
+        left = pl.Series([True]).new_from_index(0, frame.height)
+        if failures:
+            left = left.scatter([place for place, _ in failures], False)
+        outputs = []
+        for name in names:
+            outputs.append((name, frame.filter(left & taken[name])))
+            left = left & ~taken[name]
+        return [*outputs, (REST, frame.filter(left))], rejected
+
+
+class Filter(VerbSpec):
+    """Keeps the rows for which a Python function of the row returns something true."""
+
+    name: ClassVar[str] = "filter"
+    takes_functions = False
+    keeps_rows = True
+
+    def __init__(self, predicate: Callable[[dict[str, Any]], Any]) -> None:
+        if not callable(predicate):
+            raise FunctionError(f"filter takes a function of a row, not {predicate!r}")
+        self.predicate = predicate
+
+    def bind(self, schema: Schema) -> BoundVerb:
+        return _BoundFilter(schema, self.predicate)
+
+    def describe(self) -> str:
+        return getattr(self.predicate, "__qualname__", repr(self.predicate))
+
+
+class _BoundFilter(BoundVerb):
+    def __init__(self, schema: Schema, predicate: Callable[[dict[str, Any]], Any]) -> None:
+        self.schemas = {"": schema}
+        self._columns = list(schema)
+        self._predicate = predicate
+
+    def process(self, frame: pl.DataFrame) -> Results:
+        kept: list[bool] = []
+        failures: list[RowFailure] = []
+        for place, row in enumerate(frame.select(self._columns).to_dicts()):
+            try:
+                kept.append(bool(self._predicate(row)))
+            except (RetriableError, JobError):
+                raise
+            except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
+                kept.append(False)
+                failures.append((place, error))
+        return [("", frame.filter(pl.Series(kept, dtype=pl.Boolean)))], rejected_of(frame, failures)
