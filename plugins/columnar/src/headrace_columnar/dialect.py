@@ -1,0 +1,229 @@
+"""SQL text to syntax tree: the sqlglot dialect of headrace's expressions, and the places of its nodes in the text.
+
+Imported only when the first expression string is compiled, because sqlglot takes a while to import.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from headrace.errors import ExpressionError, nearest
+from sqlglot import exp
+from sqlglot import parser as sqlglot_parser
+from sqlglot import tokens as sqlglot_tokens
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
+
+_TokenType: Any = sqlglot_tokens.TokenType  # type: ignore[attr-defined]  # re-exported without saying so
+_BASE_KEYWORDS = sqlglot_tokens.Tokenizer.KEYWORDS
+_BASE_PARSERS = sqlglot_parser.Parser.FUNCTION_PARSERS
+
+#: Words that are keywords for sqlglot but plain names for us, because people call columns so.
+_PLAIN_WORDS = ("CURRENT_USER", "CURRENT_ROLE", "SESSION_USER", "COMMENT", "DESC", "ASC")
+_KEPT_FUNCTION_PARSERS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION", "OVERLAY")
+
+
+class Headrace(Dialect):
+    """ANSI expressions with the spellings that Spark and Flink share.
+
+    Every function call is kept by name (``exp.Anonymous``), so that one table of ours says which functions exist and
+    what they mean. A backslash is an ordinary character in a string, as in standard SQL.
+    """
+
+    class Tokenizer(sqlglot_tokens.Tokenizer):
+        QUOTES: ClassVar[list[Any]] = ["'"]
+        IDENTIFIERS: ClassVar[list[Any]] = ['"', "`"]
+        STRING_ESCAPES: ClassVar[list[str]] = ["'"]
+        IDENTIFIER_ESCAPES: ClassVar[list[str]] = []
+        HEX_STRINGS: ClassVar[list[Any]] = [("X'", "'"), ("x'", "'"), ("0x", ""), ("0X", "")]
+        # The suffixes of Spark's numbers.
+        NUMERIC_LITERALS: ClassVar[dict[str, str]] = {
+            "L": "BIGINT",
+            "D": "DOUBLE",
+            "F": "FLOAT64",
+            "S": "SMALLINT",
+            "Y": "TINYINT",
+        }
+        KEYWORDS: ClassVar[dict[str, Any]] = {
+            **{word: token for word, token in _BASE_KEYWORDS.items() if word not in _PLAIN_WORDS},
+            "DIV": _TokenType.DIV,
+            "RLIKE": _TokenType.RLIKE,
+            "REGEXP": _TokenType.RLIKE,
+            "INT8": _TokenType.TINYINT,
+            "INT16": _TokenType.SMALLINT,
+            "INT32": _TokenType.INT,
+            "INT64": _TokenType.BIGINT,
+            "FLOAT32": _TokenType.FLOAT,
+            "FLOAT64": _TokenType.DOUBLE,
+            "<=>": _TokenType.NULLSAFE_EQ,
+        }
+
+    class Parser(sqlglot_parser.Parser):
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            **{name: _BASE_PARSERS[name] for name in _KEPT_FUNCTION_PARSERS},
+            "JSON_VALUE": lambda self: self._parse_json_value(json_path=False),
+        }
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            "CASE": sqlglot_parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
+        }
+        # Only expressions are wanted: never a statement, and an alias only after AS.
+        EXPRESSION_PARSERS: ClassVar[dict[Any, Any]] = {
+            exp.Alias: lambda self: self._parse_alias(self._parse_assignment(), explicit=True)
+        }
+
+
+_DIALECT = Headrace()
+
+
+def parse(text: str) -> exp.Expr:
+    """Parse one expression (``AS name`` may follow it). Raises ExpressionError with the place of the mistake."""
+    if not text.strip():
+        raise ExpressionError("the expression is empty", text=text, position=0)
+    try:
+        parser = _DIALECT.parser(error_level=ErrorLevel.IMMEDIATE)
+        nodes = parser.parse_into(exp.Alias, _DIALECT.tokenize(text), text)
+    except TokenError as error:
+        raise _token_error(text, error) from None
+    except ParseError as error:
+        raise _parse_error(text, error) from None
+    except SqlglotError as error:
+        raise ExpressionError(f"cannot parse: {error}", text=text, position=0, length=len(text)) from error
+    except RecursionError:
+        raise ExpressionError("the expression is nested too deeply", text=text, position=0) from None
+    found = [node for node in nodes if node is not None]
+    if len(found) > 1:
+        raise ExpressionError("expected one expression, found several", text=text, position=max(0, text.find(";")))
+    if not found:
+        raise ExpressionError("there is no expression here", text=text, position=0, length=len(text))
+    node = found[0]
+    assert isinstance(node, exp.Expr)
+    return node
+
+
+def tokens(text: str) -> list[Any]:
+    """Return the tokens of a text of this dialect. Raises ExpressionError with the place of the mistake."""
+    try:
+        return list(_DIALECT.tokenize(text))
+    except TokenError as error:
+        raise _token_error(text, error) from None
+
+
+def _token_error(text: str, error: TokenError) -> ExpressionError:
+    for quote, meaning in (("'", "string"), ('"', "quoted name"), ("`", "quoted name")):
+        if text.count(quote) % 2:
+            return ExpressionError(f"syntax: this {meaning} has no end", text=text, position=text.rfind(quote))
+    reason = str(error).splitlines()[0]
+    return ExpressionError(f"syntax: {reason}", text=text, position=0, length=len(text))
+
+
+def _parse_error(text: str, error: ParseError) -> ExpressionError:
+    details = error.errors[0] if error.errors else {}
+    reason = str(details.get("description") or error).rstrip(".")
+    highlight = str(details.get("highlight") or "")
+    # sqlglot gives the line and the column of the last character of the token, both counted from 1.
+    position = _line_start(text, int(details.get("line") or 1)) + int(details.get("col") or 1) - len(highlight)
+    if position < 0 or not text.startswith(highlight, position):
+        position = max(0, text.rfind(highlight)) if highlight else len(text)
+    hint = None
+    if reason.startswith("Invalid expression"):
+        reason = f"unexpected {highlight!r}" if highlight else "the expression ends too early"
+        if highlight.upper() in Headrace.Tokenizer.KEYWORDS and highlight.isidentifier():
+            hint = f'{highlight} is a SQL keyword; a column of that name is written in double quotes: "{highlight}"'
+    elif reason.startswith("Required keyword"):
+        reason = f"something is missing after {highlight!r}"
+    elif found := re.match(r"Expecting (\S+)", reason):
+        reason = f"expected {found[1]!r} after {highlight!r}"
+    return ExpressionError(f"syntax: {reason}", text=text, position=position, length=len(highlight), hint=hint)
+
+
+def _line_start(text: str, line: int) -> int:
+    start = 0
+    for _ in range(line - 1):
+        start = text.find("\n", start) + 1
+    return start
+
+
+def span(text: str, node: exp.Expr) -> tuple[int, int]:
+    """Return (position, length) of the part of the text that a node came from; the whole text if it is not known."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for part in node.walk():
+        meta = part.meta
+        if "start" in meta:
+            starts.append(meta["start"])
+            ends.append(meta["end"] + 1)
+    if not starts:
+        return 0, len(text)
+    start, end = min(starts), max(ends)
+    # A call ends with its bracket, which no node records.
+    for _ in range(text.count("(", start, end) - text.count(")", start, end)):
+        closing = text.find(")", end)
+        if closing < 0:
+            break
+        end = closing + 1
+    return start, end - start
+
+
+def name_span(text: str, node: exp.Expr) -> tuple[int, int]:
+    """Return (position, length) of just the name of a function call."""
+    meta = node.meta
+    if "start" in meta:
+        return meta["start"], meta["end"] - meta["start"] + 1
+    return span(text, node)
+
+
+def column_hint(name: str, names: Iterable[str]) -> str:
+    """Return the hint for an unknown column: one that differs only in case, the nearest one, or all."""
+    known = list(names)
+    for candidate in known:
+        if candidate.casefold() == name.casefold():
+            return f"names of columns are case-sensitive: did you mean {candidate!r}?"
+    found = nearest(name, known)
+    if found:
+        return f"did you mean {found!r}?"
+    return "columns: " + ", ".join(known[:20]) + (", …" if len(known) > 20 else "") if known else "there are no columns"
+
+
+def conjunct_texts(text: str) -> list[str]:
+    """Return the parts of the text that AND joins at its top, brackets around the whole taken off."""
+    node = parse(text)
+    if isinstance(node, exp.Paren):
+        stripped = _without_brackets(text)
+        return conjunct_texts(stripped) if stripped != text else [text.strip()]
+    if not isinstance(node, exp.And):
+        return [text.strip()]
+    cuts = _cuts(text)
+    starts = [0, *(end for _, end in cuts)]
+    ends = [*(start for start, _ in cuts), len(text)]
+    parts = [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+    return [found for part in parts for found in conjunct_texts(part)]
+
+
+def _cuts(text: str) -> list[tuple[int, int]]:
+    """Return where the top's ANDs stand. Below an AND there is no bare OR, so each AND outside of brackets counts."""
+    cuts = []
+    depth = between = 0
+    opening = (_TokenType.L_PAREN, _TokenType.L_BRACKET, _TokenType.CASE)
+    closing = (_TokenType.R_PAREN, _TokenType.R_BRACKET, _TokenType.END)
+    for token in _DIALECT.tokenize(text):
+        kind = token.token_type
+        depth += (kind in opening) - (kind in closing)
+        if depth == 0 and kind == _TokenType.BETWEEN:
+            between += 1
+        elif depth == 0 and kind == _TokenType.AND:
+            if between:
+                between -= 1
+            else:
+                cuts.append((token.start, token.end + 1))
+    return cuts
+
+
+def _without_brackets(text: str) -> str:
+    tokens = _DIALECT.tokenize(text)
+    first, last = tokens[0], tokens[-1]
+    if first.token_type == _TokenType.L_PAREN and last.token_type == _TokenType.R_PAREN:
+        return text[first.end + 1 : last.start]
+    return text

@@ -1,0 +1,247 @@
+"""Run compiled expressions over frames, and say which rows failed and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import polars as pl
+from headrace.errors import DataError, FunctionError, RetriableError
+
+if TYPE_CHECKING:
+    from headrace_columnar.expressions import CompiledExpression
+
+#: (row in the frame, what went wrong there)
+RowFailure = tuple[int, Exception]
+
+
+@runtime_checkable
+class UserFunction(Protocol):
+    """What the compiler needs of a user's scalar function; ``headrace.functions.ScalarFunction`` is one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def function(self) -> Callable[..., Any]: ...
+    @property
+    def return_type(self) -> pl.DataType: ...
+    @property
+    def vectorized(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A way in which a row can fail: true in ``condition`` where it does; ``value`` is what is blamed."""
+
+    condition: pl.Expr
+    message: str
+    value: pl.Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call of a user function, made before the expression that uses its result as the column ``column``.
+
+    Rows in which ``guard`` is not true do not need the result (other branch of a CASE, …): there it is not called.
+    """
+
+    column: str
+    function: UserFunction
+    arguments: tuple[pl.Expr, ...]
+    guard: pl.Expr | None = None
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The failures of a frame, at most one a row: the first found is the one told."""
+
+    found: dict[int, Exception] = field(default_factory=dict)
+
+    def add(self, row: int, error: Exception) -> None:
+        self.found.setdefault(row, error)
+
+    def listed(self) -> list[RowFailure]:
+        return sorted(self.found.items())
+
+
+def evaluate(compiled: CompiledExpression, frame: pl.DataFrame) -> tuple[pl.Series, list[RowFailure]]:
+    """Return the values of an expression for the rows of a frame, and the rows that failed, in order.
+
+    Failed rows hold NULL (false for a predicate). The series has the frame's height and the expression's type. Raises
+    only RetriableError from a user function, and polars' own errors when the frame is not of the compiled schema.
+    """
+    result, failures = evaluate_all([compiled], frame)
+    return result.to_series(0), failures
+
+
+def evaluate_all(
+    compiled: Sequence[CompiledExpression], frame: pl.DataFrame, names: Sequence[str] | None = None
+) -> tuple[pl.DataFrame, list[RowFailure]]:
+    """Evaluate several expressions over one frame at once: a frame with a column for each, and the rows that failed.
+
+    Columns are called ``names`` (by default ``"0"``, ``"1"``, …). A row that fails in any of them is listed once.
+    """
+    names = list(names) if names is not None else [str(index) for index in range(len(compiled))]
+    rows = _Rows()
+    frame = _call_functions(compiled, frame, rows)
+    checks = [check for one in compiled for check in one.checks]
+    columns = [one.staged.alias(name) for one, name in zip(compiled, names, strict=True)]
+    if checks:
+        columns.append(pl.any_horizontal([check.condition for check in checks]).alias("__hr_failed"))
+    result = frame.select(columns)
+    if result.height != frame.height:
+        # Only constants were asked for: they come as one row whatever the frame's height.
+        result = pl.DataFrame([column.new_from_index(0, frame.height) for column in result.get_columns()])
+    if checks:
+        failed = result.drop_in_place("__hr_failed").fill_null(False)
+        if failed.any():
+            _explain(frame, checks, failed, rows)
+    if rows.found:
+        result = _blank(result, compiled, list(rows.found))
+    return result, rows.listed()
+
+
+def _blank(result: pl.DataFrame, compiled: Sequence[CompiledExpression], failed: list[int]) -> pl.DataFrame:
+    marks = pl.Series(failed, dtype=pl.Int64)
+    is_failed = pl.int_range(pl.len()).is_in(marks.implode())
+    replaced = []
+    for name, one in zip(result.columns, compiled, strict=True):
+        instead = False if one.is_predicate else None
+        replaced.append(
+            pl.when(is_failed).then(pl.lit(instead, dtype=one.data_type)).otherwise(pl.col(name)).alias(name)
+        )
+    return result.with_columns(replaced)
+
+
+def _explain(frame: pl.DataFrame, checks: Sequence[Check], failed: pl.Series, rows: _Rows) -> None:
+    places = failed.arg_true()
+    part = frame[places]
+    positions = places.to_list()
+    for check in checks:
+        asked = [check.condition.alias("failed")]
+        if check.value is not None:
+            asked.append(check.value.alias("value"))
+        answer = part.select(asked)
+        conditions = answer["failed"].to_list()
+        values = answer["value"].to_list() if check.value is not None else [None] * len(conditions)
+        if len(conditions) != len(positions):
+            conditions, values = conditions * len(positions), values * len(positions)
+        for position, condition, value in zip(positions, conditions, values, strict=True):
+            if condition:
+                rows.add(position, DataError(check.message.replace("{value}", _quoted(value))))
+
+
+def _quoted(value: object) -> str:
+    text = repr(value) if isinstance(value, str | bytes) else str(value)
+    return text if len(text) <= 100 else text[:97] + "…"
+
+
+def _call_functions(compiled: Sequence[CompiledExpression], frame: pl.DataFrame, rows: _Rows) -> pl.DataFrame:
+    for one in compiled:
+        for call in one.calls:
+            asked = [argument.alias(str(index)) for index, argument in enumerate(call.arguments)]
+            if call.guard is not None:
+                asked.append(call.guard.alias("guard"))
+            # A column of the frame's own height makes constants as long as the rest.
+            arguments = frame.with_row_index("__hr_call_row").select("__hr_call_row", *asked).drop("__hr_call_row")
+            guard = arguments.drop_in_place("guard") if call.guard is not None else None
+            result, failures = apply(call.function, arguments.get_columns(), frame.height, guard)
+            for row, error in failures:
+                rows.add(row, error)
+            frame = frame.with_columns(result.alias(call.column))
+    return frame
+
+
+def apply(
+    function: UserFunction, arguments: Sequence[pl.Series], height: int, guard: pl.Series | None = None
+) -> tuple[pl.Series, list[RowFailure]]:
+    """Call a user function for the rows in which ``guard`` is true (all, without one); elsewhere the result is NULL.
+
+    Returns a series of ``height`` and the rows whose call raised. RetriableError is not a row's fault: it is raised.
+    """
+    if guard is None or guard.all():
+        places = None
+        count = height
+    else:
+        places = guard.fill_null(False).arg_true()
+        arguments = [argument.gather(places) for argument in arguments]
+        count = len(places)
+    run = _run_vectorized if function.vectorized else _run_rows
+    result, failures = run(function, arguments, count)
+    if places is None:
+        return result, failures
+    full = pl.Series([None], dtype=function.return_type).new_from_index(0, height)
+    if count:
+        full = full.scatter(places, result) if not function.return_type.is_nested() else _scatter(full, places, result)
+    return full, [(int(places[row]), error) for row, error in failures]
+
+
+def _scatter(full: pl.Series, places: pl.Series, result: pl.Series) -> pl.Series:
+    values = full.to_list()
+    for place, value in zip(places.to_list(), result.to_list(), strict=True):
+        values[place] = value
+    return pl.Series(values, dtype=full.dtype)
+
+
+def _run_rows(function: UserFunction, arguments: Sequence[pl.Series], count: int) -> tuple[pl.Series, list[RowFailure]]:
+    values: list[Any] = []
+    failures: list[RowFailure] = []
+    call = function.function
+    rows = zip(*(argument.to_list() for argument in arguments), strict=True) if arguments else ((),) * count
+    for row in rows:
+        try:
+            values.append(call(*row))
+        except RetriableError:
+            raise
+        except Exception as error:  # the user's code may raise anything; the row goes to the dead letters with it
+            failures.append((len(values), error))
+            values.append(None)
+    try:
+        return pl.Series(values, dtype=function.return_type, strict=True), failures
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        return _fit_values(function, values, failures)
+
+
+def _fit_values(
+    function: UserFunction, values: list[Any], failures: list[RowFailure]
+) -> tuple[pl.Series, list[RowFailure]]:
+    """Find the values that are not of the declared type: their rows fail."""
+    for row, value in enumerate(values):
+        try:
+            pl.Series([value], dtype=function.return_type, strict=True)
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+            kind = type(value).__name__
+            problem = f"function {function.name!r} returned {_quoted(value)} ({kind}), not {function.return_type}"
+            failures.append((row, FunctionError(problem)))
+            values[row] = None
+    return pl.Series(values, dtype=function.return_type, strict=True), sorted(failures, key=lambda failure: failure[0])
+
+
+def _run_vectorized(
+    function: UserFunction, arguments: Sequence[pl.Series], count: int
+) -> tuple[pl.Series, list[RowFailure]]:
+    """Call once for all rows; if that raises, halve until the rows that raise are found."""
+    if count == 0:
+        return pl.Series([], dtype=function.return_type), []
+    try:
+        result = function.function(*arguments)
+        return _checked(function, result, count), []
+    except RetriableError:
+        raise
+    except Exception as error:  # as in _run_rows
+        if count == 1:
+            return pl.Series([None], dtype=function.return_type), [(0, error)]
+    half = count // 2
+    first, failures = _run_vectorized(function, [argument.slice(0, half) for argument in arguments], half)
+    second, more = _run_vectorized(function, [argument.slice(half) for argument in arguments], count - half)
+    return first.append(second), failures + [(row + half, error) for row, error in more]
+
+
+def _checked(function: UserFunction, result: Any, count: int) -> pl.Series:
+    if not isinstance(result, pl.Series):
+        result = pl.Series(result)
+    if len(result) != count:
+        raise FunctionError(f"vectorized function {function.name!r} returned {len(result)} values for {count} rows")
+    made: pl.Series = result
+    return made.cast(function.return_type) if made.dtype != function.return_type else made
