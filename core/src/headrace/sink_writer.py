@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headrace.clock import Clock, SystemClock
 from headrace.dead_letters import of_rows
 from headrace.errors import HeadraceError, JobError, JobFailedError, RetriableError
+from headrace.faults import fault_point
 from headrace.messages import INDEX, OFFSET, Batch, Checkpoint, Position, Queue, QueueAdded, QueueRemoved, SystemMessage
 from headrace.sink import Sink, SinkBatch, StaleWriterError, TransactionalSink
 
@@ -276,11 +277,13 @@ class SinkWriter:
             batch = SinkBatch(shard.queue, fresh, shard.last if isinstance(self.sink, TransactionalSink) else None)
             with self._sink_lock:
                 try:
+                    fault_point("sink.before_insert")
                     self.sink.batch_insert(batch)
                 except StaleWriterError:
                     if isinstance(self.sink, TransactionalSink):
                         shard.last = self.sink.last_offset(shard.queue)
                     raise
+            fault_point("sink.after_insert")
             shard.last = batch.last
             with self._counts_lock:
                 self.counts.written += fresh.height

@@ -15,6 +15,7 @@ from functools import partial
 from headrace.backend import JobReport, JobState, JobStatus, QueueStatus, RunOptions
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, JobFailedError, RetriableError
+from headrace.faults import fault_point
 from headrace.lane import Lane
 from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved
 from headrace.outlets import Outlets
@@ -212,6 +213,7 @@ class Engine:
             return False
         if deliveries is None:
             return False
+        fault_point("lane.after_process")
         self._outlets.deliver(deliveries)
         return True
 
@@ -301,7 +303,9 @@ class Engine:
             return
         self._outlets.on_system(message)
         self._checkpoint = StoredCheckpoint(message.id, positions)
+        fault_point("checkpoint.after_flush")
         self._directory.save(self._checkpoint)
+        fault_point("checkpoint.after_save")
         for source_id, node in self._plan.sources.items():
             if isinstance(node.source, GroupSource):
                 own = {queue: run.position for queue, run in self._runs.items() if queue.source == source_id}

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from headrace.backend import QueueStatus
 from headrace.errors import JobFailedError, RetriableError
+from headrace.faults import fault_point
 from headrace.lane import Delivery, Lane
 from headrace.messages import Queue, ReadPosition
 from headrace.source import Reader
@@ -41,6 +42,7 @@ class QueueRun:
         if self._end is not None:
             max_records = min(max_records, self._end - self.position.offset)
         raw = self._reader.poll(max_records, wait)
+        fault_point("reader.after_poll")
         self._away_since, self._pause_seconds = None, 0.1
         if raw is None:
             self.position = self._reader.position
