@@ -20,9 +20,9 @@ from typing import Any
 from tests.servers.directories import run_directory
 from tests.servers.elasticsearch import ElasticsearchServer
 from tests.servers.errors import TestServerError
+from tests.servers.kafka import KafkaServer
 from tests.servers.mysql import MySQLServer
 from tests.servers.processes import ProcessGroup
-from tests.servers.kafka import KafkaServer
 from tests.servers.rocketmq import RocketMQServer
 from tests.servers.server import Server
 

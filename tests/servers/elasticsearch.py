@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import urllib.request
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ class ElasticsearchServer(Server[ElasticsearchOptions]):
     security: ElasticsearchSecurity | None = None
     """Only if it was made with ElasticsearchOptions(secure=True)."""
     heap: str = "512m"
-    settings: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
 
     kind: ClassVar[str] = "elasticsearch"
     variable: ClassVar[str] = "HEADRACE_TEST_ELASTICSEARCH"
@@ -132,6 +133,19 @@ class ElasticsearchServer(Server[ElasticsearchOptions]):
         class_path = ["-cp", f"{home}/lib/*"]
         processes.spawn("elasticsearch", [*jvm, *properties, *access, *class_path, "RunElasticsearch", *settings])
         processes.wait_until_logged("elasticsearch", "node started", START_TIMEOUT)
+        self._wait_for_shards()
+
+    def _wait_for_shards(self) -> None:
+        """Wait until the indices of an earlier start can be used; they open some time after the node answers."""
+        timeout_s = START_TIMEOUT.total_seconds()
+        path = f"/_cluster/health?wait_for_status=yellow&timeout={timeout_s:.0f}s"
+        asked = urllib.request.Request(self.url + path)
+        context = None
+        if self.security:
+            asked.add_header("Authorization", f"ApiKey {self.security.api_key}")
+            context = self.security.certificates.client_context()
+        with urllib.request.urlopen(asked, timeout=timeout_s + 10, context=context) as answer:
+            answer.read()
 
 
 def _base64(text: str) -> str:

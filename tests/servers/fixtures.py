@@ -1,7 +1,8 @@
 """Pytest fixtures for real servers; the root conftest names this module in `pytest_plugins`.
 
-`NAME_server` is shared by the whole run (also by pytest-xdist workers), started when the first test asks for it.
-`start_NAME_server` gives a test servers of its own, which it may stop, kill and configure.
+`NAME_server` is shared by the whole run (also by pytest-xdist workers) and started when the first test asks for it;
+`secure_NAME_server` is the same with TLS and access control. `start_NAME_server` gives a test servers of its own, which
+it may stop, kill and configure. Every test that uses one of them gets the marker `servers`.
 """
 
 from __future__ import annotations
@@ -10,20 +11,51 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import pymysql
 import pytest
 
+from tests.servers.elasticsearch import ElasticsearchOptions, ElasticsearchServer
 from tests.servers.kafka import KafkaOptions, KafkaServer
+from tests.servers.mysql import MySQLOptions, MySQLServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
+from tests.servers.rocketmq_native_library import native_library_directory
 from tests.servers.server import Server
 from tests.servers.sharing import own_server, shared_server
 
 ServerT = TypeVar("ServerT", bound=Server[Any])
+ServerT_co = TypeVar("ServerT_co", covariant=True)
+OptionsT_contra = TypeVar("OptionsT_contra", contravariant=True)
+
+_SERVER_FIXTURE = re.compile(r"(start_|secure_)?(kafka|rocketmq|mysql|elasticsearch)_server|mysql_database")
 
 
-def _running(kind: type[ServerT]) -> Iterator[ServerT]:
+class StartServer(Protocol[ServerT_co, OptionsT_contra]):
+    """Starts a server for one test; what the fixtures `start_NAME_server` are."""
+
+    def __call__(self, options: OptionsT_contra | None = None) -> ServerT_co:
+        """Start one more server; it is removed after the test."""
+
+
+StartKafkaServer = StartServer[KafkaServer, KafkaOptions]
+StartRocketMQServer = StartServer[RocketMQServer, RocketMQOptions]
+StartMySQLServer = StartServer[MySQLServer, MySQLOptions]
+StartElasticsearchServer = StartServer[ElasticsearchServer, ElasticsearchOptions]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a server, before `-m` chooses among them."""
+    for item in items:
+        if any(_SERVER_FIXTURE.fullmatch(name) for name in getattr(item, "fixturenames", ())):
+            item.add_marker("servers")
+
+
+@contextmanager
+def _shared(kind: type[ServerT]) -> Iterator[ServerT]:
     """The server that the kind's variable names, else the one that this run shares."""
     address = os.environ.get(kind.variable)
     if address:
@@ -33,68 +65,113 @@ def _running(kind: type[ServerT]) -> Iterator[ServerT]:
             yield server
 
 
-def _refuse_external(kind: type[Server[Any]]) -> None:
+@contextmanager
+def _starter(kind: type[ServerT]) -> Iterator[Callable[..., ServerT]]:
+    """A function that starts servers of their own, until the end of the context."""
     if os.environ.get(kind.variable):
         pytest.skip(f"needs a {kind.kind} server of its own, but {kind.variable} is set to one that is not ours")
-
-
-@pytest.fixture(scope="session")
-def rocketmq_server() -> Iterator[RocketMQServer]:
-    """RocketMQ with one broker, or the one that HEADRACE_TEST_ROCKETMQ=host:port (its name server) names."""
-    yield from _running(RocketMQServer)
-
-
-class StartRocketMQServer(Protocol):
-    """What the fixture `start_rocketmq_server` is."""
-
-    def __call__(self, options: RocketMQOptions | None = None) -> RocketMQServer:
-        """Start a RocketMQ server for this test alone."""
-
-
-@pytest.fixture
-def start_rocketmq_server() -> Iterator[StartRocketMQServer]:
-    """Start RocketMQ servers that this test may stop, kill and configure; they are removed after the test."""
-    _refuse_external(RocketMQServer)
     with ExitStack() as stack:
-        yield lambda options=None: stack.enter_context(own_server(RocketMQServer, options))
+        yield lambda options=None: stack.enter_context(own_server(kind, options))
 
 
 @pytest.fixture(scope="session")
 def kafka_server() -> Iterator[KafkaServer]:
     """Kafka on one node, or the one that HEADRACE_TEST_KAFKA=host:port names."""
-    yield from _running(KafkaServer)
+    with _shared(KafkaServer) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def secure_kafka_server() -> Iterator[KafkaServer]:
-    """Kafka with SASL, TLS and an authorizer: see KafkaSecurity, in `.security`."""
+    """Kafka with SASL, TLS and an authorizer: see `.security`."""
     with shared_server(KafkaServer, "secure-kafka", KafkaOptions(secure=True)) as server:
         yield server
 
 
-class StartKafkaServer(Protocol):
-    """What the fixture `start_kafka_server` is."""
+@pytest.fixture
+def start_kafka_server() -> Iterator[StartKafkaServer]:
+    """Start Kafka servers that this test may stop, kill and configure."""
+    with _starter(KafkaServer) as start:
+        yield start
 
-    def __call__(self, options: KafkaOptions | None = None) -> KafkaServer:
-        """Start a Kafka server for this test alone."""
+
+@pytest.fixture(scope="session")
+def rocketmq_server() -> Iterator[RocketMQServer]:
+    """RocketMQ with one broker, or the one that HEADRACE_TEST_ROCKETMQ=host:port (its name server) names."""
+    with _shared(RocketMQServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def secure_rocketmq_server() -> Iterator[RocketMQServer]:
+    """RocketMQ that demands signed requests and takes connections with and without TLS: see `.security`."""
+    with shared_server(RocketMQServer, "secure-rocketmq", RocketMQOptions(secure=True)) as server:
+        yield server
 
 
 @pytest.fixture
-def start_kafka_server() -> Iterator[StartKafkaServer]:
-    """Start Kafka servers that this test may stop, kill and configure; they are removed after the test."""
-    _refuse_external(KafkaServer)
-    with ExitStack() as stack:
-        yield lambda options=None: stack.enter_context(own_server(KafkaServer, options))
+def start_rocketmq_server() -> Iterator[StartRocketMQServer]:
+    """Start RocketMQ servers that this test may stop, kill and configure."""
+    with _starter(RocketMQServer) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def rocketmq_native_library() -> Path:
+    """A directory for LD_LIBRARY_PATH with the librocketmq.so that rocketmq-client-python loads; built once."""
+    return native_library_directory()
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MySQLServer]:
+    """MariaDB, or the server that HEADRACE_TEST_MYSQL=user:password@host:port names."""
+    with _shared(MySQLServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def secure_mysql_server() -> Iterator[MySQLServer]:
+    """MariaDB that offers TLS, with users who must use it: see `.security`."""
+    with shared_server(MySQLServer, "secure-mysql", MySQLOptions(secure=True)) as server:
+        yield server
+
+
+@pytest.fixture
+def start_mysql_server() -> Iterator[StartMySQLServer]:
+    """Start MariaDB servers that this test may stop, kill and configure."""
+    with _starter(MySQLServer) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def elasticsearch_server() -> Iterator[ElasticsearchServer]:
+    """Elasticsearch on one node, or the one that HEADRACE_TEST_ELASTICSEARCH=url names."""
+    with _shared(ElasticsearchServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def secure_elasticsearch_server() -> Iterator[ElasticsearchServer]:
+    """Elasticsearch with TLS that asks for a password or an API key: see `.security`."""
+    with shared_server(ElasticsearchServer, "secure-elasticsearch", ElasticsearchOptions(secure=True)) as server:
+        yield server
+
+
+@pytest.fixture
+def start_elasticsearch_server() -> Iterator[StartElasticsearchServer]:
+    """Start Elasticsearch servers that this test may stop, kill and configure."""
+    with _starter(ElasticsearchServer) as start:
+        yield start
 
 
 @pytest.fixture
 def fresh_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
     """Make names that no test has used: the given prefix, the test's name and random digits.
 
-    Lower-case letters, digits and underscores, at most 60 characters: valid for a topic, a group, a table, a database
-    and an index on every server here.
+    With a lower-case prefix they are lower-case letters, digits and underscores, at most 60 characters: valid for a
+    topic, a group, a table, a database and an index on every server here.
     """
-    test = re.sub(r"\W+", "_", request.node.name.lower())
+    test = re.sub(r"[^a-z0-9]+", "_", request.node.name.lower())
 
     def make(prefix: str) -> str:
         return f"{prefix}_{test}"[:51].rstrip("_") + f"_{secrets.token_hex(4)}"
@@ -112,3 +189,26 @@ def topic(fresh_name: Callable[[str], str]) -> str:
 def consumer_group(fresh_name: Callable[[str], str]) -> str:
     """The name of a consumer group that nobody has joined yet."""
     return fresh_name("group")
+
+
+@pytest.fixture
+def index_name(fresh_name: Callable[[str], str]) -> str:
+    """The name of an Elasticsearch index that does not exist yet."""
+    return fresh_name("index")
+
+
+@pytest.fixture
+def mysql_database(mysql_server: MySQLServer, fresh_name: Callable[[str], str]) -> Iterator[str]:
+    """The name of an empty database on `mysql_server`, dropped after the test."""
+    name = fresh_name("database")
+    _execute(mysql_server, f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+    yield name
+    _execute(mysql_server, f"DROP DATABASE `{name}`")
+
+
+def _execute(server: MySQLServer, statement: str) -> None:
+    with (
+        pymysql.connect(host=server.host, port=server.port, user=server.user, password=server.password) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(statement)

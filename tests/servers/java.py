@@ -39,7 +39,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _inspect(executable: Path) -> Java | None:
-    if not executable.exists():
+    if not os.access(executable, os.X_OK):
         return None
     text = subprocess.run([executable, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "((\d+)[^"]*)"', text)

@@ -43,12 +43,16 @@ class ProcessRecord:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None if there is none or it is a zombie."""
+    """When the process started, in clock ticks since boot; None if there is none or it has ended."""
+    process = Path(f"/proc/{pid}")
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        # A killed process is a zombie as soon as its first thread has ended; its ports and files stay open until the
+        # last one has.
+        ended = fields[0] == "Z" and len(list((process / "task").iterdir())) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] == "Z" else int(fields[19])
+    return None if ended else int(fields[19])
 
 
 @dataclass(frozen=True)

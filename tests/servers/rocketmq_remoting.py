@@ -14,21 +14,21 @@ import socket
 import ssl
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-GET_ROUTE = 105
+from tests.servers.login import Login
+
+SUCCESS = 0
+NO_PERMISSION = 16
+
+UPDATE_AND_CREATE_TOPIC = 17
 UPDATE_BROKER_CONFIG = 25
+GET_ROUTE = 105
+CREATE_USER = 3001
+GET_USER = 3004
 # MQVersion.V4_9_4: from this client version on the name server answers GET_ROUTE in standard JSON.
 _CLIENT_VERSION = 401
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """An access key (the user's name) with its secret, which signs requests."""
-
-    access_key: str
-    secret_key: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,18 @@ def request(
     fields: Mapping[str, str] | None = None,
     body: bytes = b"",
     *,
-    credentials: Credentials | None = None,
+    login: Login | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Reply:
-    """Send one request over a connection of its own and wait up to 5 s for its answer; raises OSError."""
+    """Send one request over a connection of its own and wait up to 5 s for its answer; raises OSError.
+
+    `login` (access key and secret key) signs the request, `tls` encrypts the connection.
+    """
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), 5) as plain:
         connection = tls.wrap_socket(plain, server_hostname=host) if tls else plain
         with connection, connection.makefile("rb") as stream:
-            connection.sendall(_encode(code, _signed(dict(fields or {}), body, credentials), body))
+            connection.sendall(_encode(code, _signed(dict(fields or {}), body, login), body))
             prefix = stream.read(8)
             if len(prefix) < 8:
                 raise ConnectionError(f"{address} closed the connection on request {code}")
@@ -63,13 +66,13 @@ def request(
             return Reply(header["code"], header.get("remark"), stream.read(frame_length - 4 - header_length))
 
 
-def _signed(fields: dict[str, str], body: bytes, credentials: Credentials | None) -> dict[str, str]:
+def _signed(fields: dict[str, str], body: bytes, login: Login | None) -> dict[str, str]:
     """Add the ACL signature: HMAC-SHA1 over the values of the fields, in the order of their names, and the body."""
-    if credentials is None:
+    if login is None:
         return fields
-    fields = {**fields, "AccessKey": credentials.access_key}
+    fields = {**fields, "AccessKey": login.name}
     content = "".join(value for _, value in sorted(fields.items())).encode() + body
-    signature = hmac.new(credentials.secret_key.encode(), content, hashlib.sha1).digest()
+    signature = hmac.new(login.password.encode(), content, hashlib.sha1).digest()
     return {**fields, "Signature": base64.b64encode(signature).decode()}
 
 
