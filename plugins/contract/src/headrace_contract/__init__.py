@@ -1,0 +1,53 @@
+"""The contract suite: named checks that plug-in authors run on their own plug-ins, with pytest.
+
+Subclass the contract of what you wrote, give it a few methods, and every check becomes a test:
+
+    from headrace_contract import SinkContract
+
+    class TestMySink(SinkContract):
+        def make_sink(self): ...
+        def read_rows(self): ...
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "headrace_contract.contract": ("Contract", "ContractViolation", "checks_of", "optional_hook"),
+    "headrace_contract.crash": ("Moment",),
+    "headrace_contract.sink": ("SinkContract",),
+    "headrace_contract.source": ("SourceContract",),
+    "headrace_contract.values": ("ALL_TYPES", "BASIC_TYPES"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+if TYPE_CHECKING:
+    from headrace_contract.contract import Contract as Contract
+    from headrace_contract.contract import ContractViolation as ContractViolation
+    from headrace_contract.contract import checks_of as checks_of
+    from headrace_contract.contract import optional_hook as optional_hook
+    from headrace_contract.crash import Moment as Moment
+    from headrace_contract.sink import SinkContract as SinkContract
+    from headrace_contract.source import SourceContract as SourceContract
+    from headrace_contract.values import ALL_TYPES as ALL_TYPES
+    from headrace_contract.values import BASIC_TYPES as BASIC_TYPES
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: pytest loads this package in every run of everybody who has it installed.
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module 'headrace_contract' has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,179 @@
+"""Real processes that are killed or stopped at named moments: how the crash checks run a plug-in.
+
+The plug-in travels to a child process as it does to a backend's workers: by cloudpickle. The child writes or reads, and
+sends itself SIGKILL (or SIGSTOP) at the moment it was told, so that no check depends on luck or on waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import cloudpickle
+from headrace.messages import Batch, ReadPosition
+from headrace.sink import Sink
+from headrace.source import Source
+
+from headrace_contract.contract import violated
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a writing child is struck, in its ``insert``-th ``batch_insert`` (from 1).
+
+    ``inside`` strikes after ``fraction`` of the lines of the plug-in's own code that the insert before took.
+    """
+
+    insert: int
+    place: Literal["before", "inside", "after"]
+    fraction: float = 0.0
+    action: Literal["kill", "stop"] = "kill"
+
+    def __str__(self) -> str:
+        part = f" at {self.fraction:.0%}" if self.place == "inside" else ""
+        return f"{self.place} batch_insert {self.insert}{part}"
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """Write batches through a SinkWriter; the number of batches after which to send a checkpoint."""
+
+    sink: Sink
+    batches: Sequence[Batch]
+    moment: Moment | None
+    checkpoints: frozenset[int] = frozenset()
+    #: Strike right after the checkpoint that follows this many batches.
+    kill_after_checkpoint: int | None = None
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """Read a queue, keeping the position after each batch as a checkpoint; be killed after so many batches."""
+
+    source: Source
+    queue_name: str
+    position: ReadPosition | None
+    batch_records: int
+    batches: int
+    #: Where each batch's bodies and the position after it are written, one JSON object per line.
+    journal: str
+    patience_seconds: float
+
+
+class Child:
+    """A child process that runs one task."""
+
+    def __init__(self, task: WriteTask | ReadTask, *, importable: Sequence[type] = ()) -> None:
+        directory = tempfile.mkdtemp(prefix="headrace-contract-")
+        self._spec = Path(directory) / "task"
+        self._errors = Path(directory) / "errors"
+        preamble = {"path": [p for p in sys.path if p], "modules": _modules_by_file(importable)}
+        with self._spec.open("wb") as file:
+            pickle.dump(preamble, file)
+            cloudpickle.dump(task, file)
+        with self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "headrace_contract.child", str(self._spec)],
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            )
+
+    def wait_until_killed(self, *, patience_seconds: float) -> None:
+        """Return when the child was killed at its moment. Fails the check when it ended in any other way."""
+        self._end(-signal.SIGKILL, patience_seconds)
+
+    def wait_until_done(self, *, patience_seconds: float) -> None:
+        """Return when the child has done its task. Fails the check when it failed."""
+        self._end(0, patience_seconds)
+
+    def wait_until_stopped(self) -> None:
+        """Return when the child stands still at its moment (SIGSTOP). Fails the check when it has ended instead."""
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            self.process.returncode = os.waitstatus_to_exitcode(status)
+            self._end(None, 0)
+
+    def go_on(self) -> None:
+        """Let a child that stands still go on."""
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Kill the child if it lives, and remove its files."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for file in (self._spec, self._errors):
+            file.unlink(missing_ok=True)
+        self._spec.parent.rmdir()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _end(self, wanted: int | None, patience_seconds: float) -> None:
+        try:
+            code = self.process.wait(timeout=patience_seconds) if self.process.returncode is None else self.process.returncode
+        except subprocess.TimeoutExpired:
+            violated(
+                expected="the process that runs the plug-in ends",
+                found=f"it still runs after {patience_seconds:g} s; it printed: {self._output()}",
+                mend="nothing in the plug-in may wait for ever; raise patience if the outside world is that slow",
+            )
+        if code != wanted:
+            violated(
+                expected="a process that gets the plug-in by cloudpickle can use it",
+                found=f"it ended with code {code}; it printed: {self._output()}",
+                mend="keep connections, locks, threads and files out of __init__ (open them in open/queues), see below",
+            )
+
+    def _output(self) -> str:
+        return self._errors.read_text(errors="replace")[-4000:] or "nothing"
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a child's journal."""
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def _modules_by_file(kinds: Sequence[type]) -> dict[str, str]:
+    """Return the modules of these classes that a new process could not import by name: test modules, mostly."""
+    found: dict[str, str] = {}
+    for kind in kinds:
+        for base in kind.__mro__:
+            module = sys.modules.get(base.__module__)
+            if isinstance(module, types.ModuleType) and getattr(module, "__file__", None) and not _importable(module):
+                found[base.__module__] = str(module.__file__)
+    return found
+
+
+def _importable(module: types.ModuleType) -> bool:
+    search: Any = None
+    parts = module.__name__.split(".")
+    for end in range(1, len(parts) + 1):
+        name = ".".join(parts[:end])
+        spec = None
+        for finder in sys.meta_path:
+            find_spec = getattr(finder, "find_spec", None)
+            spec = find_spec(name, search) if find_spec is not None else None
+            if spec is not None:
+                break
+        if spec is None:
+            return False
+        search = spec.submodule_search_locations
+    return spec is not None and (spec.origin is None or spec.origin == module.__file__ or spec.origin == "frozen"
+                                 or spec.origin == "built-in")  # fmt: skip

@@ -1,0 +1,34 @@
+"""The pytest plug-in: turns a contract's lists into tests, and declared weaknesses into expected failures."""
+
+from __future__ import annotations
+
+import pytest
+from headrace.errors import HeadraceError, did_you_mean
+
+from headrace_contract.contract import Contract, ContractViolation, checks_of
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make the tests of checks marked with ``for_each``."""
+    each = getattr(metafunc.function, "__headrace_each__", None)
+    if each is not None and metafunc.cls is not None:
+        argument, attribute = each
+        metafunc.parametrize(argument, list(getattr(metafunc.cls, attribute)), ids=str)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Expect the declared weaknesses to show: a check that is declared weak and passes is an error."""
+    for item in items:
+        contract = getattr(item, "cls", None)
+        if not isinstance(contract, type) or not issubclass(contract, Contract):
+            continue
+        for name in contract.weaknesses:
+            if name not in checks_of(contract):
+                hint = did_you_mean(name, checks_of(contract), known="checks")
+                raise pytest.UsageError(f"{contract.__name__}.weaknesses names no check: {name!r}; {hint}")
+        reason = contract.weaknesses.get(getattr(item, "originalname", item.name))
+        if reason is not None:
+            item.add_marker(
+                pytest.mark.xfail(
+                    reason=f"declared weakness: {reason}", strict=True, raises=(ContractViolation, HeadraceError)
+                )
+            )

@@ -1,0 +1,321 @@
+"""Checks of a sink's guarantee, as its base class states it, and of how it behaves beside others and in trouble."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import cloudpickle
+import pytest
+from headrace.clock import SystemClock
+from headrace.errors import JobError, JobFailedError, RetriableError
+from headrace.messages import Batch, Position, Queue, QueueRemoved
+from headrace.schema import Schema
+from headrace.sink import Sink, StaleWriterError, TransactionalSink
+
+from headrace_contract.contract import expect, shortened, violated
+from headrace_contract.options import raises_clearly
+from headrace_contract.sink_harness import SinkHarness, batch_of, patience_settings, sink_batch
+
+#: Names of queues as real sources have them, and as none should: all must be kept apart.
+QUEUE_NAMES = (
+    "events-0",
+    "events-1",
+    "/var/log/app one/access.log",
+    "logs/grüße 漢字.ndjson",
+    "it's \"quoted\" `so`\\ 100%_",
+    "Events-0",
+    "../../escape",
+    "long-" + "x" * 230,
+)
+
+
+class SinkGuaranteeChecks(SinkHarness):
+    """At least once, idempotent or exactly once; queues kept apart; errors of the right kind."""
+
+    def test_replay_keeps_the_guarantee(self) -> None:
+        """Rows that come again after a restart do what the base class says: nothing is missing, and for IdempotentSink
+        and TransactionalSink nothing is seen twice.
+
+        Steps: write records 0–29 (two rows each); with a new sink, replay from record 10 on to 39, in batches cut
+        elsewhere. Passes when a reader sees all rows, each once if the class promises that.
+        """
+        first = self.batches("q", 0, 30, 10, rows_per_record=2)
+        self._write_all(first, batch_size=7)
+        again = self.batches("q", 10, 30, 8, rows_per_record=2)
+        self._write_all(again, batch_size=5)
+        everything = self.batches("q", 0, 40, rows_per_record=2)
+        self.expect_stored(
+            everything,
+            once=self.exactly_once,
+            mend="an IdempotentSink keys its writes by batch.ids() or a user key; a TransactionalSink stores batch.last "
+            "with the rows and gives it back by last_offset",
+        )
+
+    def test_last_offset_gives_what_was_stored(self) -> None:
+        """``last_offset`` is what exactly-once rests on: the (offset, index) of the last row stored, per queue.
+
+        Steps: ask for a new queue; write two queues; ask again, also a new sink. Passes when it was None first and then
+        the last position of each queue, with its index.
+        """
+        sink = self._transactional(self.prepared_sink())
+        sink.open()
+        unknown, ends = sink.last_offset(Queue("q1")), {"q1": Position(4, 2), "q2": Position(17, 2)}
+        mend = "store batch.last under batch.queue.id in the transaction that stores the rows, and read it back"
+        expect(unknown is None, expected="None for a queue without rows", found=repr(unknown), mend=mend)
+        for name, end in ends.items():
+            for batch in self.batches(name, end.offset - 1, 2, rows_per_record=3):
+                sink.batch_insert(sink_batch(batch))
+        new = self._transactional(self.prepared_sink())
+        new.open()
+        for which, asked in (("the same sink", sink), ("a new sink", new)):
+            for name, end in ends.items():
+                found = asked.last_offset(Queue(name))
+                expect(found == end, expected=f"{which}: {end} for {name}", found=repr(found), mend=mend)
+        sink.close()
+        new.close()
+
+    def test_stale_writer_is_refused(self) -> None:
+        """A writer that has lost its queue to another (a zombie) must not add rows behind its back.
+
+        Steps: A stores records 0–4, B stores 5–9 of the same queue; A, which still believes that 4 is the last, stores
+        5–9; C, which believes that nothing is stored, stores 0–4. Passes when both get StaleWriterError, a reader sees
+        each row once, and last_offset is 9.
+        """
+        a, b, c = (self._transactional(self.prepared_sink()) for _ in range(3))
+        for sink in (a, b, c):
+            sink.open()
+        early, late = self.batches("q", 0, 5)[0], self.batches("q", 5, 5)[0]
+        a.batch_insert(sink_batch(early))
+        b.batch_insert(sink_batch(late, early.last))
+        mend = "within the transaction, compare the stored position with batch.after and raise StaleWriterError"
+        for zombie, batch, after in ((a, late, early.last), (c, early, None)):
+            try:
+                zombie.batch_insert(sink_batch(batch, after))
+            except StaleWriterError:
+                continue
+            violated(expected=f"StaleWriterError when rows after {after} are stored again", found="no error", mend=mend)
+        found = b.last_offset(Queue("q"))
+        for sink in (a, b, c):
+            sink.close()
+        expect(found == late.last, expected=f"last_offset is {late.last} as before", found=repr(found), mend=mend)
+        self.expect_stored([early, late], mend=mend)
+
+    def test_queues_are_kept_apart(self) -> None:
+        """Queues have nothing to do with each other, whatever their names.
+
+        Steps: write the same offsets to eight queues with odd names, in turn; then, with a new sink, go on in each.
+        Passes when a reader sees all rows, each once.
+        """
+        batches = [self.batches(name, 0, 5)[0] for name in QUEUE_NAMES]
+        more = [self.batches(name, 5, 3)[0] for name in QUEUE_NAMES]
+        self._write_all(batches)
+        self._write_all(more)
+        self.expect_stored([*batches, *more], mend="key everything that you keep by batch.queue.id, whole and escaped")
+
+    def test_queues_are_written_at_once(self) -> None:
+        """A sink that says ``concurrent`` stands calls for different queues at the same time.
+
+        Steps: write four queues from four threads through one writer. Passes when all rows are seen, each once.
+        """
+        sink = self.prepared_sink(batch_size=5)
+        if not sink.concurrent:
+            pytest.skip("not checked: the sink is not concurrent")
+        queues = [self.batches(f"q{number}", 0, 40, 10) for number in range(4)]
+        failures: list[BaseException] = []
+        sink.open()
+        start = threading.Barrier(len(queues))
+
+        def write(batches: Sequence[Batch]) -> None:
+            try:
+                start.wait()
+                after = None
+                for batch in batches:
+                    sink.batch_insert(sink_batch(batch, after))
+                    after = batch.last if isinstance(sink, TransactionalSink) else None
+            except BaseException as error:  # shown by the check, in its own thread
+                failures.append(error)
+
+        threads = [threading.Thread(target=write, args=(batches,)) for batches in queues]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        sink.close()
+        mend = "give each thread its own connection, or lock what they share; else set concurrent = False"
+        if failures:
+            violated(expected="four queues written at once", found=shortened(failures[0]), mend=mend)
+        self.expect_stored([batch for batches in queues for batch in batches], mend=mend)
+
+    def test_queue_comes_back(self) -> None:
+        """A queue that was removed (moved to another instance) can come back.
+
+        Steps: write a queue, tell that it is removed, write its next records through the same writer. Passes when a
+        reader sees all rows, each once.
+        """
+        first, second = self.batches("q", 0, 5)[0], self.batches("q", 5, 5)[0]
+        with self.writing() as writer:
+            writer.write(first)
+            writer.on_system(QueueRemoved(Queue("q")))
+            writer.write(second)
+        self.expect_stored([first, second], mend="queue_removed forgets what is kept in memory, not what is stored")
+
+    def test_bad_row_goes_to_dead_letters(self) -> None:
+        """One row that the target refuses must not take its neighbours with it.
+
+        Steps: write 20 rows, the author's bad row among them. Passes when just that row is a dead letter, with a reason,
+        and a reader sees the others, each once (at least once for a plain Sink).
+        """
+        self.need("bad_row")
+        schema = Schema.of(self.schema)
+        rows = [self.make_row(number) for number in range(20)]
+        good = [*rows[:7], *rows[8:]]
+        rows[7] = self.bad_row()
+        refused: list[Batch] = []
+        mend = "raise for the call as a whole, after undoing it where the target can; never for some rows silently"
+        try:
+            with self.writing(dead_letters=refused) as writer:
+                writer.write(batch_of(Queue("q"), [(offset, 0) for offset in range(20)], rows, schema))
+        except (JobError, JobFailedError, RetriableError) as error:
+            violated(
+                expected="an error that says that the row is to blame (DataError or the driver's own)",
+                found=f"{type(error).__name__}: {shortened(str(error))}",
+                mend="JobError stops the job and RetriableError repeats the call: raise neither for what a row holds",
+            )
+        offsets = [row["offset"] for batch in refused for row in batch.frame.to_dicts()]
+        expect(offsets == [7], expected="dead letters: the row of offset 7", found=f"offsets {offsets}", mend=mend)
+        reason = refused[0].frame["reason"][0]
+        expect(
+            bool(reason and reason.strip()),
+            expected="the dead letter says why",
+            found=f"reason {reason!r}",
+            mend="give the exception a message",
+        )
+        self.expect_rows(good, once=isinstance(self.make_sink(), TransactionalSink) or self.exactly_once, mend=mend)
+
+    def test_outage_is_retried(self) -> None:
+        """While the target is away, calls raise RetriableError; when it is back, the same sink object goes on.
+
+        Steps: write 5 rows; make the target unreachable; write 5 more (the writer retries; the outage ends at its first
+        wait); write 5 more. Passes when the writer had to retry and a reader sees all rows.
+        """
+        self.need("begin_outage", "end_outage")
+        batches = self.batches("q", 0, 15, 5)
+        clock = _EndsOutage(self)
+        sink = self.prepared_sink(**patience_settings(self.patience))
+        mend = "turn connection errors of the driver into RetriableError, and connect anew at the next call"
+        refused: list[Batch] = []
+        try:
+            with self.writing(sink, clock=clock, dead_letters=refused) as writer:
+                writer.write(batches[0])
+                writer.flush()
+                self.begin_outage()
+                for batch in batches[1:]:
+                    writer.write(batch)
+                    writer.flush()
+                retries = writer.counts.retries
+        except (JobError, JobFailedError) as error:
+            violated(expected="the writer goes on after the outage", found=shortened(str(error)), mend=mend)
+        finally:
+            clock.end()
+        if refused:
+            reason = refused[0].frame.row(0, named=True)
+            violated(
+                expected="an outage is not the rows' fault",
+                found=f"rows went to the dead letters: {reason['error']}: {reason['reason']}",
+                mend=mend,
+            )
+        expect(retries > 0, expected="RetriableError while the target is away", found="no error at all", mend=mend)
+        self.expect_stored(batches, once=self.exactly_once, mend=mend)
+
+    def test_missing_target_is_named(self) -> None:
+        """A target that is not there stops the job at its start, with a hint.
+
+        Steps: prepare and open the author's sink that names something missing. Passes when a JobError with a hint comes.
+        """
+        self.need("make_sink_without_target")
+        sink = self.make_sink_without_target()
+        with raises_clearly(
+            JobError,
+            what="starting with a target that is not there",
+            mend="look for it in prepare and raise JobError naming it, with a hint how to create it",
+        ):
+            sink.prepare(Schema.of(self.schema))
+            sink.open()
+        sink.close()
+
+    def test_prepare_keeps_what_is_there(self) -> None:
+        """``prepare`` runs at every start of the job: it must not empty the target.
+
+        Steps: write 5 rows; check and prepare a new sink twice; write 5 more. Passes when a reader sees all ten.
+        """
+        first, second = self.batches("q", 0, 5)[0], self.batches("q", 5, 5)[0]
+        self._write_all([first])
+        self.prepared_sink()
+        self._write_all([second])
+        self.expect_stored([first, second], mend="prepare creates what is missing and leaves alone what is there")
+
+    def test_survives_pickle(self) -> None:
+        """Backends send the sink to their workers by cloudpickle before it is opened.
+
+        Steps: check and prepare a sink, send it through cloudpickle, write with the copy. Passes when rows are seen.
+        """
+        sink = self.prepared_sink()
+        try:
+            copy: Sink = cloudpickle.loads(cloudpickle.dumps(sink))
+        except Exception as error:
+            violated(
+                expected="a sink that is not opened survives cloudpickle",
+                found=f"{type(error).__name__}: {shortened(str(error))}",
+                mend="make connections, locks, threads and files in open, not in __init__ or prepare",
+            )
+        batches = self.batches("q", 0, 5)
+        with self.writing(copy) as writer:
+            writer.write(batches[0])
+        self.expect_stored(batches, mend="keep everything that the sink needs in its attributes")
+
+    def test_close_twice(self) -> None:
+        """``close`` may come twice, and without ``open``.
+
+        Steps: close a sink that was never opened; write with another and close it twice. Passes when nothing is raised
+        and the rows are there once.
+        """
+        batches = self.batches("q", 0, 5)
+        sink = self.prepared_sink()
+        mend = "make close harmless when there is nothing (left) to close"
+        try:
+            self.make_sink().close()
+            with self.writing(sink) as writer:
+                writer.write(batches[0])
+            sink.close()
+        except Exception as error:
+            violated(expected="close() raises nothing", found=f"{type(error).__name__}: {error}", mend=mend)
+        self.expect_stored(batches, mend=mend)
+
+    def _write_all(self, batches: Sequence[Batch], **settings: int) -> None:
+        with self.writing(self.prepared_sink(**settings)) as writer:
+            for batch in batches:
+                writer.write(batch)
+                writer.flush()
+
+    def _transactional(self, sink: Sink) -> TransactionalSink:
+        if not isinstance(sink, TransactionalSink):
+            pytest.skip("not checked: the sink is not a TransactionalSink")
+        return sink
+
+
+class _EndsOutage(SystemClock):
+    """A clock that ends the outage when the writer first waits before a retry."""
+
+    def __init__(self, contract: SinkHarness) -> None:
+        self._contract = contract
+        self._ended = False
+
+    def end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._contract.end_outage()
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.end()
+        return super().wait(event, seconds)

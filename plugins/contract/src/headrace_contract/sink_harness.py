@@ -1,0 +1,235 @@
+"""What the author of a sink gives, and how the checks write through the writer and look at what a reader sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import msgspec
+import polars as pl
+from headrace.clock import Clock
+from headrace.messages import INDEX, OFFSET, TIME, Batch, Position, Queue
+from headrace.schema import Schema
+from headrace.sink import IdempotentSink, Sink, SinkBatch, TransactionalSink
+from headrace.sink_writer import SinkWriter
+
+from headrace_contract.contract import expect, optional_hook, shortened, violated
+from headrace_contract.options import OptionChecks
+from headrace_contract.values import BASIC_TYPES, counted, sample
+
+#: Columns of the rows in most checks, unless an author says otherwise.
+DEFAULT_SCHEMA: Mapping[str, Any] = {"id": "int64", "text": "string", "amount": "float64", "flag": "boolean"}
+
+
+class SinkHarness(OptionChecks):
+    """The part of ``SinkContract`` that an author fills in."""
+
+    #: The columns of the rows that most checks write. Their values are unique per row in int64 and string columns.
+    schema: ClassVar[Mapping[str, Any]] = DEFAULT_SCHEMA
+    #: The types that the sink stores so that ``read_rows`` gives them back; ``headrace_contract.ALL_TYPES`` is all of them.
+    types: ClassVar[Sequence[str]] = BASIC_TYPES
+    #: False when the sink's target cannot hold NULL.
+    nullable: ClassVar[bool] = True
+    #: Length of the longest text that the sink must store.
+    longest_text: ClassVar[int] = 100_000
+
+    # ------------------------------------------------------------------------------------------- the author gives
+
+    def make_sink(self) -> Sink:
+        """Return a new sink. Within one check all sinks made write to the same target, which is empty at its begin.
+
+        Name the target after ``self.unique_name``, or put it below ``self.tmp_path``.
+        """
+        raise NotImplementedError
+
+    def read_rows(self) -> Sequence[Mapping[str, Any]]:
+        """Return all rows in the target as a reader of the outside world sees them now: not through the sink.
+
+        Values are those of the columns' types; columns besides the schema's do not matter, a missing one is NULL.
+        """
+        raise NotImplementedError
+
+    def make_row(self, number: int) -> dict[str, Any]:
+        """Return a row of ``schema``; another one for each number. Override it for columns with values of their own."""
+        return {name: sample(kind, number) for name, kind in Schema.of(self.schema).items()}
+
+    def as_read(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return how ``read_rows`` shows a row that was written. Override it where the target knows fewer types."""
+        return row
+
+    @optional_hook
+    def create_target(self, schema: Schema) -> None:
+        """Create the target with these columns, where the sink's ``prepare`` does not do it."""
+
+    @optional_hook
+    def bad_row(self) -> dict[str, Any]:
+        """Return a row of ``schema`` that the target refuses."""
+        raise NotImplementedError
+
+    @optional_hook
+    def begin_outage(self) -> None:
+        """Make the target unreachable."""
+        raise NotImplementedError
+
+    @optional_hook
+    def end_outage(self) -> None:
+        """Make the target reachable again; return when it is."""
+        raise NotImplementedError
+
+    @optional_hook
+    def make_sink_without_target(self) -> Sink:
+        """Return a sink that names something which is not there and is not the sink's to create."""
+        raise NotImplementedError
+
+    @optional_hook
+    def unfit_schema(self) -> Mapping[str, Any]:
+        """Return columns that the sink can see to be wrong without connecting."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------------------- the checks use
+
+    def make_plugin(self) -> Any:
+        return self.make_sink()
+
+    def use(self, plugin: Any) -> None:
+        schema = Schema.of(self.schema)
+        plugin.prepare(schema)
+        plugin.open()
+        plugin.batch_insert(SinkBatch(Queue("q"), self.batches("q", 0, 1)[0].frame))
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether the sink's class promises that readers see each row once, whatever is replayed."""
+        return isinstance(self.make_sink(), IdempotentSink | TransactionalSink)
+
+    def prepared_sink(self, schema: Schema | None = None, **settings: Any) -> Sink:
+        """Return a sink as a job has it at its start: checked and prepared."""
+        columns = schema if schema is not None else Schema.of(self.schema)
+        sink = self.make_sink()
+        expect(
+            isinstance(sink, Sink),
+            expected="make_sink() returns a headrace.Sink",
+            found=shortened(sink),
+            mend="derive the class from Sink, IdempotentSink or TransactionalSink",
+        )
+        if settings:
+            sink.settings = msgspec.structs.replace(sink.settings, **settings)
+        sink.check(columns)
+        if self.provides("create_target") and not getattr(self, "_created", False):
+            self.create_target(columns)
+            self._created = True
+        sink.prepare(columns)
+        return sink
+
+    @contextmanager
+    def writing(
+        self,
+        sink: Sink | None = None,
+        *,
+        dead_letters: list[Batch] | None = None,
+        clock: Clock | None = None,
+    ) -> Iterator[SinkWriter]:
+        """Give a writer around a sink, as a runtime has it; at the end flush and close it.
+
+        Dead letters fail the check, unless a list is given that takes them.
+        """
+        __tracebackhide__ = True
+        refused: list[Batch] = []
+        taking = refused if dead_letters is None else dead_letters
+        writer = SinkWriter(
+            sink if sink is not None else self.prepared_sink(),
+            "contract",
+            on_dead_letters=taking.append,
+            clock=clock,
+            auto_flush=False,
+        )
+        try:
+            yield writer
+        except BaseException:
+            writer.close(flush=False)
+            raise
+        writer.close()
+        if refused:
+            row = refused[0].frame.row(0, named=True)
+            violated(
+                expected="the sink stores every row that fits its columns",
+                found=f"it refused {shortened(row['row'])}: {row['error']}: {row['reason']}",
+                mend="make batch_insert take such a row, or declare the type or value as not supported",
+            )
+
+    def batches(
+        self, queue: str, first: int, records: int, per_batch: int = 1000, *, rows_per_record: int = 1
+    ) -> list[Batch]:
+        """Return batches of records ``first`` … of a queue. The same record always has the same rows."""
+        made = []
+        for begin in range(first, first + records, per_batch):
+            offsets = range(begin, min(begin + per_batch, first + records))
+            places = [(offset, index) for offset in offsets for index in range(rows_per_record)]
+            rows = [self.make_row(_number(queue, offset, index)) for offset, index in places]
+            made.append(batch_of(Queue(queue), places, rows, Schema.of(self.schema)))
+        return made
+
+    def expect_stored(self, sent: Sequence[Batch], *, once: bool = True, mend: str) -> None:
+        """Fail the check unless a reader sees the rows of these batches, each once (or at least once), and no others."""
+        __tracebackhide__ = True
+        rows = [row for batch in sent for row in batch.user_frame().to_dicts()]
+        self.expect_rows(rows, once=once, mend=mend)
+
+    def expect_rows(self, rows: Sequence[dict[str, Any]], *, once: bool = True, mend: str) -> None:
+        """Like ``expect_stored``, for rows."""
+        __tracebackhide__ = True
+        columns = list(rows[0]) if rows else list(self.schema)
+        wanted, seen = counted(map(self.as_read, rows), columns), counted(self.read_rows(), columns)
+        missing, foreign = wanted - seen, [row for row in seen if row not in wanted]
+        promise = "each once" if once else "each at least once"
+        expected = f"a reader sees the {len(rows)} rows that were written, {promise}, and no others"
+        for what, these in (("missing", list(missing)), ("never written, or changed", foreign)):
+            if these:
+                shown = "; ".join(shortened(dict(row), 200) for row in these[:3])
+                both = " (and others were never written, or changed)" if what == "missing" and foreign else ""
+                violated(expected=expected, found=f"{len(these)} rows are {what}: {shown}{both}", mend=mend)
+        extra = seen - wanted
+        if once and extra:
+            shown = "; ".join(f"{seen[row]} × {shortened(dict(row), 200)}" for row in list(extra)[:3])
+            violated(expected=expected, found=f"{len(extra)} rows are there more than once: {shown}", mend=mend)
+
+
+def batch_of(
+    queue: Queue, places: Sequence[tuple[int, int]], rows: Sequence[dict[str, Any]], schema: Schema
+) -> Batch:
+    """Return a batch with header columns from positions and rows."""
+    header = pl.DataFrame(
+        {
+            OFFSET: pl.Series([offset for offset, _ in places], dtype=pl.Int64),
+            INDEX: pl.Series([index for _, index in places], dtype=pl.Int32),
+            TIME: pl.Series([1_700_000_000_000_000 + offset for offset, _ in places], dtype=pl.Int64).cast(
+                pl.Datetime("us", "UTC")
+            ),
+        }
+    )
+    user = pl.DataFrame(list(rows), schema=dict(schema), orient="row")
+    return Batch(queue, pl.concat([header, user], how="horizontal"))
+
+
+def sink_batch(batch: Batch, after: Position | None = None) -> SinkBatch:
+    """Return what the writer would give a sink."""
+    return SinkBatch(batch.queue, batch.frame, after)
+
+
+def patience_settings(patience: timedelta) -> dict[str, timedelta]:
+    """Return sink settings that retry quickly, and no longer than a check may take."""
+    return {
+        "retry_timeout": patience,
+        "retry_backoff": timedelta(milliseconds=10),
+        "retry_backoff_max": timedelta(milliseconds=200),
+    }
+
+
+_queue_numbers: dict[str, int] = {}
+
+
+def _number(queue: str, offset: int, index: int) -> int:
+    """Return a number of a row that is unique in the check and small enough for most columns."""
+    return _queue_numbers.setdefault(queue, len(_queue_numbers) % 1000) * 1_000_000 + offset * 10 + index

@@ -1,0 +1,8 @@
+"""Makes ``contract_samples`` importable, here and in the processes that the checks start."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,1 @@
+"""Healthy and broken plug-ins for the tests of the contract suite."""

@@ -1,0 +1,124 @@
+"""Healthy sinks on real stores that need no server: a file of lines, a SQLite table by key, and one by transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Annotated, Any
+
+import headrace as hr
+from headrace.errors import DataError, JobError, RetriableError
+from headrace.schema import Schema
+from headrace.sink import SinkBatch
+
+
+class LineSettings(hr.SinkSettings, frozen=True, kw_only=True):
+    path: Annotated[str, hr.option("the file to append to")]
+
+
+class LineSink(hr.Sink):
+    """Appends rows to a file, one JSON object per line. At least once."""
+
+    Settings = LineSettings
+
+    def __init__(self, settings: LineSettings) -> None:
+        self.settings: LineSettings = settings
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        lines = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in batch.rows())
+        with Path(self.settings.path).open("ab", buffering=0) as file:
+            file.write(lines)
+
+
+class TableSettings(hr.SinkSettings, frozen=True, kw_only=True):
+    database: Annotated[str, hr.option("the SQLite file")]
+    table: Annotated[str, hr.option("the table; created when it is missing")] = "rows"
+    password: Annotated[hr.Secret | None, hr.option("a password, to have one")] = None
+
+
+class TableSink(hr.IdempotentSink):
+    """Writes rows to a SQLite table whose primary key is the row's id. Exactly once as seen by readers."""
+
+    Settings = TableSettings
+    concurrent = True
+
+    def __init__(self, settings: TableSettings) -> None:
+        self.settings: TableSettings = settings
+        self._columns: list[str] = []
+
+    def check(self, schema: Schema | None) -> None:
+        if schema is None:
+            raise JobError("a table needs its columns", hint="declare them: map(function, schema={...})")
+        if "forbidden" in schema:
+            raise JobError("the column 'forbidden' cannot be stored")
+
+    def prepare(self, schema: Schema | None) -> None:
+        assert schema is not None
+        if not Path(self.settings.database).parent.is_dir():
+            raise JobError(f"no directory for {self.settings.database!r}", hint="create it")
+        self._columns = list(schema)
+        with self._connect() as connection:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {self.settings.table} (__id TEXT PRIMARY KEY, "  # noqa: S608
+                               + ", ".join(f'"{name}"' for name in self._columns) + ")")  # fmt: skip
+            self._prepare_more(connection)
+        connection.close()
+
+    def _prepare_more(self, connection: sqlite3.Connection) -> None: ...
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            return sqlite3.connect(self.settings.database, timeout=20)
+        except sqlite3.OperationalError as error:
+            raise RetriableError(f"cannot open {self.settings.database}: {error}") from error
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        connection = self._connect()
+        try:
+            with connection:
+                self._insert(connection, batch)
+        except sqlite3.OperationalError as error:
+            raise RetriableError(str(error)) from error
+        finally:
+            connection.close()
+
+    def _insert(self, connection: sqlite3.Connection, batch: SinkBatch) -> None:
+        marks = ", ".join("?" for _ in range(len(self._columns) + 1))
+        rows = batch.rows()
+        if any(row.get("text") == "refuse me" for row in rows):
+            raise DataError("the text 'refuse me' is refused")
+        values: list[list[Any]] = [
+            [name, *(row[column] for column in self._columns)] for name, row in zip(batch.ids(), rows, strict=True)
+        ]
+        connection.executemany(f"INSERT OR REPLACE INTO {self.settings.table} VALUES ({marks})", values)  # noqa: S608
+
+
+class LedgerSink(TableSink, hr.TransactionalSink):
+    """Writes rows and their queue's greatest position in one SQLite transaction. Exactly once."""
+
+    def _prepare_more(self, connection: sqlite3.Connection) -> None:
+        connection.execute('CREATE TABLE IF NOT EXISTS positions (queue TEXT PRIMARY KEY, "offset", "index")')
+
+    def last_offset(self, queue: hr.Queue) -> hr.Position | None:
+        connection = self._connect()
+        try:
+            return self._stored(connection, queue)
+        finally:
+            connection.close()
+
+    def _stored(self, connection: sqlite3.Connection, queue: hr.Queue) -> hr.Position | None:
+        row = connection.execute('SELECT "offset", "index" FROM positions WHERE queue = ?', (queue.id,)).fetchone()
+        return None if row is None else hr.Position(*row)
+
+    def _insert(self, connection: sqlite3.Connection, batch: SinkBatch) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        stored = self._stored(connection, batch.queue)
+        if stored != batch.after:
+            raise hr.StaleWriterError(f"stored is {stored}, not {batch.after}", queue=batch.queue.id)
+        marks = ", ".join("?" for _ in range(len(self._columns) + 1))
+        rows = batch.rows()
+        if any(row.get("text") == "refuse me" for row in rows):
+            raise DataError("the text 'refuse me' is refused")
+        values = [[None, *(row[column] for column in self._columns)] for row in rows]
+        connection.executemany(f"INSERT INTO {self.settings.table} VALUES ({marks})", values)  # noqa: S608
+        connection.execute("INSERT OR REPLACE INTO positions VALUES (?, ?, ?)", (batch.queue.id, *batch.last))
