@@ -19,7 +19,7 @@ class ServerStartError(TestServerError):
     """A server process ended, or was not ready in time; carries the end of its log."""
 
     def __init__(self, label: str, log: Path, reason: str) -> None:
-        tail = log.read_text(errors="replace")[-3000:] if log.exists() else "(no log)"
+        tail = log.read_text(errors="replace")[-6000:] if log.exists() else "(no log)"
         super().__init__(f"{label} did not start: {reason}. The end of {log}:\n{tail}")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,16 +87,7 @@ def _acquire(kind: type[ServerT], directory: Path, options: object | None) -> Se
         server = kind.create(directory, options)
         server.start()
     except BaseException:
-        _keep_logs(directory)
         remove_server(directory)
         _forget(directory)
         raise
     return server
-
-
-def _keep_logs(directory: Path) -> None:
-    """Leave the logs of a server that did not start where its user can look at them."""
-    kept = run_directory() / "failed" / f"{directory.parent.name}-{directory.name}"
-    kept.mkdir(parents=True, exist_ok=True)
-    for log in directory.glob("*.log"):
-        shutil.copy(log, kept)
