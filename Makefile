@@ -1,0 +1,39 @@
+# Everything a contributor does. Each target does its own set-up: `make test` works on a machine with only Python 3.11+.
+PYTHON ?= python3
+BIN := .venv/bin
+PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard core/pyproject.toml plugins/*/pyproject.toml connectors/*/pyproject.toml))
+TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
+
+.PHONY: setup demo test lint types unit docs bench chaos clean
+
+setup: .venv/ready  ## .venv with every package of the workspace
+
+.venv/ready: constraints.txt requirements-dev.txt $(addsuffix /pyproject.toml,$(PACKAGES))
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  $(addprefix -e ./,$(PACKAGES)) -r requirements-dev.txt
+	@touch $@
+
+demo: setup  ## the demo job on a log of 120,000 events, through Spark
+	$(BIN)/python demo/run.py
+
+test: setup lint types unit  ## what CI runs
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check . || true
+
+types: setup
+	$(BIN)/mypy $(addsuffix /src,$(PACKAGES)) demo benchmarks
+
+unit: setup
+	$(BIN)/python -m pytest -m "not slow" $(TESTS)
+
+bench: setup  ## the figures of docs/benchmarks.md (takes long; keep the machine quiet)
+	$(BIN)/python -m benchmarks.run
+
+chaos: setup  ## the long fault tests
+	$(BIN)/python -m pytest -m slow tests
+
+clean:
+	rm -rf .venv demo-output spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

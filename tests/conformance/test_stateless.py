@@ -1,0 +1,153 @@
+"""Every stateless case on every backend: clean, re-batched, and killed at the worst places. Outputs must be equal."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+from headrace.faults import VARIABLE
+
+from tests.conformance.case import Case, differences, outputs
+from tests.conformance.stateless_cases import CASES
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = [case.name for case in CASES]
+#: Where the process is killed, and the how-manieth time it passes there.
+FAULTS = [
+    "reader.after_poll:3",
+    "lane.after_process:2",
+    "sink.before_insert:2",
+    "sink.after_insert:1",
+    "sink.after_insert:3",
+    "checkpoint.after_flush:1",
+    "checkpoint.after_save:2",
+]
+#: On Spark a worker passes these.
+SPARK_FAULTS = ["reader.after_poll:2", "sink.before_insert:1", "sink.after_insert:1"]
+
+
+def by_name(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    """The output of each case on the light backend, run clean in one go."""
+
+    @cache
+    def output_of(name: str) -> Mapping[str, Counter[str]]:
+        directory = tmp_path_factory.mktemp(f"reference-{name}")
+        run(by_name(name), directory, "light")
+        return outputs(directory)
+
+    return output_of
+
+
+def run(case: Case, directory: Path, backend: str, **options: object) -> None:
+    case.lay_out(directory)
+    case.build(directory).run(backend, show_progress=False, **options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_as_many_as_the_case_says(name, reference) -> None:  # type: ignore[no-untyped-def]
+    found = reference(name)
+    assert sum(sum(rows.values()) for rows in found.values()) > 0, "the case writes nothing"
+    for sink, count in by_name(name).expected.items():
+        assert sum(found[sink].values()) == count
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("name", NAMES)
+def test_output_does_not_depend_on_batch_borders(name, size, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    run(by_name(name), tmp_path, "light", max_batch_records=size)
+    assert differences(outputs(tmp_path), reference(name)) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", NAMES)
+def test_spark_gives_what_light_gives(name, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    run(by_name(name), tmp_path, "spark")
+    assert differences(outputs(tmp_path), reference(name)) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_light_killed_at_a_named_place_loses_and_doubles_nothing(fault, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    for case in CASES:
+        case.lay_out(make(tmp_path / case.name))
+    killed = 0
+    for case in CASES:
+        killed += start("light", tmp_path, [case.name], fault=f"{fault}:kill") == -signal.SIGKILL
+    assert killed >= len(CASES) // 3, "the fault point is hardly ever passed: the test proves nothing"
+    assert start("light", tmp_path, NAMES) == 0
+    for case in CASES:
+        assert differences(outputs(tmp_path / case.name), reference(case.name)) == [], case.name
+
+
+@pytest.mark.spark
+def test_spark_workers_killed_at_named_places_lose_and_double_nothing(reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    names = NAMES[:: max(1, len(NAMES) // 8)]
+    for fault in SPARK_FAULTS:
+        place = make(tmp_path / fault.replace(":", "-"))
+        for name in names:
+            by_name(name).lay_out(make(place / name))
+        # Each new worker process dies at its first such moment, so the query itself ends: start again without.
+        start("spark", place, names, fault=f"{fault}:kill")
+        assert start("spark", place, names) == 0
+        for name in names:
+            assert differences(outputs(place / name), reference(name)) == [], (fault, name)
+
+
+@pytest.mark.spark
+def test_spark_driver_killed_at_random_moments_loses_and_doubles_nothing(reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    rng = random.Random(20261121)
+    for case in CASES:
+        case.lay_out(make(tmp_path / case.name))
+    for _ in range(3):
+        start("spark", tmp_path, NAMES, kill_after_seconds=rng.uniform(12, 25))
+    assert start("spark", tmp_path, NAMES) == 0
+    for case in CASES:
+        assert differences(outputs(tmp_path / case.name), reference(case.name)) == [], case.name
+
+
+def make(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def start(
+    backend: str,
+    directory: Path,
+    names: list[str],
+    *,
+    fault: str | None = None,
+    kill_after_seconds: float | None = None,
+) -> int:
+    """Run cases in a process group of their own; return its exit code. Nothing of it survives."""
+    environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
+    if fault is not None:
+        environment[VARIABLE] = fault
+    command = [sys.executable, "-m", "tests.conformance.run_cases", backend, str(directory), *names]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    try:
+        _, errors = process.communicate(timeout=kill_after_seconds or 240)
+        if process.returncode > 0 and fault is None:
+            sys.stderr.write(errors.decode(errors="replace")[-4000:])
+    except subprocess.TimeoutExpired:
+        assert kill_after_seconds is not None, "the run hangs"
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+    return process.returncode
