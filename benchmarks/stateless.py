@@ -92,7 +92,9 @@ def pyspark(directory: Path) -> dict[str, Any]:
         def run(attempt: int = attempt) -> int:
             lines = spark_session.readStream.format("lines").option("path", str(directory)).load()
             parsed = lines.select(
-                f.from_json("value", "host string, user string, cmdline string, ts timestamp, exit_code long").alias("e")
+                f.from_json("value", "host string, user string, cmdline string, ts timestamp, exit_code long").alias(
+                    "e"
+                )
             ).select("e.*")
             chosen = parsed.where(PREDICATE).selectExpr("host", "ts", "lower(cmdline) AS cmd")
             query = (

@@ -17,14 +17,38 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-USERS = ["root", "www-data", "postgres", "deploy", "alice", "bob", "carol", "dave", "erin", "frank", "jenkins", "backup"]
+USERS = [
+    "root",
+    "www-data",
+    "postgres",
+    "deploy",
+    "alice",
+    "bob",
+    "carol",
+    "dave",
+    "erin",
+    "frank",
+    "jenkins",
+    "backup",
+]
 PROCESSES = {
     "nginx": ["nginx: worker process", "nginx -s reload", "nginx -t -c /etc/nginx/nginx.conf"],
-    "python3": ["python3 /opt/app/manage.py migrate --noinput", "python3 -m http.server {port}", "python3 /opt/etl/job_{n}.py"],
-    "bash": ["bash -c 'cd /srv/app && ./run.sh --worker {n}'", "bash /etc/cron.daily/logrotate", "bash -lc 'make -j4 all'"],
+    "python3": [
+        "python3 /opt/app/manage.py migrate --noinput",
+        "python3 -m http.server {port}",
+        "python3 /opt/etl/job_{n}.py",
+    ],
+    "bash": [
+        "bash -c 'cd /srv/app && ./run.sh --worker {n}'",
+        "bash /etc/cron.daily/logrotate",
+        "bash -lc 'make -j4 all'",
+    ],
     "psql": ["psql -h db-{n}.internal -U app -c 'select count(*) from orders'", "psql -f /srv/sql/report_{n}.sql"],
     "git": ["git fetch --prune origin", "git checkout release-{n}", "git gc --auto --quiet"],
-    "curl": ["curl -fsS http://localhost:{port}/health", "curl -sS https://metrics.internal/push --data-binary @/tmp/m_{n}"],
+    "curl": [
+        "curl -fsS http://localhost:{port}/health",
+        "curl -sS https://metrics.internal/push --data-binary @/tmp/m_{n}",
+    ],
     "docker": ["docker exec -it web-{n} sh", "docker pull registry.internal/app:{n}", "docker compose up -d --build"],
     "sshd": ["sshd: {user} [priv]", "sshd: {user}@pts/{n}"],
     "java": ["java -Xmx2g -jar /opt/search/search.jar --node {n}", "java -cp /opt/etl/lib/* etl.Main --day {n}"],
@@ -53,7 +77,11 @@ def events(count: int, seed: int = 7, *, suspicious_share: float = 0.004) -> Ite
 
 def _event(rng: random.Random, number: int, moment: datetime, *, suspicious: bool) -> dict[str, object]:
     user = rng.choice(USERS)
-    n, port, ip = rng.randrange(1, 400), rng.randrange(1024, 65535), ".".join(str(rng.randrange(1, 255)) for _ in range(4))
+    n, port, ip = (
+        rng.randrange(1, 400),
+        rng.randrange(1024, 65535),
+        ".".join(str(rng.randrange(1, 255)) for _ in range(4)),
+    )
     if suspicious:
         process, template, _ = rng.choice(SUSPICIOUS)
     else:

@@ -1,8 +1,8 @@
 """The demo job: which commands on our hosts look like an attack?
 
-    headrace run demo/suspicious_commands.py            # on Spark, local[*]
-    headrace run demo/suspicious_commands.py --backend light
-    headrace explain demo/suspicious_commands.py
+headrace run demo/suspicious_commands.py            # on Spark, local[*]
+headrace run demo/suspicious_commands.py --backend light
+headrace explain demo/suspicious_commands.py
 """
 
 import os

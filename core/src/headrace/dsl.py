@@ -295,7 +295,7 @@ class Stream:
 
         schema = self.schema
         sink.check(schema)
-        node = SinkNode(label=name or _label_of(sink, "sink"), schema=schema, sink=sink, input=self._edge)
+        node = SinkNode(label=name or f"to_{_label_of(sink, 'sink')}", schema=schema, sink=sink, input=self._edge)
         return Job(self, (*self._extras, node))
 
     def print(self, **options: Any) -> Job:
