@@ -1,0 +1,186 @@
+"""A member of a consumer group that reads its share of the queues."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+
+from headrace_rocketmq.batch import MessageBatch
+from headrace_rocketmq.errors import ClientClosedError, ConfigurationError, RocketMQError
+from headrace_rocketmq.membership import Membership
+from headrace_rocketmq.offsets import Offsets
+from headrace_rocketmq.reader import Reader
+from headrace_rocketmq.routes import MessageQueue
+
+logger = logging.getLogger("headrace_rocketmq")
+
+
+class Start(Enum):
+    """Where to begin in a queue that the group has committed nothing for."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+StartPosition = Start | datetime
+"""…, or at the first message that the broker stored at that moment or later."""
+
+QueuesListener = Callable[[Collection[MessageQueue]], None]
+
+
+class Consumer:
+    """Reads the queues that fall to this member of the group. Made by Client.consumer; has joined when made.
+
+    One thread uses it. The listeners are called in that thread, within `poll` and `close`: `on_revoked` before queues
+    are given up, the moment to finish and commit what was polled of them; `on_assigned` after queues were taken, the
+    moment to `seek`. Without exclusive membership another member may already read a revoked queue by then, and messages
+    that were polled but not committed are read twice.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        reader: Reader,
+        offsets: Offsets,
+        *,
+        group: str,
+        start: StartPosition,
+        on_assigned: QueuesListener | None = None,
+        on_revoked: QueuesListener | None = None,
+    ) -> None:
+        self._membership = membership
+        self._reader = reader
+        self._offsets = offsets
+        self._group = group
+        self._start = start
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._polled: dict[MessageQueue, int] = {}
+        self._is_closed = False
+        self._group_changed = threading.Event()
+        self._group_changed.set()
+        membership.on_changed = self._note_change
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues held now; none while there are more members than queues."""
+        return self._reader.queues
+
+    def poll(self, max_messages: int, timeout: timedelta) -> list[MessageBatch]:
+        """Take and give up queues as the group wants, then give what has come; see Reader.poll.
+
+        Must be called again and again, also without hope for messages: queues are taken and given up nowhere else. To
+        take a queue asks its broker for the committed offset, which may take up to the client's timeout.
+        Raises what Reader.poll raises, PermissionDeniedError, and what the listeners raise.
+        """
+        deadline = time.monotonic() + timeout.total_seconds()
+        while True:
+            if self._is_closed:
+                raise ClientClosedError("the consumer is closed")
+            self._follow_group()
+            remaining_s = max(0.0, deadline - time.monotonic())
+            if self._reader.queues:
+                batches = self._reader.poll(max_messages, timedelta(seconds=remaining_s))
+            else:
+                self._group_changed.wait(remaining_s)
+                batches = []
+            for batch in batches:
+                self._polled[batch.queue] = batch.next_offset
+            if batches or time.monotonic() >= deadline:
+                return batches
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at another offset of a queue that is held. KeyError if it is not."""
+        self._reader.seek(queue, offset)
+        self._polled.pop(queue, None)
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store in the brokers where the group goes on: the given offsets, or behind all that was polled.
+
+        Raises ConfigurationError for queues that are not held, which are another member's business, and what
+        Offsets.commit raises.
+        """
+        chosen = dict(self._polled if offsets is None else offsets)
+        held = set(self._reader.queues)
+        foreign = [str(queue) for queue in chosen if queue not in held]
+        if foreign:
+            raise ConfigurationError(f"group {self._group}: not held, so not committed: {', '.join(foreign)}")
+        if chosen:
+            self._offsets.commit(self._group, chosen)
+        if offsets is None:
+            self._polled.clear()
+
+    def close(self) -> None:
+        """Give up all queues (calling `on_revoked`) and leave the group. What was not committed will be read again."""
+        if self._is_closed:
+            return
+        try:
+            self._revoke(self.queues)
+        finally:
+            self._is_closed = True
+            self._reader.close()
+            self._membership.close()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _note_change(self) -> None:
+        self._group_changed.set()
+        self._reader.interrupt()
+
+    def _follow_group(self) -> None:
+        if not self._group_changed.is_set():
+            return
+        self._group_changed.clear()
+        target = self._membership.target()
+        held = self._reader.queues
+        self._revoke([queue for queue in held if queue not in target])
+        try:
+            self._assign(sorted(target.difference(held)))
+        except RocketMQError as error:
+            if not error.retriable:
+                raise
+            logger.warning("group %s: queues cannot be taken yet: %s", self._group, error)
+            self._group_changed.set()  # so that the next poll tries again
+
+    def _revoke(self, queues: list[MessageQueue]) -> None:
+        if not queues:
+            return
+        logger.info("group %s: giving up %s", self._group, ", ".join(map(str, queues)))
+        try:
+            if self._on_revoked is not None:
+                self._on_revoked(queues)
+        finally:  # they are another member's now, whatever the listener thinks of it
+            for queue in queues:
+                self._reader.remove(queue)
+                self._polled.pop(queue, None)
+            self._membership.release(queues)
+
+    def _assign(self, queues: list[MessageQueue]) -> None:
+        if not queues:
+            return
+        offsets = self._start_offsets(queues)
+        logger.info("group %s: taking %s", self._group, ", ".join(f"{queue}@{offsets[queue]}" for queue in queues))
+        for queue in queues:
+            self._reader.add(queue, offsets[queue])
+        if self._on_assigned is not None:
+            self._on_assigned(queues)
+
+    def _start_offsets(self, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
+        committed = self._offsets.committed(self._group, queues)
+        offsets = {queue: offset for queue, offset in committed.items() if offset is not None}
+        fresh = [queue for queue in queues if queue not in offsets]
+        if not fresh:
+            return offsets
+        if self._start is Start.EARLIEST:
+            return offsets | self._offsets.earliest(fresh)
+        if self._start is Start.LATEST:
+            return offsets | self._offsets.latest(fresh)
+        return offsets | self._offsets.at_time(fresh, self._start)

@@ -1,0 +1,36 @@
+"""Reads the JSON that brokers and name servers write.
+
+They use a Java library that leaves the keys of maps unquoted where these are numbers, as in `{0:"10.0.0.1:10911"}`:
+name servers up to 4.9.3 in routes, all versions in the cluster description.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from headrace_rocketmq.errors import ProtocolError
+
+# Strings are matched first, so that what looks like a key inside of one is left alone.
+_STRING_OR_NUMERIC_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,])\s*(-?\d+)\s*(?=:)')
+
+
+def _quote_key(match: re.Match[str]) -> str:
+    key: str | None = match[1]
+    return match[0] if key is None else f'"{key}"'
+
+
+def loads(text: bytes) -> Any:
+    """The value of a JSON text, numeric map keys as strings.
+
+    Called for bodies of answers. Raises ProtocolError if it is not JSON even so.
+    """
+    try:
+        decoded = bytes(text).decode()
+        try:
+            return json.loads(decoded)
+        except json.JSONDecodeError:
+            return json.loads(_STRING_OR_NUMERIC_KEY.sub(_quote_key, decoded))
+    except ValueError as error:
+        raise ProtocolError(f"the answer's body is not JSON: {error}: {bytes(text[:200])!r}") from error

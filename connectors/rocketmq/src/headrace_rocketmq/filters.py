@@ -1,0 +1,84 @@
+"""Which messages of a topic a consumer wants; brokers leave out the others."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from headrace_rocketmq.batch import MessageBatch
+from headrace_rocketmq.errors import ConfigurationError
+
+_ALL = "*"
+_TAG = "TAG"
+_SQL92 = "SQL92"
+
+
+def java_string_hash(text: str) -> int:
+    """Java's `String.hashCode`, 32 bits, signed: what brokers index tags by and Java producers choose queues by."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(data), 2):
+        value = (31 * value + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter by tags or by an SQL92 condition on properties. Make one with `everything`, `by_tags` or `by_sql`."""
+
+    expression: str
+    kind: str
+    wanted_tags: frozenset[str] = frozenset()
+    version: int = field(default_factory=lambda: time.time_ns() // 1_000_000, compare=False)
+    """Brokers take a group's filter of the greatest version; since 1970 in milliseconds."""
+
+    @classmethod
+    def everything(cls) -> Filter:
+        """No filter."""
+        return cls(_ALL, _TAG)
+
+    @classmethod
+    def by_tags(cls, *tags: str) -> Filter:
+        """Messages that have one of the tags."""
+        if not tags or any(not tag or tag != tag.strip() or "|" in tag or tag == _ALL for tag in tags):
+            raise ConfigurationError(f"expected one or more tags without '|' and outer spaces, got {tags!r}")
+        return cls(" || ".join(tags), _TAG, frozenset(tags))
+
+    @classmethod
+    def by_sql(cls, condition: str) -> Filter:
+        """Messages whose properties meet a condition such as `amount > 100 AND region IN ('eu', 'us')`.
+
+        The broker must be configured with enablePropertyFilter=true; it refuses to be read (FilterRejectedError) if it
+        is not, or if the condition does not parse.
+        """
+        if not condition.strip():
+            raise ConfigurationError("the SQL92 condition is empty")
+        return cls(condition, _SQL92)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether no message is left out."""
+        return self.kind == _TAG and not self.wanted_tags
+
+    def pull_fields(self) -> dict[str, str]:
+        """The fields of a pull request that say this."""
+        return {"subscription": self.expression, "subVersion": str(self.version), "expressionType": self.kind}
+
+    def subscription(self, topic: str) -> dict[str, object]:
+        """What a heartbeat says of it."""
+        return {
+            "topic": topic,
+            "subString": self.expression,
+            "tagsSet": sorted(self.wanted_tags),
+            "codeSet": sorted(java_string_hash(tag) for tag in self.wanted_tags),
+            "subVersion": self.version,
+            "expressionType": self.kind,
+            "classFilterMode": False,
+        }
+
+    def apply(self, batch: MessageBatch) -> MessageBatch:
+        """The batch without what the broker let through by mistake: it compares hashes of tags, not tags."""
+        if not self.wanted_tags:
+            return batch
+        rows = [row for row, tag in enumerate(batch.tags()) if tag in self.wanted_tags]
+        return batch if len(rows) == len(batch) else batch.take(rows)

@@ -1,0 +1,273 @@
+"""Membership in a consumer group: heartbeats, who else is there, which queues are ours.
+
+The broker knows the members by their heartbeats and tells all of them (request 40) when one comes or goes, which it
+notices at once when a connection ends, and after 120 s of silence otherwise. Each member then asks for the list and
+computes its share (allocation). Since the members do so at slightly different moments, two may hold one queue for a
+moment; exclusive membership prevents that with the broker's queue locks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from headrace_rocketmq import fastjson
+from headrace_rocketmq.allocation import Allocation
+from headrace_rocketmq.codes import RequestCode, ResponseCode
+from headrace_rocketmq.connection import Connection
+from headrace_rocketmq.errors import NotAMemberError, ProtocolError, RocketMQError
+from headrace_rocketmq.filters import Filter
+from headrace_rocketmq.frame import Frame
+from headrace_rocketmq.locks import RENEW_INTERVAL_S, RETRY_INTERVAL_S, QueueLocks
+from headrace_rocketmq.pool import Backoff
+from headrace_rocketmq.remoting import Remoting, check_answer
+from headrace_rocketmq.routes import MessageQueue, Route, RouteTable, addresses_of
+
+logger = logging.getLogger("headrace_rocketmq")
+
+HEARTBEAT_INTERVAL_S = 30.0
+REBALANCE_INTERVAL_S = 20.0
+"""How often to look even if not told to, in case that a notification was lost or a route changed."""
+_REGISTER_RETRY_INTERVAL_S = 2.0
+_SETTLE_S = 5.0
+"""After a broker restarted, how long to wait for the other members to be back before sharing out anew."""
+
+
+class Membership:
+    """One member of a group. Its thread keeps the heartbeats up and computes `target`; it takes and gives up nothing.
+
+    The user compares `target` with what it holds, gives up queues, takes queues, and says so; see Consumer.
+    """
+
+    def __init__(
+        self,
+        remoting: Remoting,
+        routes: RouteTable,
+        *,
+        group: str,
+        client_id: str,
+        filters: Mapping[str, Filter],
+        allocation: Allocation,
+        locks: QueueLocks | None,
+    ) -> None:
+        """`filters` by topic. With `locks`, a queue is ours only while we have its lock."""
+        self._remoting = remoting
+        self._routes = routes
+        self._group = group
+        self._client_id = client_id
+        self._filters = dict(filters)
+        self._allocation = allocation
+        self._locks = locks
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self.on_changed: Callable[[], None] = lambda: None
+        """Called when `target` changed or would raise, in the thread of the membership; set by the user."""
+        self._lock = threading.Lock()  # guards _target and _error
+        self._target: frozenset[MessageQueue] = frozenset()
+        self._error: RocketMQError | None = None
+        # A connection that ends takes the registration with it; so what counts is the connection, not the address.
+        self._registered: dict[str, Connection] = {}
+        self._backoff = Backoff(first_s=0.2, most_s=5.0, clock=remoting.clock)
+        self._rebalance_wanted = True
+        self._settled_at = float("-inf")
+        self._heartbeat_at = self._rebalance_at = self._locks_at = float("-inf")
+        self._thread = threading.Thread(target=self._run, name=f"rocketmq-group-{group}", daemon=True)
+
+    def start(self) -> None:
+        """Join: register at the brokers and compute the first target, within the client's timeout; then keep it up.
+
+        Raises TopicNotFoundError, ConnectionFailedError, PermissionDeniedError, NotAMemberError and the like.
+        """
+        self._remoting.pool.on_request(self._on_request)
+        self._remoting.pool.on_lost(self._on_lost)
+        try:
+            self._remoting.retrying(lambda _seconds: self._step())
+        except BaseException:
+            self.close()
+            raise
+        self._thread.start()
+
+    def target(self) -> frozenset[MessageQueue]:
+        """The queues that this member should hold now.
+
+        Raises what keeps the thread from going on, such as PermissionDeniedError; it tries again nevertheless.
+        """
+        with self._lock:
+            error, self._error = self._error, None
+            target = self._target
+        if error is not None:
+            raise error
+        return target if self._locks is None else target & self._locks.held()
+
+    def release(self, queues: Collection[MessageQueue]) -> None:
+        """Say that queues were given up, their offsets being committed, so that another member may take them."""
+        if self._locks is not None:
+            self._locks.release(queues)
+
+    def close(self) -> None:
+        """Leave the group, so that the others take over at once. Failures are logged."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._wake.set()
+        self._remoting.pool.forget(self._on_request, self._on_lost)
+        if self._thread.is_alive():
+            self._thread.join(self._remoting.timeout_s)
+        if self._locks is not None:
+            self._locks.release(self._locks.held())
+        self._unregister()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._wake.wait(self._pause_s())
+            if self._closed.is_set():
+                return
+            self._wake.clear()
+            try:
+                self._step()
+                self._backoff.succeeded()
+            except RocketMQError as error:
+                self._backoff.failed()
+                logger.warning("group %s: %s", self._group, error)
+                if not error.retriable:
+                    with self._lock:
+                        self._error = error
+                    self.on_changed()
+            except Exception:  # the thread must live on, or the group would believe in us without our reading
+                self._backoff.failed()
+                logger.exception("group %s: internal error", self._group)
+
+    def _pause_s(self) -> float:
+        if (backoff_s := self._backoff.remaining_s()) > 0:
+            return backoff_s
+        due = [self._heartbeat_at, self._rebalance_at]
+        if self._rebalance_wanted:
+            due.append(self._settled_at)
+        if self._locks is not None:
+            due.append(self._locks_at)
+        return max(0.0, min(due) - self._remoting.clock())
+
+    def _step(self) -> None:
+        clock = self._remoting.clock
+        routes = [self._routes.get(topic) for topic in self._filters]
+        self._register(routes)
+        if clock() >= self._rebalance_at or (self._rebalance_wanted and clock() >= self._settled_at):
+            self._rebalance_wanted = False
+            try:
+                self._rebalance(routes)
+            except RocketMQError:
+                self._rebalance_wanted = True
+                raise
+            self._rebalance_at = clock() + REBALANCE_INTERVAL_S
+        if self._locks is not None and clock() >= self._locks_at:
+            self._take_locks(self._locks)
+
+    def _register(self, routes: Sequence[Route]) -> None:
+        """Heartbeat to all brokers when that is due, and always to those that do not know our present connection."""
+        clock = self._remoting.clock
+        is_due = clock() >= self._heartbeat_at
+        failures: list[RocketMQError] = []
+        addresses = addresses_of(routes)
+        for address in addresses:
+            try:
+                connection = self._remoting.pool.get(address)
+                before = self._registered.get(address)
+                if is_due or before is not connection:
+                    self._send_heartbeat(connection)
+                    self._registered[address] = connection
+                    if before is not connection:
+                        self._rebalance_wanted = True
+                        self._settled_at = clock() + (0.0 if before is None else _SETTLE_S)
+            except RocketMQError as error:
+                failures.append(error)
+        if len(failures) == len(addresses) and failures:
+            raise failures[0]
+        for failure in failures:  # some brokers are down: go on with the others, try these again soon
+            logger.warning("group %s: %s", self._group, failure)
+        if is_due or failures:
+            self._heartbeat_at = clock() + (_REGISTER_RETRY_INTERVAL_S if failures else HEARTBEAT_INTERVAL_S)
+
+    def _send_heartbeat(self, connection: Connection) -> None:
+        consumer = {
+            "groupName": self._group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "unitMode": False,
+            "subscriptionDataSet": [each.subscription(topic) for topic, each in self._filters.items()],
+        }
+        body = json.dumps({"clientID": self._client_id, "producerDataSet": [], "consumerDataSet": [consumer]}).encode()
+        frame = connection.call(RequestCode.HEART_BEAT, body=body, timeout_s=self._remoting.timeout_s)
+        check_answer(frame, address=connection.address, operation=f"heartbeat of group {self._group}")
+
+    def _unregister(self) -> None:
+        fields = {"clientID": self._client_id, "consumerGroup": self._group}
+        for connection in self._registered.values():
+            if connection.is_open:
+                try:
+                    connection.call(RequestCode.UNREGISTER_CLIENT, fields, timeout_s=self._remoting.timeout_s)
+                except RocketMQError as error:
+                    logger.warning("group %s: not unregistered: %s", self._group, error)
+
+    def _on_request(self, _connection: Connection, frame: Frame) -> None:
+        if frame.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and frame.fields.get("consumerGroup") == self._group:
+            self._rebalance_wanted = True
+            self._wake.set()
+
+    def _on_lost(self, address: str) -> None:
+        if address in self._registered:
+            self._wake.set()
+
+    def _rebalance(self, routes: Sequence[Route]) -> None:
+        target: set[MessageQueue] = set()
+        for route in routes:
+            members = self._members(route)
+            if self._client_id not in members:
+                self._registered.clear()
+                raise NotAMemberError(self._group, self._client_id)
+            target.update(self._allocation(self._client_id, route.readable_queues(), members))
+        with self._lock:
+            changed = target != self._target
+            self._target = frozenset(target)
+        if changed:
+            self._locks_at = float("-inf")
+            self.on_changed()
+
+    def _members(self, route: Route) -> list[str]:
+        # All members must look at the same list; so ask the first broker that answers, in an order that all share.
+        failure: RocketMQError | None = None
+        for address in route.all_addresses():
+            try:
+                frame = self._remoting.pool.get(address).call(
+                    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                    {"consumerGroup": self._group},
+                    timeout_s=self._remoting.timeout_s,
+                )
+            except RocketMQError as error:
+                failure = error
+                continue
+            if frame.code == ResponseCode.SYSTEM_ERROR:
+                return []  # so brokers say that there is no member at all
+            check_answer(frame, address=address, operation=f"list the members of group {self._group}")
+            return _parse_members(frame.body)
+        if failure is not None:
+            raise failure
+        return []
+
+    def _take_locks(self, locks: QueueLocks) -> None:
+        with self._lock:
+            wanted = self._target
+        before = locks.held()
+        granted = locks.take(wanted)
+        if locks.held() != before:
+            self.on_changed()
+        self._locks_at = self._remoting.clock() + (RENEW_INTERVAL_S if granted >= wanted else RETRY_INTERVAL_S)
+
+
+def _parse_members(body: bytes) -> list[str]:
+    try:
+        return sorted(fastjson.loads(body)["consumerIdList"])
+    except (KeyError, TypeError) as error:
+        raise ProtocolError(f"the broker's list of members cannot be read: {body[:200]!r}") from error

@@ -1,0 +1,94 @@
+"""Offsets of queues, and what consumer groups committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from headrace_rocketmq.codes import RequestCode, ResponseCode
+from headrace_rocketmq.errors import ConfigurationError
+from headrace_rocketmq.frame import Frame
+from headrace_rocketmq.remoting import Call, Remoting
+from headrace_rocketmq.routes import MessageQueue, RouteTable
+
+
+class Offsets:
+    """Asks and tells brokers about offsets, of many queues at once. Thread safe.
+
+    All methods raise what Remoting.call_all raises; nothing here is cached.
+    """
+
+    def __init__(self, remoting: Remoting, routes: RouteTable) -> None:
+        self._remoting = remoting
+        self._routes = routes
+
+    def earliest(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """The smallest offset that each queue still holds."""
+        return self._offsets(RequestCode.GET_MIN_OFFSET, queues, {})
+
+    def latest(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """One more than each queue's largest offset: where the next message will be."""
+        return self._offsets(RequestCode.GET_MAX_OFFSET, queues, {})
+
+    def at_time(self, queues: Iterable[MessageQueue], moment: datetime) -> dict[MessageQueue, int]:
+        """The offset of each queue's first message stored at `moment` or later, by the broker's clock.
+
+        If there is none, brokers of 5.x give the latest offset, those of 4.x that of the last message.
+        """
+        if moment.tzinfo is None:
+            raise ConfigurationError("the moment needs a time zone")
+        timestamp_ms = str(round(moment.timestamp() * 1000))
+        return self._offsets(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queues, {"timestamp": timestamp_ms})
+
+    def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int | None]:
+        """What a group has committed for each queue; None for nothing.
+
+        Brokers of 4.x say 0, not nothing, for a queue that still holds its first message.
+        """
+        fields = {"consumerGroup": group, "setZeroIfNotFound": "false"}
+        accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
+        answers = self._ask(RequestCode.QUERY_CONSUMER_OFFSET, queues, fields, accept)
+        return {
+            queue: int(frame.fields["offset"]) if frame.code == ResponseCode.SUCCESS else None
+            for queue, frame in answers.items()
+        }
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store where the group goes on in each queue: one more than the last offset dealt with.
+
+        The broker answers before it writes that to disk (every 5 s), and keeps the last value told, greater or not.
+        Raises GroupNotFoundError for a group that never joined, pulled or was created.
+        """
+        calls = [
+            self._call(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                queue,
+                {"consumerGroup": group, "commitOffset": str(offset)},
+                (ResponseCode.SUCCESS,),
+            )
+            for queue, offset in offsets.items()
+        ]
+        self._remoting.call_all(calls)
+
+    def _offsets(
+        self, code: RequestCode, queues: Iterable[MessageQueue], fields: Mapping[str, str]
+    ) -> dict[MessageQueue, int]:
+        answers = self._ask(code, queues, fields, (ResponseCode.SUCCESS,))
+        return {queue: int(frame.fields["offset"]) for queue, frame in answers.items()}
+
+    def _ask(
+        self, code: RequestCode, queues: Iterable[MessageQueue], fields: Mapping[str, str], accept: tuple[int, ...]
+    ) -> dict[MessageQueue, Frame]:
+        wanted = list(queues)
+        frames = self._remoting.call_all([self._call(code, queue, fields, accept) for queue in wanted])
+        return dict(zip(wanted, frames, strict=True))
+
+    def _call(self, code: RequestCode, queue: MessageQueue, fields: Mapping[str, str], accept: tuple[int, ...]) -> Call:
+        own = {"topic": queue.topic, "queueId": str(queue.queue_id), **fields}
+        return Call(
+            code=code,
+            target=lambda: (self._routes.master_address(queue), own),
+            accept=accept,
+            topic=queue.topic,
+            detail=f"of {queue}",
+        )

@@ -1,0 +1,343 @@
+"""Reads queues from given offsets on, any number at once, without a consumer group's help."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from headrace_rocketmq.batch import BatchDecoder, MessageBatch
+from headrace_rocketmq.codes import MASTER_BROKER_ID, PullFlag, RequestCode, ResponseCode
+from headrace_rocketmq.compression import BODY_BYTES_MAX
+from headrace_rocketmq.connection import Request
+from headrace_rocketmq.errors import (
+    BrokerError,
+    ClientClosedError,
+    ConfigurationError,
+    QueueUnavailableError,
+    RocketMQError,
+    TopicNotFoundError,
+)
+from headrace_rocketmq.fetch import Answer, Pull, QueueFetch
+from headrace_rocketmq.filters import Filter
+from headrace_rocketmq.frame import Frame
+from headrace_rocketmq.pool import Backoff
+from headrace_rocketmq.remoting import Remoting
+from headrace_rocketmq.routes import MessageQueue, RouteTable
+
+logger = logging.getLogger("headrace_rocketmq")
+
+PULL_MESSAGES_MAX = 32
+"""What brokers give at most in one answer, unless configured otherwise (maxTransferCountOnMessageInMemory)."""
+
+# Brokers look for suspended pulls that are over every 5 s only; the rest is for a slow network.
+_ANSWER_MARGIN_S = 15.0
+# While stopping, a broker's store gives nothing and the broker says "system error".
+_PASSING_CODES = frozenset(
+    {ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.FILTER_DATA_NOT_LATEST}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderOptions:
+    """How to read. The defaults suit both a queue that is far behind and one that waits for news."""
+
+    window: int = 16
+    """Pulls kept under way for each queue, their answers included until they are polled: what bounds memory, to about
+    window × 256 KiB a queue. Filtered queues always have one."""
+    pull_messages_max: int = PULL_MESSAGES_MAX
+    """Messages asked for in one pull; more than the broker gives is pointless without a filter. With a filter that
+    leaves out nearly everything, a few thousand let the broker look further in one pull."""
+    suspend: timedelta = timedelta(seconds=15)
+    """How long a broker holds a pull while there is no message. It looks at the clock every 5 s only."""
+    out_of_range: Literal["raise", "follow"] = "raise"
+    """What to do when a queue no longer or not yet has an offset: raise OffsetOutOfRangeError, or go where the broker
+    says, which loses messages silently."""
+    outage: timedelta = timedelta(minutes=5)
+    """How long a queue may be unreadable, its broker being down for example, before QueueUnavailableError is raised."""
+    body_bytes_max: int = BODY_BYTES_MAX
+    """Bodies that unpack to more are reported in MessageBatch.errors."""
+
+    def __post_init__(self) -> None:
+        for name in ("window", "pull_messages_max", "body_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}, but must be at least 1")
+
+
+@dataclass(slots=True, eq=False)
+class _Source:
+    """What the reader keeps for one queue."""
+
+    fetch: QueueFetch
+    backoff: Backoff
+    broker_id: int = MASTER_BROKER_ID
+    failing_since: float | None = None
+    leftover: MessageBatch | None = None
+    error: RocketMQError | None = None
+    taken: list[Answer] = field(default_factory=list)
+
+
+class Reader:
+    """Pulls from its queues and gives out what came, each queue in order. Made by Client.reader.
+
+    One thread uses it; `close` may come from another. What was polled is not committed anywhere: the caller keeps
+    `MessageBatch.next_offset` in its own place or in the broker (Client.commit). A reader survives the restart of a
+    broker: it goes on where it was.
+    """
+
+    def __init__(
+        self, remoting: Remoting, routes: RouteTable, group: str, message_filter: Filter, options: ReaderOptions
+    ) -> None:
+        self._remoting = remoting
+        self._routes = routes
+        self._group = group
+        self._filter = message_filter
+        self._options = options
+        self._suspend_s = options.suspend.total_seconds()
+        self._sources: dict[MessageQueue, _Source] = {}
+        self._arrived = threading.Event()
+        self._closed = False
+        self._interrupted = False
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues being read."""
+        return list(self._sources)
+
+    def add(self, queue: MessageQueue, offset: int, *, end_offset: int | None = None) -> None:
+        """Read one more queue, from `offset` on, up to but not including `end_offset` if that is given."""
+        if offset < 0:
+            raise ConfigurationError(f"the offset {offset} for {queue} is negative")
+        fetch = QueueFetch(
+            queue,
+            offset,
+            end_offset=end_offset,
+            window=self._options.window,
+            pull_messages_max=self._options.pull_messages_max,
+            is_dense=self._filter.is_everything,
+            follow_moved=self._options.out_of_range == "follow",
+        )
+        self._sources[queue] = _Source(fetch, Backoff(first_s=0.1, most_s=2.0, clock=self._remoting.clock))
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Stop reading a queue; what was pulled but not polled is dropped. KeyError if it is not read."""
+        del self._sources[queue]
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at another offset of a queue; what was pulled but not polled is dropped. KeyError if it is not read."""
+        source = self._sources[queue]
+        source.leftover = source.error = None
+        source.fetch.restart(offset)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset from which on the next poll gives messages. KeyError if the queue is not read."""
+        source = self._sources[queue]
+        return source.fetch.position if source.leftover is None else int(source.leftover.offsets[0])
+
+    def is_finished(self, queue: MessageQueue) -> bool:
+        """Whether all up to the end offset has been polled. KeyError if the queue is not read."""
+        source = self._sources[queue]
+        return source.leftover is None and source.fetch.is_finished
+
+    def poll(self, max_messages: int, timeout: timedelta) -> list[MessageBatch]:
+        """What has come, at most `max_messages` in all, one batch for each queue that has any; waits for the first.
+
+        Gives an empty list after `timeout` (opening a connection may take longer), and at once when all queues are
+        finished. A batch may be empty: its `next_offset` then tells that the filter left out all that was there.
+        Raises what no waiting mends: OffsetOutOfRangeError, TopicNotFoundError, PermissionDeniedError,
+        FilterRejectedError, GroupNotFoundError, QueueUnavailableError after a long outage, ClientClosedError. Polling
+        again tries again.
+        """
+        if max_messages < 1:
+            raise ConfigurationError(f"max_messages is {max_messages}, but must be at least 1")
+        clock = self._remoting.clock
+        deadline = clock() + timeout.total_seconds()
+        while True:
+            if self._closed or self._remoting.closed.is_set():
+                raise ClientClosedError("the reader is closed")
+            self._raise_error()
+            self._arrived.clear()
+            interrupted, self._interrupted = self._interrupted, False
+            batches, budget = self._leftovers(max_messages)
+            self._collect(budget, {batch.queue for batch in batches})
+            self._send_pulls()  # before decoding, so that the broker works meanwhile
+            batches += self._decode(budget)
+            if batches:
+                return batches
+            self._raise_error()
+            remaining_s = deadline - clock()
+            if interrupted or remaining_s <= 0 or all(source.fetch.is_finished for source in self._sources.values()):
+                return []
+            self._arrived.wait(min([remaining_s, *self._pauses()]))
+
+    def interrupt(self) -> None:
+        """Make a poll that waits, or else the next one, come back even without messages. Any thread may call it."""
+        self._interrupted = True
+        self._arrived.set()
+
+    def close(self) -> None:
+        """Stop reading; a waiting poll raises ClientClosedError. The broker forgets suspended pulls by and by."""
+        self._closed = True
+        self._arrived.set()
+
+    def _leftovers(self, budget: int) -> tuple[list[MessageBatch], int]:
+        batches = []
+        for source in self._sources.values():
+            if source.leftover is not None and budget > 0:
+                batch, source.leftover = _split(source.leftover, budget)
+                batches.append(batch)
+                budget -= len(batch)
+        return batches, budget
+
+    def _collect(self, budget: int, skip: AbstractSet[MessageQueue]) -> None:
+        # Answers are counted by what they may hold; so only the first can exceed the budget, and is then split.
+        nothing_taken = not skip
+        for queue in list(self._sources):
+            source = self._sources[queue]
+            if queue in skip or source.leftover is not None:
+                continue
+            while source.error is None and (bound := source.fetch.messages_bound):
+                if bound > budget and not nothing_taken:
+                    return
+                try:
+                    answer = source.fetch.collect()
+                except RocketMQError as error:
+                    self._note_failure(source, error)
+                    break
+                assert answer is not None  # messages_bound said so
+                self._note_success(source, answer)
+                source.taken.append(answer)
+                budget -= bound
+                nothing_taken = False
+            if source.taken:  # who had its turn goes to the end, lest one busy queue starve the others
+                self._sources[queue] = self._sources.pop(queue)
+
+    def _send_pulls(self) -> None:
+        by_broker: dict[tuple[str, int], list[tuple[_Source, Pull]]] = defaultdict(list)
+        for queue, source in self._sources.items():
+            if source.error is None and source.backoff.remaining_s() == 0:
+                due = source.fetch.due_pulls()
+                by_broker[queue.broker_name, source.broker_id] += [(source, pull) for pull in due]
+        for pulls in by_broker.values():
+            if not pulls:
+                continue
+            first = pulls[0][0]
+            try:
+                address = self._routes.address(first.fetch.queue, first.broker_id)
+                connection = self._remoting.pool.get(address)
+            except RocketMQError as error:
+                for source in {id(source): source for source, _ in pulls}.values():
+                    source.fetch.restart(source.fetch.position)
+                    self._note_failure(source, error)
+                continue
+            connection.start([self._request(source.fetch.queue, pull) for source, pull in pulls])
+
+    def _request(self, queue: MessageQueue, pull: Pull) -> Request:
+        flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if pull.suspend else 0)
+        fields = {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "queueOffset": str(pull.offset),
+            "maxMsgNums": str(pull.messages_max),
+            "sysFlag": str(int(flags)),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(round(self._suspend_s * 1000)),
+            **self._filter.pull_fields(),
+        }
+        timeout_s = _ANSWER_MARGIN_S + (self._suspend_s if pull.suspend else 0.0)
+        return Request(RequestCode.PULL_MESSAGE, fields, partial(self._set_outcome, pull), timeout_s=timeout_s)
+
+    def _set_outcome(self, pull: Pull, outcome: Frame | RocketMQError) -> None:
+        pull.outcome = outcome
+        self._arrived.set()
+
+    def _decode(self, budget: int) -> list[MessageBatch]:
+        batches = []
+        for source in self._sources.values():
+            taken, source.taken = source.taken, []
+            if not taken:
+                continue
+            start = taken[0].offset
+            try:
+                batch = self._decode_answers(source.fetch.queue, taken, source.fetch.end_offset)
+            except RocketMQError as error:
+                source.fetch.restart(start)
+                source.error = error
+                continue
+            if len(batch) > budget:
+                batch, source.leftover = _split(batch, budget)
+            budget -= len(batch)
+            if len(batch) or batch.next_offset > start:
+                batches.append(batch)
+        return batches
+
+    def _decode_answers(self, queue: MessageQueue, answers: list[Answer], end_offset: int | None) -> MessageBatch:
+        decoder = BatchDecoder(queue, self._options.body_bytes_max)
+        for answer in answers:
+            decoder.add(answer.body)
+        last = answers[-1]
+        batch = decoder.finish(
+            next_offset=last.next_offset if end_offset is None else min(last.next_offset, end_offset),
+            earliest_offset=last.earliest_offset,
+            latest_offset=last.latest_offset,
+        )
+        # A stored batch begins before the offset asked for, and a filtered answer may run over the end.
+        if len(batch) and (batch.offsets[0] < answers[0].offset or batch.offsets[-1] >= batch.next_offset):
+            inside = (batch.offsets >= answers[0].offset) & (batch.offsets < batch.next_offset)
+            batch = batch.take(np.flatnonzero(inside).tolist())
+        return self._filter.apply(batch)
+
+    def _note_success(self, source: _Source, answer: Answer) -> None:
+        source.failing_since = None
+        source.broker_id = answer.suggested_broker_id
+        if source.fetch.made_progress:
+            source.backoff.succeeded()
+        else:
+            source.backoff.failed()  # the broker has nothing and does not wait; do not ask in a tight loop
+
+    def _note_failure(self, source: _Source, error: RocketMQError) -> None:
+        queue = source.fetch.queue
+        is_passing = error.retriable or (type(error) is BrokerError and error.code in _PASSING_CODES)
+        if isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._routes.forget(queue.topic)
+            error = TopicNotFoundError(queue.topic, f"broker {queue.broker_name}")
+        if not is_passing:
+            source.error = error
+            return
+        now = self._remoting.clock()
+        if source.failing_since is None:
+            source.failing_since = now
+            logger.warning("%s cannot be read at offset %d, trying again: %s", queue, source.fetch.position, error)
+        outage_s = now - source.failing_since
+        if outage_s >= self._options.outage.total_seconds():
+            source.failing_since = None
+            source.error = QueueUnavailableError(queue, outage_s, error)
+            source.error.__cause__ = error
+        source.backoff.failed()
+        source.broker_id = MASTER_BROKER_ID
+
+    def _raise_error(self) -> None:
+        for source in self._sources.values():
+            if source.error is not None:
+                error, source.error = source.error, None
+                raise error
+
+    def _pauses(self) -> Iterable[float]:
+        return (pause for source in self._sources.values() if (pause := source.backoff.remaining_s()) > 0)
+
+
+def _split(batch: MessageBatch, count: int) -> tuple[MessageBatch, MessageBatch | None]:
+    if len(batch) <= count:
+        return batch, None
+    head, tail = batch.take(slice(0, count)), batch.take(slice(count, None))
+    head.next_offset = int(tail.offsets[0])
+    return head, tail
