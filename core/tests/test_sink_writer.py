@@ -30,9 +30,7 @@ class Harness:
         self.clock = ManualClock()
         self.dead: list[dict[str, object]] = []
         self.sink = sink
-        self.writer = SinkWriter(
-            sink, "to_memory", on_dead_letters=self._take, clock=self.clock, auto_flush=auto_flush
-        )
+        self.writer = SinkWriter(sink, "to_memory", on_dead_letters=self._take, clock=self.clock, auto_flush=auto_flush)
 
     def _take(self, batch: Batch) -> None:
         self.dead += batch.user_frame().to_dicts()
@@ -42,7 +40,7 @@ class Harness:
         return [row["v"] for row in self.sink.rows]
 
 
-@pytest.fixture()
+@pytest.fixture
 def harness() -> Iterator[Harness]:
     made = Harness(MemorySink(SinkSettings(batch_size=3, max_cached_rows=10)))
     yield made

@@ -247,9 +247,8 @@ def test_a_transactional_sink_drops_what_it_has_after_a_lost_checkpoint() -> Non
 
 def test_a_checkpoint_directory_belongs_to_one_job_at_a_time(tmp_path: Path) -> None:
     source = MemorySource({"a": bodies(1)})
-    with job(source, MemorySink()).start("light", checkpoint=tmp_path):
-        with pytest.raises(CheckpointError, match="in use"):
-            job(source, MemorySink()).start("light", checkpoint=tmp_path)
+    with job(source, MemorySink()).start("light", checkpoint=tmp_path), pytest.raises(CheckpointError, match="in use"):
+        job(source, MemorySink()).start("light", checkpoint=tmp_path)
     other = hr.stream("test", "other").from_(MemorySource(), format="json", schema={"n": "int64"}).to(MemorySink())
     with pytest.raises(CheckpointError, match=r"belongs to the job 'test\.light'"):
         other.run("light", checkpoint=tmp_path)

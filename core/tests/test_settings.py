@@ -1,0 +1,90 @@
+"""Declared options: conversion, bounds, errors, help."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import timedelta
+from typing import Annotated, Literal
+
+import pytest
+from headrace.errors import OptionError
+from headrace.settings import Secret, Settings, describe_options, option, parse_duration, parse_size
+
+
+class Example(Settings, frozen=True, kw_only=True):
+    path: Annotated[str, option("where it is")]
+    size_bytes: Annotated[int, option("how large", ge=1)] = 10
+    wait: Annotated[timedelta, option("how long")] = timedelta(seconds=1)
+    password: Annotated[Secret | None, option("the password")] = None
+    mode: Annotated[Literal["a", "b"], option("which")] = "a"
+    names: Annotated[list[str], option("several")] = []  # noqa: RUF012
+    on: Annotated[bool, option("whether")] = False
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10 s", 10), ("1 min 30 s", 90), ("500ms", 0.5), ("2h", 7200), (3, 3), (0.25, 0.25), ("1 day", 86400), ("250 us", 25e-5)],
+)
+def test_durations(text: str | float, seconds: float) -> None:
+    assert parse_duration(text).total_seconds() == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "10", "10 parsecs", "s 10", "-3 s", True])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(("text", "size"), [("64 MiB", 64 * 2**20), ("1GB", 10**9), ("12", 12), (7, 7), ("1.5 kb", 1500)])
+def test_sizes(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+def test_options_are_converted() -> None:
+    made = Example.of({"path": "x", "size_bytes": "1 KiB", "wait": "2 min", "on": "true", "names": ["a"]})
+    assert (made.size_bytes, made.wait, made.on, made.names) == (1024, timedelta(minutes=2), True, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "x", "sise_bytes": 1}, r"(?s)unknown option 'sise_bytes'.*plugin 'demo'.*did you mean 'size_bytes'"),
+        ({}, "required option is missing.*option 'path'"),
+        ({"path": "x", "size_bytes": 0}, "size_bytes"),
+        ({"path": 5}, "option 'path'"),
+        ({"path": "x", "mode": "c"}, "option 'mode'"),
+        ({"path": "x", "wait": "soon"}, "not a duration"),
+        ({"path": "x", "size_bytes": "many"}, "not a size"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Example.of(options, plugin="demo")
+
+
+def test_secrets_show_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Example.of({"path": "x", "password": "hunter2"})
+    assert "hunter2" not in repr(made)
+    assert made.password is not None
+    assert made.password.reveal() == "hunter2"
+    with pytest.raises(OptionError) as caught:
+        Example.of({"path": "x", "password": 1234567})
+    assert "1234567" not in str(caught.value)
+
+
+def test_a_secret_from_the_environment_is_looked_up_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = Secret("${HEADRACE_TEST_SECRET}")
+    assert b"hunter2" not in pickle.dumps(secret.__class__)
+    with pytest.raises(OptionError, match="HEADRACE_TEST_SECRET is not set"):
+        secret.reveal()
+    monkeypatch.setenv("HEADRACE_TEST_SECRET", "hunter2")
+    assert secret.reveal() == "hunter2"
+
+
+def test_help_comes_from_the_declaration() -> None:
+    found = {described.name: described for described in describe_options(Example)}
+    assert list(found) == ["path", "size_bytes", "wait", "password", "mode", "names", "on"]
+    assert found["path"].required
+    assert found["path"].description == "where it is"
+    assert found["mode"].type == "'a' | 'b'"
+    assert found["wait"].type == "duration"
