@@ -126,7 +126,11 @@ class Child:
 
     def _end(self, wanted: int | None, patience_seconds: float) -> None:
         try:
-            code = self.process.wait(timeout=patience_seconds) if self.process.returncode is None else self.process.returncode
+            code = (
+                self.process.wait(timeout=patience_seconds)
+                if self.process.returncode is None
+                else self.process.returncode
+            )
         except subprocess.TimeoutExpired:
             violated(
                 expected="the process that runs the plug-in ends",

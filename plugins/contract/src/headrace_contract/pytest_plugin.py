@@ -7,6 +7,7 @@ from headrace.errors import HeadraceError, did_you_mean
 
 from headrace_contract.contract import Contract, ContractViolation, checks_of
 
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make the tests of checks marked with ``for_each``."""
     each = getattr(metafunc.function, "__headrace_each__", None)

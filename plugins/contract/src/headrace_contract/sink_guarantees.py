@@ -23,7 +23,7 @@ QUEUE_NAMES = (
     "events-1",
     "/var/log/app one/access.log",
     "logs/grüße 漢字.ndjson",
-    "it's \"quoted\" `so`\\ 100%_",
+    'it\'s "quoted" `so`\\ 100%_',
     "Events-0",
     "../../escape",
     "long-" + "x" * 230,

@@ -196,9 +196,7 @@ class SinkHarness(OptionChecks):
             violated(expected=expected, found=f"{len(extra)} rows are there more than once: {shown}", mend=mend)
 
 
-def batch_of(
-    queue: Queue, places: Sequence[tuple[int, int]], rows: Sequence[dict[str, Any]], schema: Schema
-) -> Batch:
+def batch_of(queue: Queue, places: Sequence[tuple[int, int]], rows: Sequence[dict[str, Any]], schema: Schema) -> Batch:
     """Return a batch with header columns from positions and rows."""
     header = pl.DataFrame(
         {

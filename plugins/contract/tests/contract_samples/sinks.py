@@ -59,7 +59,7 @@ class TableSink(hr.IdempotentSink):
             raise JobError(f"no directory for {self.settings.database!r}", hint="create it")
         self._columns = list(schema)
         with self._connect() as connection:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {self.settings.table} (__id TEXT PRIMARY KEY, "  # noqa: S608
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {self.settings.table} (__id TEXT PRIMARY KEY, "
                                + ", ".join(f'"{name}"' for name in self._columns) + ")")  # fmt: skip
             self._prepare_more(connection)
         connection.close()

@@ -1,0 +1,245 @@
+"""What the author of a source gives, and how the checks read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+from headrace.messages import Queue, RawBatch, ReadPosition
+from headrace.source import EARLIEST, Reader, Source, StartPosition
+
+from headrace_contract.contract import expect, optional_hook, shortened, violated
+from headrace_contract.options import OptionChecks
+
+#: How long one poll may wait while a check waits for records.
+_POLL = timedelta(milliseconds=100)
+
+
+@dataclass
+class Reading:
+    """What was read of a queue: one entry per record, and the position after each batch."""
+
+    offsets: list[int] = field(default_factory=list)
+    #: Bodies, or rows of a columnar source.
+    records: list[Any] = field(default_factory=list)
+    times: list[int | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    positions: list[ReadPosition] = field(default_factory=list)
+
+    def add(self, raw: RawBatch) -> None:
+        """Take the records of a batch."""
+        count = len(raw)
+        self.offsets += raw.offsets.tolist()
+        self.records += (
+            list(raw.bodies) if raw.bodies is not None else raw.frame.to_dicts() if raw.frame is not None else []
+        )
+        self.times += raw.times.tolist() if raw.times is not None else [None] * count
+        self.keys += list(raw.keys) if raw.keys is not None else [None] * count
+        self.positions.append(raw.next_position)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+class SourceHarness(OptionChecks):
+    """The part of ``SourceContract`` that an author fills in."""
+
+    #: False when the source has one queue only.
+    several_queues: ClassVar[bool] = True
+    #: Bodies that the source must give back byte for byte. Add b"" and bodies with newlines if it can carry them.
+    odd_bodies: ClassVar[Sequence[bytes]] = (
+        b"{}", b" spaces around ", b"tab\tquote\"'", "grüße 漢字 🙂".encode(), b"NUL \x00 and \xff\xfe not UTF-8", b"x" * 300_000,
+    )  # fmt: skip
+    #: A poll with a time-out of zero is taken to wait when the quickest of five takes longer than this.
+    zero_timeout_limit: ClassVar[timedelta] = timedelta(milliseconds=50)
+
+    # ------------------------------------------------------------------------------------------- the author gives
+
+    def make_source(self) -> Source:
+        """Return a new source that begins at the earliest record. All sources made within one check read the same."""
+        raise NotImplementedError
+
+    def add_queue(self) -> str:
+        """Create one more empty queue and return the name that ``Source.queues`` gives it."""
+        raise NotImplementedError
+
+    def write(self, queue: str, bodies: Sequence[bytes]) -> None:
+        """Append records to the queue of that name. On return they can be read.
+
+        Bodies are those of ``make_body`` (JSON objects with ``number`` and ``text``), ``bad_body`` and ``odd_bodies``.
+        """
+        raise NotImplementedError
+
+    def make_body(self, number: int) -> bytes:
+        """Return the body of a record; another one for each number."""
+        return json.dumps({"number": number, "text": f"text {number}"}).encode()
+
+    def bad_body(self) -> bytes:
+        """Return a body that no JSON codec can decode."""
+        return b'{"number": 17, "text": "cut o'
+
+    def as_read(self, body: bytes) -> Any:
+        """Return the row that a columnar source (one that gives frames) makes of a body."""
+        return json.loads(body)
+
+    @optional_hook
+    def remove_queue(self, queue: str) -> None:
+        """Let a queue vanish."""
+        raise NotImplementedError
+
+    @optional_hook
+    def forget(self, queue: str, before: int) -> None:
+        """Let the queue lose its records before this offset, as retention does."""
+        raise NotImplementedError
+
+    @optional_hook
+    def begin_outage(self) -> None:
+        """Make the outside world unreachable."""
+        raise NotImplementedError
+
+    @optional_hook
+    def end_outage(self) -> None:
+        """Make it reachable again; return when it is."""
+        raise NotImplementedError
+
+    @optional_hook
+    def make_missing_source(self) -> Source:
+        """Return a source that names something (a topic, a table, a directory) that is not there."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------------------- the checks use
+
+    def make_plugin(self) -> Any:
+        return self.make_source()
+
+    def use(self, plugin: Any) -> None:
+        for queue in plugin.queues():
+            plugin.open(queue, EARLIEST).poll(1, _POLL)
+
+    def bodies(self, first: int, count: int) -> list[bytes]:
+        """Return the bodies of records ``first`` …"""
+        return [self.make_body(number) for number in range(first, first + count)]
+
+    def filled_queue(self, count: int) -> str:
+        """Create a queue with records 0 … and return its name."""
+        name = self.add_queue()
+        self.write(name, self.bodies(0, count))
+        return name
+
+    @contextmanager
+    def source(self) -> Iterator[Source]:
+        """Give a new source, checked as when a job is built; close it at the end."""
+        made = self.make_source()
+        expect(
+            isinstance(made, Source),
+            expected="make_source() returns a headrace.Source",
+            found=shortened(made),
+            mend="derive the class from Source",
+        )
+        made.check()
+        try:
+            yield made
+        finally:
+            made.close()
+
+    def queue(self, source: Source, name: str) -> Queue:
+        """Return the queue of that name, waiting until the source sees it."""
+        __tracebackhide__ = True
+
+        def find() -> Queue | None:
+            return next((queue for queue in source.queues() if queue.name == name), None)
+
+        return self.eventually(
+            find,
+            expected=f"queues() has the queue {name!r} that add_queue() made",
+            mend="list what exists now at each call; let add_queue() return the name that the source gives",
+        )
+
+    @contextmanager
+    def opened(self, name: str, start: StartPosition = EARLIEST) -> Iterator[Reader]:
+        """Give a reader of a queue by a new source, to which a checkpoint's position was restored; close both."""
+        with self.source() as source:
+            if isinstance(start, ReadPosition):
+                source.restore({Queue(name): start})
+            reader = source.open(self.queue(source, name), start)
+            try:
+                yield reader
+            finally:
+                reader.close()
+
+    def read(self, reader: Reader, count: int, *, per_poll: int = 1000) -> Reading:
+        """Read ``count`` records (or more, when the source gives more), at most for ``patience``."""
+        __tracebackhide__ = True
+        reading = Reading()
+        deadline = time.monotonic() + self.patience.total_seconds()
+        while len(reading) < count:
+            raw = reader.poll(min(per_poll, count - len(reading)), _POLL)
+            if raw is not None:
+                reading.add(raw)
+            if len(reading) < count and time.monotonic() > deadline:
+                violated(
+                    expected=f"{count} records can be read from {reader.position.offset if not reading else 'there'}",
+                    found=f"{len(reading)} came within {self.patience.total_seconds():g} s (offsets "
+                    f"{shortened(reading.offsets[-5:])} last), position {reader.position}",
+                    mend="poll must give everything up to `latest`; write() must have made the records readable",
+                )
+        return reading
+
+    def read_to_end(self, reader: Reader, *, per_poll: int = 1000) -> Reading:
+        """Read until the position is at ``latest`` and nothing comes any more, as a bounded run does."""
+        __tracebackhide__ = True
+        reading = Reading()
+        end = reader.latest
+        deadline = time.monotonic() + self.patience.total_seconds()
+        while True:
+            at_end = reader.position.offset >= end
+            raw = reader.poll(per_poll, timedelta(0) if at_end else _POLL)
+            if raw is not None and len(raw):
+                reading.add(raw)
+            elif at_end:
+                return reading
+            elif time.monotonic() > deadline:
+                violated(
+                    expected=f"reading goes on to latest, {end}",
+                    found=f"position {reader.position} after {self.patience.total_seconds():g} s; {len(reading)} records",
+                    mend="`latest` is the offset after the last record; `position` moves with each poll",
+                )
+
+    def need_bodies(self, name: str) -> None:
+        """Skip the running check when the source gives columns; the queue has a record to see that by."""
+        with self.opened(name) as reader:
+            if not isinstance(self.read(reader, 1).records[0], bytes):
+                pytest.skip("not checked: the source gives columns, not bodies")
+
+    def expect_bodies(self, found: Sequence[Any], bodies: Sequence[bytes], *, what: str, mend: str) -> None:
+        """Fail the check unless the records are just these, in this order."""
+        __tracebackhide__ = True
+        wanted = [body if not found or isinstance(found[0], bytes) else self.as_read(body) for body in bodies]
+        if list(found) == wanted:
+            return
+        at = next(
+            (i for i, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), min(len(found), len(wanted))
+        )
+        here = shortened(found[at], 120) if at < len(found) else "nothing"
+        there = shortened(wanted[at], 120) if at < len(wanted) else "nothing"
+        violated(
+            expected=f"{what}: the {len(wanted)} records as they were written, in that order",
+            found=f"{len(found)} records; the first difference is record {at}: {here} instead of {there}",
+            mend=mend,
+        )
+
+
+def as_checkpointed(position: ReadPosition) -> ReadPosition:
+    """Return a position as a checkpoint gives it back: by way of JSON text."""
+    return ReadPosition.from_json(json.loads(json.dumps(position.to_json())))
+
+
+def names(queues: Collection[Queue]) -> list[str]:
+    """Return the names of queues, sorted."""
+    return sorted(queue.name for queue in queues)

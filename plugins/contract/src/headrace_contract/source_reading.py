@@ -1,0 +1,441 @@
+"""Checks of a source that concern reading one queue: order, offsets, positions, time-outs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from headrace.errors import DataError
+from headrace.messages import ReadPosition
+from headrace.source import LATEST, Reader, StartAt
+
+from headrace_contract.contract import expect, shortened, violated
+from headrace_contract.source_harness import Reading, SourceHarness, as_checkpointed
+
+_ZERO = timedelta(0)
+_EXACT = "a position names the next record: off-by-one, and a hint that belongs to another record, are the usual causes"
+
+
+class SourceReadingChecks(SourceHarness):
+    """One queue, read in all the ways in which runtimes read."""
+
+    def test_queue_is_drained(self) -> None:
+        """Everything in a queue is read, in the order in which it was written.
+
+        Steps: write 250 records, read from EARLIEST to ``latest`` in polls of 100. Passes when just these came.
+        """
+        name = self.filled_queue(250)
+        with self.opened(name) as reader:
+            reading = self.read_to_end(reader, per_poll=100)
+        self.expect_bodies(reading.records, self.bodies(0, 250), what="the whole queue", mend="give each record once")
+
+    def test_batches_are_whole(self) -> None:
+        """A RawBatch has either bodies or a frame, and one entry per record in each of its sequences.
+
+        Steps: read 20 records in polls of 7. Passes when each batch fits together and its offsets are int64.
+        """
+        name = self.filled_queue(20)
+        given = 0
+        with self.opened(name) as reader:
+            while given < 20:
+                raw = reader.poll(7, timedelta(seconds=1))
+                if raw is None:
+                    self.read(reader, 1)  # fails after `patience`
+                    violated(expected="20 records", found=f"None after {given}", mend="poll again gave records")
+                given += len(raw)
+                lengths = {
+                    "bodies": None if raw.bodies is None else len(raw.bodies),
+                    "frame": None if raw.frame is None else raw.frame.height,
+                    "times": None if raw.times is None else len(raw.times),
+                    "keys": None if raw.keys is None else len(raw.keys),
+                    "headers": None if raw.headers is None else len(raw.headers),
+                }
+                wrong = {what: length for what, length in lengths.items() if length not in (None, len(raw))}
+                expect(
+                    not wrong and (raw.bodies is None) != (raw.frame is None) and raw.offsets.dtype == np.int64,
+                    expected=f"{len(raw)} entries in each sequence, bodies or a frame, offsets of int64",
+                    found=f"{lengths}, offsets {raw.offsets.dtype}",
+                    mend="build every sequence of the RawBatch from the same records",
+                )
+
+    def test_offsets_grow(self) -> None:
+        """Offsets grow from record to record and never repeat; the next position lies behind them.
+
+        Steps: read 100 records in polls of 9. Passes when offsets grow, each batch's ``next_position`` is greater than
+        its last offset, and ``position`` is the same.
+        """
+        name = self.filled_queue(100)
+        offsets: list[int] = []
+        with self.opened(name) as reader:
+            while len(offsets) < 100:
+                reading = self.read(reader, min(9, 100 - len(offsets)))
+                offsets += reading.offsets
+                last, after = offsets[-1], reading.positions[-1]
+                expect(
+                    after.offset > last and reader.position == after,
+                    expected=f"after offset {last}: next_position behind it, and position the same",
+                    found=f"next_position {after}, position {reader.position}",
+                    mend="set the position where the next poll begins, and give it as next_position",
+                )
+        falls = [i for i in range(1, len(offsets)) if offsets[i] <= offsets[i - 1]]
+        expect(
+            not falls and offsets[0] >= 0,
+            expected="offsets that grow and are not negative",
+            found=f"{shortened(offsets[max(0, falls[0] - 2) : falls[0] + 2] if falls else offsets[:3])}",
+            mend="number the records of a queue with growing integers; gaps are allowed, repetitions are not",
+        )
+
+    def test_poll_gives_at_most_max_records(self) -> None:
+        """``max_records`` is kept: batches are what bounds memory.
+
+        Steps: poll 30 records with limits 1, 7 and 1000. Passes when no poll gives more.
+        """
+        name = self.filled_queue(30)
+        with self.opened(name) as reader:
+            for limit in (1, 7, 1000):
+                reading = Reading()
+                raw = None
+                while raw is None or not len(raw):
+                    raw = reader.poll(limit, timedelta(seconds=1))
+                    if raw is None and reader.position.offset >= reader.latest:
+                        return
+                reading.add(raw)
+                expect(
+                    len(reading) <= limit,
+                    expected=f"at most {limit} records",
+                    found=f"{len(reading)}",
+                    mend="cut what the client library gives and keep the rest for the next poll",
+                )
+
+    def test_same_range_gives_same_records(self) -> None:
+        """Reading a range again gives the same records, offsets, times and keys: recovery and retries rest on it.
+
+        Steps: read 60 records from position 20 on; again after seeking back, cut into polls of 7; again by a new source.
+        Passes when all three are equal.
+        """
+        name = self.filled_queue(80)
+        with self.opened(name) as reader:
+            self.read(reader, 20)
+            begin = as_checkpointed(reader.position)
+            first = self.read(reader, 60)
+            reader.seek(begin)
+            second = self.read(reader, 60, per_poll=7)
+        with self.opened(name, begin) as reader:
+            third = self.read(reader, 60, per_poll=33)
+        for which, again in (("after seeking back", second), ("by a new source", third)):
+            for what in ("offsets", "records", "times", "keys"):
+                expect(
+                    getattr(again, what) == getattr(first, what),
+                    expected=f"the same {what} {which}",
+                    found=f"{shortened(getattr(again, what)[:4])} instead of {shortened(getattr(first, what)[:4])}",
+                    mend="offsets, times and keys come from the outside world, not from a counter or clock of the reader",
+                )
+
+    def test_resume_from_position(self) -> None:
+        """A restart goes on at the checkpoint: nothing is lost, nothing comes twice.
+
+        Steps: write 50 records; stop after 0, 1, 17, 49 and 50; take the position through JSON to a new source and read
+        to the end. Passses when both parts together are all records.
+        """
+        name = self.filled_queue(50)
+        for stop in (0, 1, 17, 49, 50):
+            with self.opened(name) as reader:
+                before = self.read(reader, stop)
+                position = as_checkpointed(reader.position)
+            with self.opened(name, position) as reader:
+                after = self.read_to_end(reader)
+            self.expect_bodies(
+                before.records + after.records, self.bodies(0, 50), what=f"stopped after {stop}, then on", mend=_EXACT
+            )
+
+    def test_positions_are_json(self) -> None:
+        """A position survives a checkpoint, which is JSON.
+
+        Steps: read 3 records, take the position through JSON text. Passes when it comes back equal.
+        """
+        name = self.filled_queue(3)
+        with self.opened(name) as reader:
+            self.read(reader, 3)
+            position = reader.position
+        mend = "make hint of str, int, float, bool, None, lists and dicts with str keys"
+        try:
+            again = as_checkpointed(position)
+        except (TypeError, ValueError) as error:
+            violated(expected="a hint of JSON types", found=f"{position}: {error}", mend=mend)
+        found = json.dumps(again.to_json(), sort_keys=True), again
+        expect(again == position, expected=f"{position}", found=f"{found[1]}", mend=mend)
+
+    def test_seek(self) -> None:
+        """``seek`` moves to any position that the reader gave, back and forth.
+
+        Steps: read 40 records in fours, keeping each position; seek to the positions in an odd order and read two.
+        Passes when these are the right ones and ``position`` says so.
+        """
+        name = self.filled_queue(40)
+        with self.opened(name) as reader:
+            places = [(0, reader.position)]
+            while places[-1][0] < 40:
+                self.read(reader, 4)
+                places.append((places[-1][0] + 4, reader.position))
+            for at in (5, 2, 9, 0, 7, 7):
+                number, position = places[at]
+                reader.seek(position)
+                expect(
+                    reader.position == position,
+                    expected=f"position {position} after seeking there",
+                    found=str(reader.position),
+                    mend="seek sets the position, and drops what was fetched ahead",
+                )
+                reading = self.read(reader, 2)
+                self.expect_bodies(
+                    reading.records[:2], self.bodies(number, 2), what=f"after seek to record {number}", mend=_EXACT
+                )
+
+    def test_earliest_and_latest(self) -> None:
+        """``earliest`` and ``latest`` frame what the queue holds; lag, bounded runs and admission control use them.
+
+        Steps: look at an empty queue; write 10; read all. Passes when earliest = latest on the empty queue, then
+        earliest <= the first offset, latest is behind the last, and the position reaches latest.
+        """
+        name = self.add_queue()
+        mend = "earliest: the smallest offset held, or latest when empty; latest: the offset after the last record, asked anew"
+        with self.opened(name) as reader:
+            empty = (reader.earliest, reader.latest)
+            expect(empty[0] == empty[1], expected="earliest = latest: it is empty", found=f"{empty}", mend=mend)
+            self.write(name, self.bodies(0, 10))
+            latest = self.eventually(
+                lambda: reader.latest if reader.latest > empty[1] else None, expected="latest grows", mend=mend
+            )
+            reading = self.read(reader, 10)
+            found = (
+                f"earliest {reader.earliest}, latest {latest}, offsets {reading.offsets}, position {reader.position}"
+            )
+            good = reader.earliest <= reading.offsets[0] and latest > reading.offsets[-1]
+            expect(
+                good and self.read_to_end(reader).offsets == [] and reader.position.offset >= latest,
+                expected="earliest <= first offset, last offset < latest <= position at the end",
+                found=found,
+                mend=mend,
+            )
+
+    def test_start_at_latest(self) -> None:
+        """LATEST leaves out what is there already, and misses nothing that comes after.
+
+        Steps: write 10 records, open at LATEST, write 5 more. Passes when just the 5 come.
+        """
+        self._need_following()
+        name = self.filled_queue(10)
+        with self.opened(name, LATEST) as reader:
+            expect(
+                reader.position.offset >= reader.latest,
+                expected="position = latest",
+                found=f"position {reader.position}, latest {reader.latest}",
+                mend="find the end in open, not at the first poll",
+            )
+            self.write(name, self.bodies(10, 5))
+            reading = self.read(reader, 5)
+        self.expect_bodies(reading.records, self.bodies(10, 5), what="from LATEST", mend="find the end in open")
+
+    def test_start_at_time(self) -> None:
+        """StartAt begins with the first record at or after a time, by the records' own times.
+
+        Steps: read 30 records with their times; for three of these times open there; also long before and long after.
+        Passes when the reading begins with the first record of that time. For sources that give times.
+        """
+        name = self.filled_queue(30)
+        with self.opened(name) as reader:
+            whole = self.read(reader, 30)
+        if None in whole.times:
+            pytest.skip("not checked: the records of this source have no times")
+        times = [moment for moment in whole.times if moment is not None]
+        for moment in (times[0] - 10**9, times[0], times[14], times[-1], times[-1] + 10**12):
+            first = next((i for i, found in enumerate(times) if found >= moment), 30)
+            start = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=moment)
+            with self.opened(name, StartAt(start)) as reader:
+                reading = self.read_to_end(reader)
+            self.expect_bodies(
+                reading.records,
+                self.bodies(first, 30 - first),
+                what=f"from {start}",
+                mend="begin with the first record whose time is not before; at the end when there is none",
+            )
+
+    def test_position_after(self) -> None:
+        """``position_after`` is where a read would end, so that a planner can cut ranges without reading.
+
+        Steps: from several places ask for 1, 7 and a million records; read the range, and open behind it. Passses when
+        the range has at most so many records, both parts together are whole, and the reader itself has not moved.
+        """
+        name = self.filled_queue(30)
+        mend = "override position_after when offsets have gaps or a hint is needed; do not move the reader in it"
+        for begin, count in ((0, 1), (0, 7), (12, 7), (29, 7), (3, 1_000_000), (30, 5)):
+            with self.opened(name) as reader:
+                before = self.read(reader, begin)
+                start, cut = reader.position, as_checkpointed(reader.position_after(count))
+                expect(
+                    reader.position == start,
+                    expected=f"position {start} as before",
+                    found=str(reader.position),
+                    mend=mend,
+                )
+                range_end = cut.offset
+                ranged = Reading()
+                while reader.position.offset < range_end:
+                    part = self.read(reader, 1)
+                    for what in ("offsets", "records"):
+                        getattr(ranged, what).extend(getattr(part, what))
+                good = len(ranged) <= count and (bool(ranged) or begin == 30) and range_end <= reader.latest
+                good = good and reader.position.offset == range_end
+                expect(good, expected=f"a range of 1 to {count} records from record {begin}, ending at most at latest",
+                       found=f"{cut}: {len(ranged)} records; position {reader.position}, latest {reader.latest}", mend=mend)  # fmt: skip
+            with self.opened(name, cut) as reader:
+                after = self.read_to_end(reader)
+            self.expect_bodies(
+                before.records + ranged.records + after.records, self.bodies(0, 30), what=f"cut at {cut}", mend=mend
+            )
+
+    def test_zero_timeout_does_not_wait(self) -> None:
+        """A poll with a time-out of zero never waits: one thread takes turns with many queues.
+
+        Steps: read to the end, then poll five times with time-out zero, clocked. Passes when all give nothing and the
+        quickest took less than ``zero_timeout_limit``.
+        """
+        name = self.filled_queue(3)
+        with self.opened(name) as reader:
+            self.read(reader, 3)
+            self.read_to_end(reader)
+            seconds = [self._clocked(reader, _ZERO) for _ in range(5)]
+        limit = self.zero_timeout_limit.total_seconds()
+        expect(
+            min(seconds) <= limit,
+            expected=f"less than {limit * 1000:g} ms",
+            found=f"{min(seconds) * 1000:.1f} ms at best",
+            mend="pass the time-out on to the client library, and do not ask the server when it is zero",
+        )
+
+    def test_timeout_is_kept(self) -> None:
+        """A poll waits no longer than its time-out.
+
+        Steps: at the end of a queue poll three times with a time-out of 100 ms, clocked. Passes when all give nothing
+        and the quickest took less than 600 ms.
+        """
+        self._need_following()
+        name = self.filled_queue(3)
+        with self.opened(name) as reader:
+            self.read(reader, 3)
+            self.read_to_end(reader)
+            seconds = [self._clocked(reader, timedelta(milliseconds=100)) for _ in range(3)]
+        expect(
+            min(seconds) < 0.6,
+            expected="a return within about 100 ms",
+            found=f"{min(seconds):.2f} s at best",
+            mend="pass the time-out on to what waits",
+        )
+
+    def test_new_records_are_followed(self) -> None:
+        """A reader at the end goes on when records are appended.
+
+        Steps: read 5 records, poll once more, write 5, read; three times. Passes when all come in order.
+        """
+        self._need_following()
+        name = self.filled_queue(5)
+        with self.opened(name) as reader:
+            found = self.read(reader, 5).records
+            for turn in range(1, 4):
+                reader.poll(10, _ZERO)
+                self.write(name, self.bodies(turn * 5, 5))
+                found += self.read(reader, 5).records
+        self.expect_bodies(found, self.bodies(0, 20), what="in four parts", mend="ask anew for what came since")
+
+    def test_bodies_are_unchanged(self) -> None:
+        """Bodies come back byte for byte: what they mean is the codec's business.
+
+        Steps: write the ``odd_bodies`` and read them. Passes when they are equal. For sources that give bodies.
+        """
+        name = self.filled_queue(1)
+        self.need_bodies(name)
+        with self.opened(name) as reader:
+            self.read(reader, 1)
+            self.write(name, self.odd_bodies)
+            reading = self.read(reader, len(self.odd_bodies))
+        self.expect_bodies(
+            reading.records,
+            self.odd_bodies,
+            what="odd bodies",
+            mend="neither decode, strip nor cut bodies; see odd_bodies",
+        )
+
+    def test_position_behind_the_end_is_refused(self) -> None:
+        """A position that the queue does not reach (it was truncated or made anew) is an error, not a long silence.
+
+        Steps: write 5 records; open and poll at an offset 1000 behind ``latest``. Passes when DataError is raised.
+        """
+        name = self.filled_queue(5)
+        with self.opened(name) as reader:
+            self.read(reader, 5)
+            behind = reader.latest + 1000
+        self._expect_lost(name, ReadPosition(behind))
+
+    def test_forgotten_position_is_refused(self) -> None:
+        """A position whose records retention has deleted is an error naming both offsets: nothing is skipped silently.
+
+        Steps: write 30 records, read 5, let the queue forget the first 20, open and poll at the old position. Passes
+        when DataError is raised that names the position's offset and the earliest.
+        """
+        self.need("forget")
+        name = self.filled_queue(30)
+        with self.opened(name) as reader:
+            self.read(reader, 5)
+            position = as_checkpointed(reader.position)
+            self.read(reader, 15)
+            before = reader.position.offset
+        self.forget(name, before)
+        text = self._expect_lost(name, position)
+        with self.opened(name) as reader:
+            earliest = reader.earliest
+        expect(
+            str(position.offset) in text and str(earliest) in text,
+            expected=f"an error that names both offsets, {position.offset} and {earliest}",
+            found=shortened(text),
+            mend="say in the error which offset was asked for and which is the earliest",
+        )
+
+    def _expect_lost(self, name: str, position: ReadPosition) -> str:
+        __tracebackhide__ = True
+        mend = "compare the position with earliest and latest in open, and raise DataError naming the offsets"
+        try:
+            with self.opened(name, position) as reader:
+                raw = reader.poll(10, timedelta(seconds=1))
+        except DataError as error:
+            return str(error)
+        found = "nothing was raised, and nothing came" if raw is None else f"records came, from {raw.offsets[:1]}"
+        violated(expected=f"DataError for {position}", found=found, mend=mend)
+
+    def _need_following(self) -> None:
+        if self.make_source().bounded:
+            pytest.skip("not checked: the source is bounded")
+
+    def _clocked(self, reader: Reader, timeout: timedelta) -> float:
+        """Poll in a thread of its own, so that a source that waits for ever fails the check instead of hanging it."""
+        __tracebackhide__ = True
+        took: list[float] = []
+
+        def poll() -> None:
+            begun = time.monotonic()
+            reader.poll(10, timeout)
+            took.append(time.monotonic() - begun)
+
+        thread = threading.Thread(target=poll, daemon=True)
+        thread.start()
+        thread.join(self.patience.total_seconds())
+        if not took:
+            violated(
+                expected=f"poll returns after {timeout}",
+                found=f"no return within {self.patience}, or an error in it",
+                mend="pass the time-out on to what waits",
+            )
+        return took[0]

@@ -1,0 +1,347 @@
+"""Checks of a source that concern the world around its queues: added, removed, several at once, outages, crashes."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import cloudpickle
+import headrace as hr
+import pytest
+from headrace.errors import HeadraceError, JobError, RetriableError
+from headrace.lane import DEAD_LETTERS, Lane
+from headrace.messages import Batch, Queue, ReadPosition
+from headrace.source import EARLIEST, Source
+from headrace.testing import MemorySink
+
+from headrace_contract.contract import expect, shortened, violated
+from headrace_contract.crash import Child, ReadTask, read_journal
+from headrace_contract.options import raises_clearly
+from headrace_contract.source_harness import Reading, SourceHarness, names
+
+_BODY_SCHEMA = {"number": "int64", "text": "string"}
+
+
+class SourceWorldChecks(SourceHarness):
+    """Queues come and go, servers fail, processes die."""
+
+    def test_every_queue_is_drained(self) -> None:
+        """Every queue is listed and read to its end.
+
+        Steps: make three queues with 20, 0 and 7 records; read each queue that ``queues`` lists. Passes when each gives
+        its own records.
+        """
+        self._need_several()
+        counts = {self.add_queue(): count for count in (20, 0, 7)}
+        for number, (name, count) in enumerate(counts.items()):
+            self.write(name, self.bodies(number * 1000, count))
+        with self.source() as source:
+            for number, (name, count) in enumerate(counts.items()):
+                reader = source.open(self.queue(source, name), EARLIEST)
+                reading = self.read_to_end(reader)
+                reader.close()
+                self.expect_bodies(
+                    reading.records,
+                    self.bodies(number * 1000, count),
+                    what=f"queue {name!r}",
+                    mend="read the queue asked for",
+                )
+
+    def test_queues_are_read_at_once(self) -> None:
+        """Several queues may be open at once, in several threads.
+
+        Steps: open three queues by one source and read each in its own thread, in polls of 3. Passes when each gives
+        its own records.
+        """
+        self._need_several()
+        queue_names = [self.add_queue() for _ in range(3)]
+        for number, name in enumerate(queue_names):
+            self.write(name, self.bodies(number * 1000, 40))
+        results: dict[str, Reading | BaseException] = {}
+        with self.source() as source:
+            readers = {name: source.open(self.queue(source, name), EARLIEST) for name in queue_names}
+
+            def read(name: str) -> None:
+                try:
+                    results[name] = self.read(readers[name], 40, per_poll=3)
+                except BaseException as error:  # shown by the check, in its own thread
+                    results[name] = error
+
+            threads = [threading.Thread(target=read, args=(name,)) for name in queue_names]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for reader in readers.values():
+                reader.close()
+        mend = "readers share nothing that changes, or lock it"
+        for number, name in enumerate(queue_names):
+            found = results[name]
+            if isinstance(found, BaseException):
+                violated(expected="three queues read at once", found=f"{type(found).__name__}: {found}", mend=mend)
+            self.expect_bodies(found.records, self.bodies(number * 1000, 40), what=f"queue {name!r}", mend=mend)
+
+    def test_queue_names_are_stable(self) -> None:
+        """A queue has the same name in every source object and at every time: checkpoints and sinks know it by that.
+
+        Steps: list the queues twice, write, list by a new source. Passes when the names are the same, no two are equal,
+        and ``source`` and ``branch`` are left to the runtime.
+        """
+        queue_names = [self.add_queue() for _ in range(2 if self.several_queues else 1)]
+        with self.source() as source:
+            for name in queue_names:
+                self.queue(source, name)
+            first, second = list(source.queues()), list(source.queues())
+        self.write(queue_names[0], self.bodies(0, 3))
+        with self.source() as source:
+            for name in queue_names:
+                self.queue(source, name)
+            third = list(source.queues())
+        mend = "name a queue after what it is outside (topic and partition, path), never by its place in a list"
+        for listed in (first, second, third):
+            expect(
+                names(listed) == names(first) and len(set(names(listed))) == len(listed),
+                expected=f"the same names at each call, all different: {names(first)}",
+                found=f"{names(listed)}",
+                mend=mend,
+            )
+        filled = [queue for queue in third if queue.source or queue.branch]
+        expect(
+            not filled, expected="Queue(name) alone", found=f"{filled}", mend="leave source and branch to the runtime"
+        )
+
+    def test_new_queue_is_noticed(self) -> None:
+        """A queue that comes to be while the job runs is listed, and read from its first record.
+
+        Steps: list the queues, add one with 5 records, list again by the same source (at most for ``patience``), read.
+        Passes when it is listed and gives its records.
+        """
+        self._need_several()
+        self.add_queue()
+        with self.source() as source:
+            source.queues()
+            name = self.add_queue()
+            self.write(name, self.bodies(0, 5))
+            reader = source.open(self.queue(source, name), EARLIEST)
+            reading = self.read(reader, 5)
+            reader.close()
+        self.expect_bodies(reading.records, self.bodies(0, 5), what="the new queue", mend="list anew at each call")
+
+    def test_removed_queue_is_noticed(self) -> None:
+        """A queue that has gone is listed no more; the others stay.
+
+        Steps: list two queues, remove one, list again by the same source (at most for ``patience``). Passes when just
+        the other is listed.
+        """
+        self._need_several()
+        self.need("remove_queue")
+        stays, goes = self.add_queue(), self.add_queue()
+        with self.source() as source:
+            for name in (stays, goes):
+                self.queue(source, name)
+            self.remove_queue(goes)
+            self.eventually(
+                lambda: goes not in names(source.queues()),
+                expected=f"queue {goes!r}, which is gone, is listed no more",
+                mend="list what exists now at each call; keep no list in the source",
+            )
+            left = names(source.queues())
+        expect(
+            stays in left, expected=f"queue {stays!r} is still listed", found=f"{left}", mend="drop only what is gone"
+        )
+
+    def test_bad_body_goes_to_dead_letters(self) -> None:
+        """A body that cannot be decoded reaches the dead letters as it is; its neighbours come through.
+
+        Steps: write 10 records, a bad body and 5 records; take what is read through a lane with the JSON codec. Passes
+        when 15 rows come out, and one dead letter with the bad record's queue, offset, reason and bytes.
+        """
+        name = self.filled_queue(10)
+        self.need_bodies(name)
+        self.write(name, [self.bad_body()])
+        self.write(name, self.bodies(11, 5))
+        with self.source() as source:
+            bad = MemorySink()
+            job = (
+                hr.stream("contract", "source")
+                .from_(source, format="json", schema=_BODY_SCHEMA, name="source")
+                .dead_letters(lambda letters: letters.to(bad, name="bad"))
+                .to(MemorySink(), name="rows")
+            )
+            plan = job.plan()
+            queue = self.queue(source, name)
+            reader = source.open(queue, EARLIEST)
+            lane = Lane(plan, plan.nodes["source"], Queue(name, "source"))
+            rows: list[dict[str, object]] = []
+            letters: list[Batch] = []
+            offsets: list[int] = []
+            while len(offsets) < 16:
+                raw = reader.poll(1000, timedelta(milliseconds=100))
+                if raw is None:
+                    offsets += self.read(reader, 16 - len(offsets)).offsets
+                    break
+                offsets += raw.offsets.tolist()
+                for delivery in lane.process(raw):
+                    if delivery.target == DEAD_LETTERS:
+                        letters.append(delivery.batch)
+                    else:
+                        rows += delivery.batch.user_frame().to_dicts()
+            reader.close()
+        numbers = [row["number"] for row in rows]
+        good = [*range(10), *range(11, 16)]
+        mend = "give bodies as they are: what cannot be decoded is the lane's business"
+        expect(numbers == good, expected=f"rows {good}", found=f"{numbers}", mend=mend)
+        found = [letter for batch in letters for letter in batch.frame.to_dicts()]
+        wanted = (offsets[10], self.bad_body())
+        expect(
+            len(found) == 1 and (found[0]["offset"], found[0]["body"]) == wanted and found[0]["reason"],
+            expected=f"one dead letter, offset {wanted[0]}, body {wanted[1]!r}, with a reason",
+            found=shortened(found),
+            mend=mend,
+        )
+
+    def test_survives_pickle(self) -> None:
+        """Backends send the source to their workers by cloudpickle before it is used.
+
+        Steps: check a source, send it through cloudpickle, read with the copy. Passes when the records come.
+        """
+        name = self.filled_queue(5)
+        with self.source() as source:
+            copy = self._pickled(source)
+            reader = copy.open(self.queue(copy, name), EARLIEST)
+            reading = self.read(reader, 5)
+            reader.close()
+            copy.close()
+        self.expect_bodies(reading.records, self.bodies(0, 5), what="read by the copy", mend="keep all in attributes")
+
+    def test_resume_after_kill(self) -> None:
+        """A process that reads is killed; another goes on from its last checkpoint without loss or repetition.
+
+        Steps: a process gets the source by cloudpickle, reads 3 batches of 7 records, keeps each position, and is killed
+        (SIGKILL); a second one goes on for 2 batches and is killed; then a new source reads the rest. Passes when the
+        three parts together are all records, once.
+        """
+        name = self.filled_queue(60)
+        with self.opened(name) as reader:
+            whole = self.read(reader, 60).offsets
+        journal = self.tmp_path.parent / f"journal-{self.unique_name}"
+        offsets: list[int] = []
+        position: ReadPosition | None = None
+        for batches in (3, 2):
+            source = self.make_source()
+            source.check()
+            patience = self.patience.total_seconds()
+            journal.unlink(missing_ok=True)
+            task = ReadTask(source, name, position, 7, batches, str(journal), patience)
+            with Child(task, importable=(type(source), type(getattr(source, "settings", None)))) as child:
+                child.wait_until_killed(patience_seconds=2 * patience)
+            lines = read_journal(journal)
+            offsets += [offset for line in lines for offset in line["offsets"]]
+            position = ReadPosition.from_json(lines[-1]["next"])
+        assert position is not None
+        with self.opened(name, position) as reader:
+            offsets += self.read_to_end(reader).offsets
+        expect(
+            offsets == whole,
+            expected=f"{len(whole)} records, each once: {shortened(whole)}",
+            found=shortened(offsets),
+            mend="start at the given position and nowhere else; leave nothing behind that a killed process must remove",
+        )
+
+    def test_outage_is_survived(self) -> None:
+        """While the outside world is away, nothing is taken for gone, and errors are RetriableError; then it goes on.
+
+        Steps: read 5 records; make the world unreachable; list queues and poll; end the outage; write 5 and read. Passes
+        when listing raises RetriableError or still has the queue, polling raises RetriableError or gives nothing, and
+        the same reader (or one opened anew at its position) gives the 5.
+        """
+        self.need("begin_outage", "end_outage")
+        name = self.filled_queue(5)
+        mend = (
+            "turn connection errors into RetriableError; an unreachable server does not mean that there are no queues"
+        )
+        with self.source() as source:
+            reader = source.open(self.queue(source, name), EARLIEST)
+            found = self.read(reader, 5).records
+            self.begin_outage()
+            try:
+                listed, polled = (
+                    _attempt(lambda: names(source.queues())),
+                    _attempt(lambda: reader.poll(5, timedelta(0))),
+                )
+            finally:
+                self.end_outage()
+            for what, result in (("queues()", listed), ("poll()", polled)):
+                expect(
+                    not isinstance(result, Exception) or isinstance(result, RetriableError),
+                    expected=f"{what} raises RetriableError, or nothing",
+                    found=f"{type(result).__name__}: {shortened(str(result))}",
+                    mend=mend,
+                )
+            still = isinstance(listed, Exception) or (isinstance(listed, list) and name in listed)
+            expect(still, expected=f"queue {name!r} is still listed", found=f"{listed}", mend=mend)
+            self.write(name, self.bodies(5, 5))
+            found += self.read(reader, 5).records
+            reader.close()
+        self.expect_bodies(
+            found, self.bodies(0, 10), what="before and after the outage", mend="connect anew when needed"
+        )
+
+    def test_missing_thing_is_named(self) -> None:
+        """What was named and is not there stops the job with a hint, instead of being an empty stream.
+
+        Steps: list the queues of the author's source that names something missing. Passes when a JobError with a hint
+        comes.
+        """
+        self.need("make_missing_source")
+        source = self.make_missing_source()
+        with raises_clearly(
+            JobError,
+            what="listing the queues of what is not there",
+            mend="raise JobError naming it, with a hint (the nearest name, or how to create it)",
+        ):
+            source.queues()
+        source.close()
+
+    def test_close_twice(self) -> None:
+        """``close`` of a reader and of a source may come twice, and without use.
+
+        Steps: close an unused source; read a record and close reader and source twice each. Passes when nothing raises.
+        """
+        name = self.filled_queue(1)
+        try:
+            self.make_source().close()
+            source = self.make_source()
+            reader = source.open(self.queue(source, name), EARLIEST)
+            self.read(reader, 1)
+            for thing in (reader, reader, source, source):
+                thing.close()
+        except (HeadraceError, OSError, RuntimeError, AttributeError, ValueError, TypeError) as error:
+            violated(
+                expected="close() raises nothing",
+                found=f"{type(error).__name__}: {shortened(str(error))}",
+                mend="make close harmless when there is nothing (left) to close",
+            )
+
+    def _pickled(self, source: Source) -> Source:
+        __tracebackhide__ = True
+        try:
+            copy: Source = cloudpickle.loads(cloudpickle.dumps(source))
+        except Exception as error:
+            violated(
+                expected="a source that is not used yet survives cloudpickle",
+                found=f"{type(error).__name__}: {shortened(str(error))}",
+                mend="make connections, locks, threads and files in queues or open, not in __init__ or check",
+            )
+        return copy
+
+    def _need_several(self) -> None:
+        if not self.several_queues:
+            pytest.skip("not checked: the source has one queue (several_queues = False)")
+
+
+def _attempt(action: object) -> object:
+    try:
+        return action()  # type: ignore[operator]
+    except Exception as error:  # the check looks at its kind
+        return error
