@@ -195,6 +195,11 @@ def _dot(compiler: Compiler, node: exp.Dot) -> Typed:
 
 
 def _bracket(compiler: Compiler, node: exp.Bracket) -> Typed:
+    named = (
+        node.this.name.lower() if isinstance(node.this, exp.Column) and not node.this.this.args.get("quoted") else ""
+    )
+    if named == "array" and node.this.name not in compiler.schema:
+        return call_function(compiler, node, "array", node.expressions)
     typed = compiler.compile(node.this)
     if len(node.expressions) != 1:
         raise compiler.error(node, "expected one index in the brackets")
@@ -477,6 +482,29 @@ def _array(compiler: Compiler, node: exp.Array) -> Typed:
     return call_function(compiler, node, "array", node.expressions)
 
 
+def _json_value(compiler: Compiler, node: exp.JSONValue) -> Typed:
+    arguments: list[Any] = [node.this, node.args["path"]]
+    conditions = node.args.get("on_condition")
+    if conditions is not None:
+        arguments += [_json_default(compiler, node, conditions.args.get(key)) for key in ("empty", "error")]
+    made = call_function(compiler, node, "json_value", arguments)
+    returning = node.args.get("returning")
+    if not returning:
+        return made
+    return casts.cast(compiler, node, made, compiler.type_of(returning, node), strict=False)
+
+
+def _json_default(compiler: Compiler, node: Any, condition: Any) -> Any:
+    """Return what stands behind DEFAULT in ``DEFAULT x ON EMPTY``; NULL if nothing or NULL does."""
+    if condition is None or (isinstance(condition, str) and condition.upper().startswith("NULL")):
+        return exp.Null()
+    if isinstance(condition, exp.Expr):
+        return condition
+    raise compiler.error(
+        node, f"JSON_VALUE: {condition} is not supported", hint="use NULL or DEFAULT … ON EMPTY / ON ERROR"
+    )
+
+
 def _alias(compiler: Compiler, node: exp.Alias) -> Typed:
     raise compiler.error(node.args["alias"], "AS is only allowed at the end of the whole expression")
 
@@ -491,7 +519,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Compiler, Any], Typed]] = {
     exp.Overlay: _named("overlay", "this", "expression", "from_", "for_"),
     exp.Extract: _named("extract", "this", "expression"),
     exp.CurrentTimestamp: _named("current_timestamp"), exp.CurrentDate: _named("current_date"),
-    exp.AtTimeZone: _named("at_time_zone", "this", "zone"),
+    exp.JSONValue: _json_value, exp.AtTimeZone: _named("at_time_zone", "this", "zone"),
     **comparisons.HANDLERS,
     **operators.HANDLERS,
 }  # fmt: skip

@@ -69,6 +69,8 @@ class Headrace(Dialect):
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             "CASE": sqlglot_parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
         }
+        # Else ``list[1]`` and even ``array(1, 2)[1]`` would silently mean an array of one element.
+        ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
         # Only expressions are wanted: never a statement, and an alias only after AS.
         EXPRESSION_PARSERS: ClassVar[dict[Any, Any]] = {
             exp.Alias: lambda self: self._parse_alias(self._parse_assignment(), explicit=True)

@@ -161,7 +161,7 @@ def _add_duration(node: Any, left: Typed, right: Typed, operation: str) -> Typed
         if whole_days:
             days = right.constant // datetime.timedelta(days=1)
             return Typed(add_days(left.expression, pl.lit(days if operation == "+" else -days)), pl.Date(), node)
-        kind = pl.Datetime("us")
+        kind = pl.Datetime("us", "UTC")
     if isinstance(kind, pl.Datetime):
         kind = pl.Datetime("us", kind.time_zone)
         moment = widen(left, kind)

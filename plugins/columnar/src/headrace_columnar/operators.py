@@ -102,7 +102,7 @@ def _refuse_zero(compiler: Compiler, node: Any, left: Typed, right: Typed) -> No
 
 
 def _decimals(compiler: Compiler, node: Any, operation: str, left: Typed, right: Typed) -> Typed:
-    (whole1, scale1), (whole2, scale2) = decimal_digits(left.data_type), decimal_digits(right.data_type)
+    (whole1, scale1), (whole2, scale2) = _digits(left), _digits(right)
     precision1, precision2 = whole1 + scale1, whole2 + scale2
     if operation in "+-":
         scale = max(scale1, scale2)
@@ -119,6 +119,13 @@ def _decimals(compiler: Compiler, node: Any, operation: str, left: Typed, right:
     if operation == "DIV":
         return Typed(_exact("DIV", left, right, pl.Decimal(38, 0)).cast(pl.Int64, strict=False), pl.Int64(), node)
     return Typed(_exact(operation, left, right, kind), kind, node)
+
+
+def _digits(operand: Typed) -> tuple[int, int]:
+    """Return the digits before and behind the point; a literal that fits 32 bits counts as such, as in Flink."""
+    if operand.is_constant and isinstance(operand.constant, int) and abs(operand.constant) < 2**31:
+        return 10, 0
+    return decimal_digits(operand.data_type)
 
 
 def _bounded(precision: int, scale: int) -> pl.Decimal:

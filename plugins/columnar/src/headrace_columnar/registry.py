@@ -371,7 +371,8 @@ def _coerce_time(compiler: Compiler, kind: str, argument: Typed) -> Typed | None
     if isinstance(source, pl.Datetime):
         return argument
     if isinstance(source, pl.Date):
-        return _retyped(argument, expression.cast(pl.Datetime("us")), pl.Datetime("us"))
+        zoned = pl.Datetime("us", "UTC")
+        return argument if kind == "datetime" else _retyped(argument, widen(argument, zoned), zoned)
     if kind == "timestamp" and is_text(source):
         zoned = pl.Datetime("us", "UTC")
         return Typed(parse_timestamp(expression, zoned), zoned, argument.node)

@@ -118,8 +118,8 @@ def common_type(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
     if is_text(left) and is_text(right):
         return pl.String()
     if isinstance(left, pl.Date | pl.Datetime) and isinstance(right, pl.Date | pl.Datetime):
-        zones = [kind.time_zone for kind in (left, right) if isinstance(kind, pl.Datetime) and kind.time_zone]
-        return pl.Datetime("us", zones[0] if zones else None)
+        zones = [kind.time_zone for kind in (left, right) if isinstance(kind, pl.Datetime)]
+        return pl.Datetime("us", next((zone for zone in zones if zone is not None), None))
     if isinstance(left, pl.Duration) and isinstance(right, pl.Duration):
         return pl.Duration("us")
     if isinstance(left, pl.List | pl.Array) and isinstance(right, pl.List | pl.Array):

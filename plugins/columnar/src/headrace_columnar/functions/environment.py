@@ -1,1 +1,89 @@
-"""To be written."""
+"""Functions whose result comes from outside of the row: the time, chance. A job that uses them cannot be replayed."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from headrace_columnar.registry import Call, function
+from headrace_columnar.sql_types import TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A function that is called once per row, as a user's function is. A user's function of the same name replaces it."""
+
+    name: str
+    function: Callable[..., Any]
+    return_type: pl.DataType
+    vectorized: bool = False
+    deterministic: bool = False
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+CLOCK = Outside("now", _now, TIMESTAMP)
+_RANDOM = Outside("rand", random.random, pl.Float64())
+
+
+def _new_uuid() -> str:
+    return str(uuid.uuid4())
+
+
+_UUID = Outside("uuid", _new_uuid, pl.String())
+
+
+@function(
+    "current_timestamp",
+    "now",
+    "localtimestamp",
+    "proctime",
+    signature="-> timestamp",
+    summary="The time at which the row is processed.",
+    examples=[("current_timestamp > TIMESTAMP '2024-01-01 00:00:00'", True), ("now() IS NULL", False)],
+    deterministic=False,
+)
+def current_timestamp(call: Call) -> pl.Expr:
+    return call.compiler.add_call(CLOCK, [])
+
+
+@function(
+    "current_date",
+    "curdate",
+    signature="-> date",
+    summary="The day (in UTC) on which the row is processed.",
+    examples=[("current_date() >= DATE '2024-01-01'", True)],
+    deterministic=False,
+)
+def current_date(call: Call) -> pl.Expr:
+    return call.compiler.add_call(CLOCK, []).dt.date()
+
+
+@function(
+    "rand",
+    "random",
+    signature="-> float64",
+    summary="A random number, at least 0 and below 1.",
+    examples=[("rand() < 1", True)],
+    deterministic=False,
+)
+def rand(call: Call) -> pl.Expr:
+    return call.compiler.add_call(_RANDOM, [])
+
+
+@function(
+    "uuid",
+    signature="-> string",
+    summary="A new random UUID (version 4).",
+    examples=[("length(uuid())", 36)],
+    deterministic=False,
+)
+def uuid_(call: Call) -> pl.Expr:
+    return call.compiler.add_call(_UUID, [])
