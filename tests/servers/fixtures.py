@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import pymysql
 import pytest
 
 from tests.servers.elasticsearch import ElasticsearchOptions, ElasticsearchServer
@@ -207,6 +206,8 @@ def mysql_database(mysql_server: MySQLServer, fresh_name: Callable[[str], str]) 
 
 
 def _execute(server: MySQLServer, statement: str) -> None:
+    import pymysql  # not at the top: every test run loads this module, and few need a client
+
     with (
         pymysql.connect(host=server.host, port=server.port, user=server.user, password=server.password) as connection,
         connection.cursor() as cursor,

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Generic, Self, TypeVar
 
-from pydantic import TypeAdapter
+import msgspec
 
 from tests.servers import holders
 from tests.servers.directories import cache_directory, locked, run_directory
@@ -105,13 +105,15 @@ class Server(ABC, Generic[OptionsT]):
 
     def save(self) -> None:
         """Write the server's description into its directory, for `load`."""
-        text = TypeAdapter(type(self)).dump_json(self, indent=1)
-        (self._own_directory() / "server.json").write_bytes(text)
+        path = self._own_directory() / "server.json"
+        path.touch(mode=0o600)  # it holds the passwords
+        path.write_bytes(msgspec.json.encode(self, enc_hook=str))
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """The server whose `save` wrote into `directory`, in this or another process."""
-        return TypeAdapter(cls).validate_json((directory / "server.json").read_bytes())
+        text = (directory / "server.json").read_bytes()
+        return msgspec.json.decode(text, type=cls, dec_hook=lambda type_, value: type_(value))
 
     @classmethod
     def prepare(cls) -> None:
