@@ -50,6 +50,8 @@ class JobStatus:
     state: JobState
     records_read: int = 0
     rows_written: Mapping[str, int] = field(default_factory=dict)
+    #: Rows that sinks had stored before, in this run or an earlier one: a replay.
+    rows_skipped: int = 0
     dead_letters: int = 0
     queues: tuple[QueueStatus, ...] = ()
     checkpoint_id: int = 0
@@ -70,13 +72,15 @@ class JobReport:
     seconds: float
     queues: tuple[QueueStatus, ...] = ()
     error: str | None = None
+    rows_skipped: int = 0
 
     def __str__(self) -> str:
         rate = self.records_read / self.seconds if self.seconds else 0.0
         rows = ", ".join(f"{count:,} rows to {sink}" for sink, count in self.rows_written.items()) or "no rows written"
+        skipped = f" ({self.rows_skipped:,} were there already)" if self.rows_skipped else ""
         return (
             f"{self.job} on {self.backend}: {self.state.value} after {self.seconds:.1f} s; "
-            f"{self.records_read:,} records read ({rate:,.0f}/s), {rows}, {self.dead_letters:,} dead letters"
+            f"{self.records_read:,} records read ({rate:,.0f}/s), {rows}{skipped}, {self.dead_letters:,} dead letters"
         )
 
 

@@ -99,6 +99,14 @@ class Outlets:
             if sink_id not in self._behind_dead_letters
         }
 
+    def rows_skipped(self) -> int:
+        """Return how many rows the sinks of the main flow had already."""
+        return sum(
+            writer.counts.duplicates_dropped
+            for sink_id, writer in self.writers.items()
+            if sink_id not in self._behind_dead_letters
+        )
+
     def _refused_by(self, sink_id: str) -> Callable[[Batch], None]:
         def refuse(batch: Batch) -> None:
             row = batch.frame.row(0, named=True)

@@ -161,7 +161,9 @@ class Registry:
     def _missing(self, kind: str, name: str) -> MissingPluginError:
         distribution = _KNOWN_DISTRIBUTIONS.get(name)
         if distribution is not None and not any(_distribution(e) == distribution for e in self._entries.values()):
-            return MissingPluginError(f"no {kind} {name!r} is installed", plugin=name, hint=f"pip install {distribution}")
+            return MissingPluginError(
+                f"no {kind} {name!r} is installed", plugin=name, hint=f"pip install {distribution}"
+            )
         offered = self._offers[kind]
         hint = did_you_mean(name, offered, known=f"installed {kind}s") if offered else f"no {kind} is installed"
         return MissingPluginError(f"no {kind} {name!r} is installed", plugin=name, hint=hint)

@@ -52,9 +52,7 @@ class _MemoryReader(Reader):
         self._bodies = source.bodies[name]
         offset = start.offset if isinstance(start, ReadPosition) else len(self._bodies) if start is LATEST else 0
         if offset > len(self._bodies):
-            raise DataError(
-                f"offset {offset} lies behind the end, {len(self._bodies)}", queue=name, offset=offset
-            )
+            raise DataError(f"offset {offset} lies behind the end, {len(self._bodies)}", queue=name, offset=offset)
         self._next = offset
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:

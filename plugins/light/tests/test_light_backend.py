@@ -245,6 +245,16 @@ def test_a_transactional_sink_drops_what_it_has_after_a_lost_checkpoint() -> Non
     assert numbers(again) == [50]
 
 
+def test_rows_that_were_there_already_are_reported() -> None:
+    stored: dict[Queue, Position] = {}
+    source = MemorySource({"a": bodies(1, 2)})
+    job(source, MemoryTransactionalSink(stored=stored)).run("light")
+    source.append("a", *bodies(3))
+    report = job(source, MemoryTransactionalSink(stored=stored)).run("light")
+    assert (report.rows_skipped, dict(report.rows_written)) == (2, {"to_memorytransactional": 1})
+    assert "1 rows to to_memorytransactional (2 were there already)" in str(report)
+
+
 def test_a_checkpoint_directory_belongs_to_one_job_at_a_time(tmp_path: Path) -> None:
     source = MemorySource({"a": bodies(1)})
     with job(source, MemorySink()).start("light", checkpoint=tmp_path), pytest.raises(CheckpointError, match="in use"):

@@ -47,7 +47,9 @@ def test_a_column_made_in_a_branch_is_null_elsewhere() -> None:
 
 
 def test_conditions_nest() -> None:
-    text = "IF a > 1 THEN IF b = 'y' THEN k = 1; ELSE k = 2; END; m = 7; END; n = CASE WHEN k = 1 THEN 'one' ELSE 'no' END"
+    text = (
+        "IF a > 1 THEN IF b = 'y' THEN k = 1; ELSE k = 2; END; m = 7; END; n = CASE WHEN k = 1 THEN 'one' ELSE 'no' END"
+    )
     rows = run(text)
     assert [(row["k"], row["m"], row["n"]) for row in rows] == [
         (None, None, "no"), (1, 7, "one"), (None, None, "no"), (2, 7, "no"),

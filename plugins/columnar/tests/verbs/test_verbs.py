@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, TypedDict
 
+import headrace as hr
 import polars as pl
 import pytest
 from headrace.errors import FunctionError, RetriableError
@@ -23,9 +24,7 @@ ROWS = [{"a": 1, "b": "x"}, {"a": None, "b": "y"}, {"a": 3, "b": None}, {"a": -4
 
 
 def batch(rows: list[dict[str, Any]] = ROWS, *, packed: bool = False, first: int = 10) -> Batch:
-    header = pl.DataFrame(
-        {OFFSET: range(first, first + len(rows)), INDEX: pl.Series([0] * len(rows), dtype=pl.Int32)}
-    )
+    header = pl.DataFrame({OFFSET: range(first, first + len(rows)), INDEX: pl.Series([0] * len(rows), dtype=pl.Int32)})
     columns = pl.DataFrame({ROW: pack_rows(rows)}) if packed else pl.DataFrame(rows, schema=dict(SCHEMA))
     return Batch(Queue("q"), pl.concat([header, columns], how="horizontal"))
 
@@ -152,6 +151,17 @@ def test_flat_map_numbers_rows_of_a_record() -> None:
     assert Outcome(FlatMap(lambda row: row), batch()).rejected[0] == (
         10, "the function of flat_map returned dict, not rows one by one",
     )  # fmt: skip
+
+
+def test_flat_map_takes_a_table_function() -> None:
+    @hr.udtf(returns={"letter": "string", "place": "int64"})
+    def letters(b: str | None) -> Iterator[Any]:
+        for place, letter in enumerate((b or "") * 2):
+            yield letter, place
+
+    found = Outcome(FlatMap(letters), batch())
+    assert found.rows[:2] == [{"letter": "x", "place": 0}, {"letter": "x", "place": 1}]
+    assert found.rejected == []
 
 
 def test_a_record_whose_function_fails_half_way_gives_no_row() -> None:

@@ -113,6 +113,7 @@ class Engine:
             state=self._state,
             records_read=sum(queue.records for queue in queues),
             rows_written=dict(self._outlets.rows_written()),
+            rows_skipped=self._outlets.rows_skipped(),
             dead_letters=self._outlets.dead_letters,
             queues=tuple(self._with_dead_letters(queue) for queue in queues),
             checkpoint_id=self._checkpoint.id,
@@ -126,18 +127,7 @@ class Engine:
             message = self._error.message if isinstance(self._error, HeadraceError) else repr(self._error)
             hint = self._error.hint if isinstance(self._error, HeadraceError) else None
             raise JobFailedError(f"the job failed: {message}", job=self.job_name, hint=hint) from self._error
-        status = self.status()
-        return JobReport(
-            job=status.job,
-            backend=status.backend,
-            state=status.state,
-            records_read=status.records_read,
-            rows_written=status.rows_written,
-            dead_letters=status.dead_letters,
-            seconds=status.seconds,
-            queues=status.queues,
-            error=status.error,
-        )
+        return self._final_report()
 
     # ------------------------------------------------------------------------------------------ the engine's thread
 
@@ -336,9 +326,17 @@ class Engine:
     def _final_report(self) -> JobReport:
         status = self.status()
         return JobReport(
-            status.job, status.backend, status.state, status.records_read, status.rows_written, status.dead_letters,
-            status.seconds, status.queues, status.error,
-        )  # fmt: skip
+            job=status.job,
+            backend=status.backend,
+            state=status.state,
+            records_read=status.records_read,
+            rows_written=status.rows_written,
+            dead_letters=status.dead_letters,
+            seconds=status.seconds,
+            queues=status.queues,
+            error=status.error,
+            rows_skipped=status.rows_skipped,
+        )
 
     def _with_dead_letters(self, queue: QueueStatus) -> QueueStatus:
         return replace(queue, dead_letters=self._outlets.dead_letters_by_queue.get(queue.queue, 0))

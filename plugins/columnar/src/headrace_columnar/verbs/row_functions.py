@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -10,7 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 import polars as pl
 from headrace.errors import DataError, FunctionError, JobError, RetriableError
-from headrace.functions import import_object
+from headrace.functions import TableFunction, import_object
 from headrace.messages import HEADER_COLUMNS, ROW, Batch
 from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
 from headrace.rows import pack_row, unpack_rows
@@ -55,6 +57,11 @@ class FlatMap(_RowFunctionSpec):
     """Replaces each row by the rows that a function returns or yields for it."""
 
     name: ClassVar[str] = "flat_map"
+
+    def __init__(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> None:
+        if isinstance(function, TableFunction):
+            function, schema = _of_columns(function), schema or function.schema
+        super().__init__(function, schema=schema)
 
     def _results(self, row: dict[str, Any]) -> Iterable[Any]:
         results = self.function(row)
@@ -208,6 +215,28 @@ def _as_mapping(result: Any) -> Mapping[str, Any]:
     if isinstance(result, msgspec.Struct):
         return msgspec.structs.asdict(result)
     raise DataError(f"the function returned {type(result).__name__}, not a row (a dict)")
+
+
+def _of_columns(function: TableFunction) -> RowFunction:
+    """Return a function of a row that calls a table function with the columns that its parameters name."""
+    names = list(inspect.signature(function.function).parameters)
+    columns = list(function.schema)
+
+    @functools.wraps(function.function)
+    def call(row: dict[str, Any]) -> Iterator[Any]:
+        missing = [name for name in names if name not in row]
+        if missing:
+            raise DataError(
+                f"table function {function.name!r} has a parameter {missing[0]!r}, but there is no such column"
+            )
+        for result in function.function(*(row[name] for name in names)):
+            if isinstance(result, Mapping):
+                yield result
+            else:
+                values = result if isinstance(result, tuple) else (result,)
+                yield dict(zip(columns, values, strict=True))
+
+    return call
 
 
 def _row_function(function: Any, verb: str) -> RowFunction:
