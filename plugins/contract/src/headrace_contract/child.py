@@ -45,7 +45,8 @@ def _load_module(name: str, path: str) -> None:
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None, path
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -106,7 +107,7 @@ class _Striker:
             insert()
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
         if now:  # an insert that took fewer lines than the one before is struck at its end
             _strike(moment.action)
 

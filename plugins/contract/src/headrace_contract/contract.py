@@ -94,7 +94,7 @@ class Contract:
         if missing:
             pytest.skip(f"not checked: {type(self).__name__} gives no {', '.join(f'{hook}()' for hook in missing)}")
 
-    def eventually(self, probe: Callable[[], T], *, expected: str, mend: str) -> T:
+    def eventually(self, probe: Callable[[], T | None], *, expected: str, mend: str) -> T:
         """Call ``probe`` until it returns something true, at most for ``patience``. Fails the check when it never does."""
         __tracebackhide__ = True
         deadline = time.monotonic() + self.patience.total_seconds()

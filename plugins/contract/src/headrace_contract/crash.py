@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import cloudpickle
 from headrace.messages import Batch, ReadPosition
 from headrace.sink import Sink
 from headrace.source import Source
 
 from headrace_contract.contract import violated
+from headrace_contract.pickling import pickled
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,14 @@ class Child:
     """A child process that runs one task."""
 
     def __init__(self, task: WriteTask | ReadTask, *, importable: Sequence[type] = ()) -> None:
+        data = pickled(task, what="the sink or source")
         directory = tempfile.mkdtemp(prefix="headrace-contract-")
         self._spec = Path(directory) / "task"
         self._errors = Path(directory) / "errors"
         preamble = {"path": [p for p in sys.path if p], "modules": _modules_by_file(importable)}
         with self._spec.open("wb") as file:
             pickle.dump(preamble, file)
-            cloudpickle.dump(task, file)
+            file.write(data)
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "headrace_contract.child", str(self._spec)],

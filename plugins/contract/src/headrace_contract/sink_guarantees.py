@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
-import cloudpickle
 import pytest
 from headrace.clock import SystemClock
 from headrace.errors import JobError, JobFailedError, RetriableError
@@ -15,6 +15,7 @@ from headrace.sink import Sink, StaleWriterError, TransactionalSink
 
 from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.options import raises_clearly
+from headrace_contract.pickling import through_pickle
 from headrace_contract.sink_harness import SinkHarness, batch_of, patience_settings, sink_batch
 
 #: Names of queues as real sources have them, and as none should: all must be kept apart.
@@ -261,14 +262,7 @@ class SinkGuaranteeChecks(SinkHarness):
         Steps: check and prepare a sink, send it through cloudpickle, write with the copy. Passes when rows are seen.
         """
         sink = self.prepared_sink()
-        try:
-            copy: Sink = cloudpickle.loads(cloudpickle.dumps(sink))
-        except Exception as error:
-            violated(
-                expected="a sink that is not opened survives cloudpickle",
-                found=f"{type(error).__name__}: {shortened(str(error))}",
-                mend="make connections, locks, threads and files in open, not in __init__ or prepare",
-            )
+        copy = through_pickle(sink, what="a sink")
         batches = self.batches("q", 0, 5)
         with self.writing(copy) as writer:
             writer.write(batches[0])
@@ -292,7 +286,7 @@ class SinkGuaranteeChecks(SinkHarness):
             violated(expected="close() raises nothing", found=f"{type(error).__name__}: {error}", mend=mend)
         self.expect_stored(batches, mend=mend)
 
-    def _write_all(self, batches: Sequence[Batch], **settings: int) -> None:
+    def _write_all(self, batches: Sequence[Batch], **settings: Any) -> None:
         with self.writing(self.prepared_sink(**settings)) as writer:
             for batch in batches:
                 writer.write(batch)

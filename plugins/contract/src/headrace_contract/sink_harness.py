@@ -216,7 +216,7 @@ def sink_batch(batch: Batch, after: Position | None = None) -> SinkBatch:
     return SinkBatch(batch.queue, batch.frame, after)
 
 
-def patience_settings(patience: timedelta) -> dict[str, timedelta]:
+def patience_settings(patience: timedelta) -> dict[str, Any]:
     """Return sink settings that retry quickly, and no longer than a check may take."""
     return {
         "retry_timeout": patience,

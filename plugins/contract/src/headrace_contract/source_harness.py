@@ -54,8 +54,13 @@ class SourceHarness(OptionChecks):
     several_queues: ClassVar[bool] = True
     #: Bodies that the source must give back byte for byte. Add b"" and bodies with newlines if it can carry them.
     odd_bodies: ClassVar[Sequence[bytes]] = (
-        b"{}", b" spaces around ", b"tab\tquote\"'", "grüße 漢字 🙂".encode(), b"NUL \x00 and \xff\xfe not UTF-8", b"x" * 300_000,
-    )  # fmt: skip
+        b"{}",
+        b" spaces around ",
+        b"tab\tquote\"'",
+        "grüße 漢字 🙂".encode(),
+        b"NUL \x00 and \xff\xfe not UTF-8",
+        b"x" * 300_000,
+    )
     #: A poll with a time-out of zero is taken to wait when the quickest of five takes longer than this.
     zero_timeout_limit: ClassVar[timedelta] = timedelta(milliseconds=50)
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from headrace.errors import DataError
-from headrace.messages import ReadPosition
+from headrace.messages import RawBatch, ReadPosition
 from headrace.source import LATEST, Reader, StartAt
 
 from headrace_contract.contract import expect, shortened, violated
@@ -139,7 +139,7 @@ class SourceReadingChecks(SourceHarness):
         """A restart goes on at the checkpoint: nothing is lost, nothing comes twice.
 
         Steps: write 50 records; stop after 0, 1, 17, 49 and 50; take the position through JSON to a new source and read
-        to the end. Passses when both parts together are all records.
+        to the end. Passes when both parts together are all records.
         """
         name = self.filled_queue(50)
         for stop in (0, 1, 17, 49, 50):
@@ -202,18 +202,15 @@ class SourceReadingChecks(SourceHarness):
         earliest <= the first offset, latest is behind the last, and the position reaches latest.
         """
         name = self.add_queue()
-        mend = "earliest: the smallest offset held, or latest when empty; latest: the offset after the last record, asked anew"
+        mend = "earliest: the smallest offset held, or latest when empty; latest: the offset after the last record, now"
         with self.opened(name) as reader:
             empty = (reader.earliest, reader.latest)
             expect(empty[0] == empty[1], expected="earliest = latest: it is empty", found=f"{empty}", mend=mend)
             self.write(name, self.bodies(0, 10))
-            latest = self.eventually(
-                lambda: reader.latest if reader.latest > empty[1] else None, expected="latest grows", mend=mend
-            )
+            self.eventually(lambda: reader.latest > empty[1], expected="latest grows", mend=mend)
+            latest = reader.latest
             reading = self.read(reader, 10)
-            found = (
-                f"earliest {reader.earliest}, latest {latest}, offsets {reading.offsets}, position {reader.position}"
-            )
+            found = f"earliest {reader.earliest}, latest {latest}, position {reader.position}, read {reading.offsets}"
             good = reader.earliest <= reading.offsets[0] and latest > reading.offsets[-1]
             expect(
                 good and self.read_to_end(reader).offsets == [] and reader.position.offset >= latest,
@@ -267,7 +264,7 @@ class SourceReadingChecks(SourceHarness):
     def test_position_after(self) -> None:
         """``position_after`` is where a read would end, so that a planner can cut ranges without reading.
 
-        Steps: from several places ask for 1, 7 and a million records; read the range, and open behind it. Passses when
+        Steps: from several places ask for 1, 7 and a million records; read the range, and open behind it. Passes when
         the range has at most so many records, both parts together are whole, and the reader itself has not moved.
         """
         name = self.filled_queue(30)
@@ -288,10 +285,14 @@ class SourceReadingChecks(SourceHarness):
                     part = self.read(reader, 1)
                     for what in ("offsets", "records"):
                         getattr(ranged, what).extend(getattr(part, what))
+                at_most = f"at most {count} records from record {begin}, and one if there is one, up to latest at most"
                 good = len(ranged) <= count and (bool(ranged) or begin == 30) and range_end <= reader.latest
-                good = good and reader.position.offset == range_end
-                expect(good, expected=f"a range of 1 to {count} records from record {begin}, ending at most at latest",
-                       found=f"{cut}: {len(ranged)} records; position {reader.position}, latest {reader.latest}", mend=mend)  # fmt: skip
+                expect(
+                    good and reader.position.offset == range_end,
+                    expected=at_most,
+                    found=f"{cut}: {len(ranged)} records; position {reader.position}, latest {reader.latest}",
+                    mend=mend,
+                )
             with self.opened(name, cut) as reader:
                 after = self.read_to_end(reader)
             self.expect_bodies(
@@ -423,10 +424,11 @@ class SourceReadingChecks(SourceHarness):
         """Poll in a thread of its own, so that a source that waits for ever fails the check instead of hanging it."""
         __tracebackhide__ = True
         took: list[float] = []
+        came: list[RawBatch | None] = []
 
         def poll() -> None:
             begun = time.monotonic()
-            reader.poll(10, timeout)
+            came.append(reader.poll(10, timeout))
             took.append(time.monotonic() - begun)
 
         thread = threading.Thread(target=poll, daemon=True)
@@ -438,4 +440,10 @@ class SourceReadingChecks(SourceHarness):
                 found=f"no return within {self.patience}, or an error in it",
                 mend="pass the time-out on to what waits",
             )
+        expect(
+            came[0] is None or not len(came[0]),
+            expected="nothing at the end of the queue",
+            found=f"{came[0]!r}",
+            mend="return None when nothing came within the time-out",
+        )
         return took[0]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-import cloudpickle
 import headrace as hr
 import pytest
 from headrace.errors import HeadraceError, JobError, RetriableError
 from headrace.lane import DEAD_LETTERS, Lane
 from headrace.messages import Batch, Queue, ReadPosition
-from headrace.source import EARLIEST, Source
+from headrace.source import EARLIEST
 from headrace.testing import MemorySink
 
 from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.crash import Child, ReadTask, read_journal
 from headrace_contract.options import raises_clearly
+from headrace_contract.pickling import through_pickle
 from headrace_contract.source_harness import Reading, SourceHarness, names
 
 _BODY_SCHEMA = {"number": "int64", "text": "string"}
@@ -207,7 +207,7 @@ class SourceWorldChecks(SourceHarness):
         """
         name = self.filled_queue(5)
         with self.source() as source:
-            copy = self._pickled(source)
+            copy = through_pickle(source, what="a source")
             reader = copy.open(self.queue(copy, name), EARLIEST)
             reading = self.read(reader, 5)
             reader.close()
@@ -322,18 +322,6 @@ class SourceWorldChecks(SourceHarness):
                 found=f"{type(error).__name__}: {shortened(str(error))}",
                 mend="make close harmless when there is nothing (left) to close",
             )
-
-    def _pickled(self, source: Source) -> Source:
-        __tracebackhide__ = True
-        try:
-            copy: Source = cloudpickle.loads(cloudpickle.dumps(source))
-        except Exception as error:
-            violated(
-                expected="a source that is not used yet survives cloudpickle",
-                found=f"{type(error).__name__}: {shortened(str(error))}",
-                mend="make connections, locks, threads and files in queues or open, not in __init__ or check",
-            )
-        return copy
 
     def _need_several(self) -> None:
         if not self.several_queues:

@@ -1,0 +1,41 @@
+"""How plug-ins travel to worker processes: by cloudpickle."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from headrace_contract.contract import shortened, violated
+
+T = TypeVar("T")
+
+
+def pickled(thing: Any, *, what: str) -> bytes:
+    """Return the pickle of a plug-in that was not used yet. Fails the check when that does not work."""
+    __tracebackhide__ = True
+    try:
+        data: bytes = cloudpickle.dumps(thing)
+    except Exception as error:
+        _fail(what, error)
+    return data
+
+
+def through_pickle(thing: T, *, what: str) -> T:
+    """Return the copy of a plug-in that a worker process gets. Fails the check when that does not work."""
+    __tracebackhide__ = True
+    data = pickled(thing, what=what)
+    try:
+        copy: T = cloudpickle.loads(data)
+    except Exception as error:
+        _fail(what, error)
+    return copy
+
+
+def _fail(what: str, error: Exception) -> Any:
+    __tracebackhide__ = True
+    violated(
+        expected=f"{what} survives cloudpickle before it is used",
+        found=f"{type(error).__name__}: {shortened(str(error))}",
+        mend="make connections, locks, threads, files and generators when it is opened, not before",
+    )
