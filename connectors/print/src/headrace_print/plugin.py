@@ -1,0 +1,12 @@
+"""What this distribution offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_sinks() -> Mapping[str, str]:
+    return {"print": "headrace_print.sink:PrintSink"}

@@ -1,0 +1,228 @@
+"""What is installed: ``headrace plugins`` and ``headrace version``."""
+
+from __future__ import annotations
+
+import inspect
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, distributions, entry_points
+from typing import Any
+
+import headrace
+from headrace.errors import HeadraceError, MissingPluginError, did_you_mean
+from headrace.functions import AggregateFunction, ScalarFunction, TableFunction, resolve
+from headrace.registry import GROUP, HOOKS, Registry, default_registry
+from headrace.schema import type_name
+from headrace.settings import OptionHelp, Settings, describe_options
+from headrace.sink import SinkSettings
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+#: The plug-in in which core offers what it has itself.
+BUILT_IN = "headrace"
+#: Width of tables where there is no terminal to fill.
+_WIDTH_WITHOUT_TERMINAL = 120
+
+
+@dataclass(frozen=True, slots=True)
+class PluginEntry:
+    """An installed plug-in and what it offers: per kind, names and the class, object or text that stands for it."""
+
+    name: str
+    distribution: str
+    version: str
+    offers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Why it cannot be loaded.
+    error: str | None = None
+
+    def items(self) -> Iterator[tuple[str, str, Any]]:
+        for kind, things in self.offers.items():
+            for name, thing in sorted(things.items()):
+                yield kind, name, thing
+
+
+def installed() -> list[PluginEntry]:
+    """Return every installed plug-in, what core has itself first. One that cannot be loaded says why; others go on."""
+    default_registry()  # two distributions with one plug-in name are an error that every command must show
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    built_in = PluginEntry(BUILT_IN, "headrace", headrace.__version__, _offers(Registry([]), BUILT_IN))
+    return [built_in, *(_load(found[info.name]) for info in default_registry().installed())]
+
+
+def _load(entry: EntryPoint) -> PluginEntry:
+    distribution = entry.dist.name if entry.dist else entry.value
+    version = entry.dist.version if entry.dist else ""
+    try:
+        registry = Registry([entry])
+        registry.load_all()
+        return PluginEntry(entry.name, distribution, version, _offers(registry, entry.name))
+    except Exception as error:  # whatever a foreign module raises when it is imported
+        return PluginEntry(entry.name, distribution, version, error=f"{type(error).__name__}: {error}")
+
+
+def _offers(registry: Registry, plugin: str) -> dict[str, dict[str, Any]]:
+    """Return what a plug-in offers, without importing the classes that it only names."""
+    hooks = registry.load_all()
+    offers: dict[str, dict[str, Any]] = {}
+    for kind, hook in HOOKS.items():
+        for implementation in getattr(hooks, hook).get_hookimpls():
+            if implementation.plugin_name == plugin:
+                offers[kind] = dict(implementation.function())
+    return offers
+
+
+def show_installed() -> None:
+    """Print a table of the installed plug-ins."""
+    table = _table("plug-in", "distribution", "version", "offers")
+    for entry in installed():
+        if entry.error is not None:
+            offers = Text(f"cannot be loaded: {entry.error}", style="red")
+        else:
+            offers = Text("\n".join(_offer_lines(entry.offers)))
+        table.add_row(entry.name, entry.distribution, entry.version, offers)
+    console = _console()
+    console.print(table)
+    console.print(Text("headrace plugins NAME shows all options of one.", style="dim"))
+
+
+def _offer_lines(offers: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for kind, things in offers.items():
+        names = sorted(things)
+        shown = ", ".join(names) if len(names) <= 12 else ", ".join(names[:12]) + f", … ({len(names)} in all)"
+        yield f"{kind if len(names) == 1 else kind + 's'}: {shown}"
+
+
+def show_plugin(name: str) -> None:
+    """Print all that a plug-in offers, or the one thing of that name, with options.
+
+    Raises MissingPluginError with the nearest name when nothing is called so.
+    """
+    entries = installed()
+    console = _console()
+    by_name = {entry.name: entry for entry in entries}
+    if name in by_name:
+        entry = by_name[name]
+        _show_head(console, entry)
+        if entry.error is not None:
+            console.print(Text(f"cannot be loaded: {entry.error}", style="red"))
+        for kind, offered, _ in entry.items():
+            _show_thing(console, kind, offered)
+        return
+    found = [(entry, kind) for entry in entries for kind, offered, _ in entry.items() if offered == name]
+    if not found:
+        known = {*by_name, *(offered for entry in entries for _, offered, _ in entry.items())}
+        raise MissingPluginError(
+            f"no plug-in {name!r} is installed, and none offers it",
+            plugin=name,
+            hint=did_you_mean(name, known, known="installed names"),
+        )
+    for entry, kind in found:
+        _show_head(console, entry)
+        _show_thing(console, kind, name)
+
+
+def _show_head(console: Console, entry: PluginEntry) -> None:
+    console.print(Text.assemble((entry.name, "bold"), f"  {entry.distribution} {entry.version}"))
+
+
+def _show_thing(console: Console, kind: str, name: str) -> None:
+    console.print()
+    try:
+        thing = default_registry().find(kind, name)
+        thing = resolve(thing, name=name) if kind == "function" else thing
+    except HeadraceError as error:
+        console.print(Text.assemble((f"{kind} {name}", "bold cyan")))
+        console.print(Text(f"  {error}", style="red"))
+        return
+    console.print(Text.assemble((f"{kind} {name}", "bold cyan"), f"   {usage(kind, name, thing)}"))
+    text = summary(thing)
+    if text:
+        console.print(Text("  " + text.replace("\n", "\n  ")))
+    settings = getattr(thing, "Settings", None)
+    if isinstance(settings, type) and issubclass(settings, Settings):
+        _show_options(console, settings)
+
+
+def _show_options(console: Console, settings: type[Settings]) -> None:
+    options = describe_options(settings)
+    of_every_sink = set(SinkSettings.__struct_fields__) if issubclass(settings, SinkSettings) else set()
+    own = [option for option in options if option.name not in of_every_sink]
+    shared = [option for option in options if option.name in of_every_sink]
+    if not options:
+        console.print(Text("  no options", style="dim"))
+    for title, some in ((None, own), ("options of every sink", shared)):
+        if some:
+            console.print()
+            if title:
+                console.print(Text(f"  {title}", style="dim"))
+            console.print(_option_table(some))
+
+
+def _option_table(options: Sequence[OptionHelp]) -> Table:
+    table = _table("option", "type", "default", "what it is")
+    for option in options:
+        default = Text("required", style="yellow") if option.required else Text(option.default or "")
+        table.add_row(Text(option.name, style="green"), Text(option.type), default, Text(option.description))
+    return table
+
+
+def usage(kind: str, name: str, thing: Any) -> str:
+    """Return how a user writes it."""
+    if kind in ("source", "sink"):
+        required = [option.name for option in describe_options(thing.Settings) if option.required]
+        arguments = ", ".join([*required, "…"])
+        return f".from_{name}({arguments})" if kind == "source" else f".to_{name}({arguments})"
+    if kind == "operator":
+        parameters = [p for p in inspect.signature(thing).parameters.values() if p.name != "functions"]
+        return f".{name}({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})"
+    if kind == "codec":
+        return f'format="{name}"'
+    if kind == "backend":
+        return f'job.run(backend="{name}"), headrace run --backend {name}'
+    if kind == "function":
+        return _function_usage(name, thing)
+    return ""
+
+
+def _function_usage(name: str, function: Any) -> str:
+    if isinstance(function, AggregateFunction):
+        return f"{name}(…) → {type_name(function.return_type)} (aggregate)"
+    parameters = ", ".join(inspect.signature(function.function).parameters)
+    if isinstance(function, TableFunction):
+        return f"{name}({parameters}) → rows of {', '.join(function.schema)}"
+    assert isinstance(function, ScalarFunction)
+    return f"{name}({parameters}) → {type_name(function.return_type)}"
+
+
+def summary(thing: Any) -> str:
+    """Return the first paragraph of what its author says about it."""
+    documented = getattr(thing, "function", None) or getattr(thing, "implementation", None) or thing
+    text = inspect.getdoc(documented) if not isinstance(documented, str) else None
+    return (text or "").partition("\n\n")[0]
+
+
+def show_versions() -> None:
+    """Print versions: of headrace, of Python, and of every distribution that belongs to headrace."""
+    console = _console()
+    system = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    console.print(Text(f"headrace {headrace.__version__} ({system})"))
+    names = {entry.dist.name: entry.dist.version for entry in entry_points(group=GROUP) if entry.dist}
+    names |= {d.name: d.version for d in distributions() if d.name.startswith("headrace-")}
+    for name in sorted(names):
+        console.print(Text(f"  {name} {names[name]}"))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    table.columns.clear()
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _console() -> Console:
+    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
+    return Console(width=width, highlight=False, markup=False)

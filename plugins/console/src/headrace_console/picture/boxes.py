@@ -1,0 +1,168 @@
+"""What stands in the box of a node, and how large the box is."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.explain import NodeDescription
+
+from headrace_console.picture.layout import Size
+from headrace_console.picture.text_width import monospace_width, text_width
+
+PADDING = 14.0
+ICON = 30.0
+#: Begin of the title, right of the icon.
+TITLE_X = PADDING + ICON + 10
+TITLE_SIZE, SUBTITLE_SIZE, LINE_SIZE, CHIP_SIZE, BADGE_SIZE = 14.0, 11.5, 12.0, 11.0, 10.5
+LINE_HEIGHT, CHIP_HEIGHT, CHIP_GAP = 17.0, 20.0, 5.0
+WIDTH_MIN, WIDTH_MAX = 250.0, 400.0
+_LINES_MAX, _OPTION_LINES_MAX, _CHIP_ROWS_MAX = 6, 5, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line in the fixed-width font; ``name`` is an option's name, which stands muted before its value."""
+
+    text: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A column. ``faint``: a source has it, but nothing needs it."""
+
+    text: str
+    tip: str
+    faint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The contents of one box, before its width is known."""
+
+    node: NodeDescription
+    title: str
+    subtitle: str
+    badge: str
+    lines: tuple[Line, ...]
+    chips: tuple[Chip, ...]
+    #: Everything in full, for the pointer to show.
+    tip: str
+
+    def width(self) -> float:
+        """Return the width at which everything has room, within the limits for boxes."""
+        badge = text_width(self.badge, BADGE_SIZE) + 26 if self.badge else 0.0
+        title = text_width(self.title, TITLE_SIZE, bold=True) + badge
+        widest = max(
+            [TITLE_X + max(title, text_width(self.subtitle, SUBTITLE_SIZE)), *map(self._line_width, self.lines)]
+        )
+        return min(WIDTH_MAX, max(WIDTH_MIN, widest + PADDING))
+
+    @staticmethod
+    def _line_width(line: Line) -> float:
+        return PADDING + monospace_width(line.name + line.text, LINE_SIZE)
+
+    def size(self, width: float) -> Size:
+        """Return the size of the box at a width."""
+        height = PADDING + ICON + PADDING
+        height += len(self.lines) * LINE_HEIGHT + (3 if self.lines else 0)
+        rows = len(self.chip_rows(width))
+        height += rows * CHIP_HEIGHT + (rows - 1) * CHIP_GAP + 12 if rows else 0
+        return Size(width, height)
+
+    def chip_rows(self, width: float) -> list[list[Chip]]:
+        """Return the chips in rows that fit the width; the last says how many more there are."""
+        rows: list[list[Chip]] = []
+        room = 0.0
+        for number, chip in enumerate(self.chips):
+            left = len(self.chips) - number
+            more = Chip(f"+{left}", "", faint=True)
+            if room < chip_width(chip) + (
+                chip_width(more) + CHIP_GAP if len(rows) == _CHIP_ROWS_MAX and left > 1 else 0
+            ):
+                if len(rows) == _CHIP_ROWS_MAX:
+                    rest = ", ".join(chip.tip for chip in self.chips[number:])
+                    rows[-1].append(Chip(more.text, rest, faint=True))
+                    break
+                rows.append([])
+                room = width - 2 * PADDING
+            rows[-1].append(chip)
+            room -= chip_width(chip) + CHIP_GAP
+        return rows
+
+
+def chip_width(chip: Chip) -> float:
+    """Return the width of a chip in pixels."""
+    return text_width(chip.text, CHIP_SIZE) + 14
+
+
+def box_of(node: NodeDescription) -> Box:
+    """Return what stands in the box of a node."""
+    base = re.sub(r"-\d+$", "", node.id)
+    subtitle = "" if node.what == base else node.what
+    arguments = node.arguments
+    if node.kind in ("source", "sink"):
+        subtitle = f"{node.kind} · {node.what}"
+    elif node.kind in ("union", "dead letters"):
+        subtitle, arguments = node.arguments, ""
+    lines = [Line(text) for text in _limited(_wrapped(arguments), _LINES_MAX)]
+    lines += _option_lines(node.options)
+    return Box(
+        node=node,
+        title=_shortened(node.id, 34),
+        subtitle=_shortened(subtitle, 54),
+        badge=node.guarantee or "",
+        lines=tuple(lines),
+        chips=tuple(_chips(node)),
+        tip=_tip(node),
+    )
+
+
+def _option_lines(options: Mapping[str, str]) -> list[Line]:
+    name_width = max(map(len, options), default=0) + 2
+    shown = [Line(_shortened(value, 50 - name_width), name.ljust(name_width)) for name, value in options.items()]
+    if len(shown) > _OPTION_LINES_MAX:
+        shown[_OPTION_LINES_MAX - 1 :] = [Line("", f"… and {len(shown) - _OPTION_LINES_MAX + 1} more options")]
+    return shown
+
+
+def _chips(node: NodeDescription) -> list[Chip]:
+    if not node.changes_columns or node.kind == "dead letters":  # the columns of dead letters are always the same
+        return []
+    if node.columns is None:
+        return [Chip("columns known row by row", "the columns are known only from the rows themselves", faint=True)]
+    decoded = node.columns if node.decoded is None else node.decoded
+    return [
+        Chip(
+            _shortened(name, 30),
+            f"{name}: {kind}" + ("" if name in decoded else " (not needed: not decoded)"),
+            name not in decoded,
+        )
+        for name, kind in node.columns.items()
+    ]
+
+
+def _tip(node: NodeDescription) -> str:
+    parts = [node.id, node.arguments, *(f"{name} = {value}" for name, value in node.options.items())]
+    return "\n".join(part for part in parts if part)
+
+
+def _wrapped(text: str) -> list[str]:
+    width = int((WIDTH_MAX - 2 * PADDING) / monospace_width("x", LINE_SIZE))
+    lines: list[str] = []
+    for line in textwrap.dedent(text).splitlines():
+        indent = " " * (len(line) - len(line.lstrip()))
+        lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
+    return lines
+
+
+def _limited(lines: Sequence[str], most: int) -> list[str]:
+    return list(lines) if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1]} …"]
+
+
+def _shortened(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"

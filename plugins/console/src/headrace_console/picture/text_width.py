@@ -1,0 +1,35 @@
+"""How wide a text will be, without a font at hand.
+
+The viewer's font is not known, so these are the widths of DejaVu Sans, which is wider than most: text may leave room,
+but does not run over the edge of its box.
+"""
+
+from __future__ import annotations
+
+from unicodedata import east_asian_width
+
+_NARROW = frozenset("iljtfr.,:;'|!()[]{}I \"`-/\\")
+_WIDE = frozenset("mwMW@%&→…")
+#: Advance of a character of the fixed-width font, in em.
+_MONOSPACE = 0.602
+
+
+def text_width(text: str, size: float, *, bold: bool = False) -> float:
+    """Return about how wide a proportional text of a font size in pixels is, in pixels."""
+    em = sum(map(_advance, text))
+    return em * size * (1.1 if bold else 1.0)
+
+
+def monospace_width(text: str, size: float) -> float:
+    """Return how wide a text in a fixed-width font is, in pixels."""
+    return sum(2 if east_asian_width(sign) in "WF" else 1 for sign in text) * _MONOSPACE * size
+
+
+def _advance(sign: str) -> float:
+    if sign in _NARROW:
+        return 0.38
+    if sign in _WIDE:
+        return 0.95
+    if east_asian_width(sign) in "WF":
+        return 1.0
+    return 0.7 if sign.isupper() else 0.63

@@ -1,0 +1,73 @@
+"""What the command says: messages on standard error, errors without tracebacks, exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from headrace.errors import HeadraceError, JobError
+
+EXIT_JOB_FAILED = 1
+EXIT_WRONG_USE = 2
+EXIT_INTERRUPTED = 130
+
+
+class UserCodeError(JobError):
+    """The job file itself raised an error. The error is the cause; ``place`` says where."""
+
+
+def say(text: str = "", *, style: str | None = None) -> None:
+    """Print a line on standard error, with a colour where it is a terminal."""
+    typer.echo(typer.style(text, fg=style) if style else text, err=True)
+
+
+@contextmanager
+def errors_as_messages(*, debug: bool) -> Iterator[None]:
+    """Turn errors into a message and an exit code: 2 for a JobError, 1 for everything else, 130 for Ctrl-C.
+
+    With ``debug`` the whole traceback comes first.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        say("interrupted")
+        raise typer.Exit(EXIT_INTERRUPTED) from interrupt
+    except Exception as error:  # the last resort: everything ends as a message and an exit code
+        if debug:
+            say(traceback.format_exc().rstrip())
+        _show(error, debug=debug)
+        _leave_closed_pipe(error)
+        raise typer.Exit(EXIT_WRONG_USE if isinstance(error, JobError) else EXIT_JOB_FAILED) from error
+
+
+def _show(error: Exception, *, debug: bool) -> None:
+    say(f"error: {_text(error)}", style="red")
+    cause = error.__cause__
+    # What a UserCodeError says is its cause already.
+    while cause is not None and not isinstance(error, UserCodeError):
+        say(f"  because of {_text(cause)}".replace("\n", "\n  "))
+        cause = cause.__cause__
+    for note in getattr(error, "__notes__", ()):
+        say(f"  {note}")
+    if not debug and not isinstance(error, HeadraceError):
+        say("  hint: this should not have ended so; --debug shows the whole traceback")
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, HeadraceError):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _leave_closed_pipe(error: BaseException) -> None:
+    """Do not let the interpreter complain once more at its end when the reader of standard output has gone."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+        found = found.__cause__
