@@ -1,0 +1,104 @@
+"""What is checked of bodies before they are parsed: size, text encoding, depth of nesting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from headrace.messages import Bodies
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+#: Levels of arrays and objects within each other that a JSON body may have. Parsers recurse, so there must be a limit;
+#: this one is well within what Python's default recursion limit leaves to a thread that has just begun.
+NESTING_MAX = 512
+#: What msgspec raises for a body: DecodeError and its subclass ValidationError, UnicodeDecodeError, or for numbers too
+#: long to convert.
+REFUSALS = (msgspec.DecodeError, ValueError, OverflowError)
+_CHECKED_TOGETHER = 256
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
+
+
+def oversized_rows(bodies: Bodies, max_body_bytes: int) -> NDArray[np.int64]:
+    """Return the rows of bodies of more than ``max_body_bytes``."""
+    return np.flatnonzero(bodies.ends - bodies.starts > max_body_bytes)
+
+
+def invalid_text_rows(bodies: Bodies) -> NDArray[np.int64]:
+    """Return the rows of bodies that are not UTF-8."""
+    if bodies.newline_separated and _is_text(bodies.joined()):
+        return np.zeros(0, dtype=np.int64)
+    invalid = []
+    every = list(bodies)
+    for start in range(0, len(every), _CHECKED_TOGETHER):
+        together = every[start : start + _CHECKED_TOGETHER]
+        # A newline ends every character, so the whole is valid exactly when each body is.
+        if not _is_text(b"\n".join(together)):
+            invalid += [start + at for at, body in enumerate(together) if not _is_text(body)]
+    return np.array(invalid, dtype=np.int64)
+
+
+def _is_text(value: bytes) -> bool:
+    if value.isascii():
+        return True
+    try:
+        # polars checks some ten times as fast as ``bytes.decode``, which also builds the text.
+        pl.Series([value], dtype=pl.Binary).cast(pl.String)
+    except pl.exceptions.ComputeError:
+        return False
+    return True
+
+
+def too_deep_rows(bodies: Bodies) -> NDArray[np.int64]:
+    """Return the rows of JSON bodies that nest deeper than NESTING_MAX."""
+    # Each level takes an opening and a closing bracket; nearly all bodies are out of the question by their size alone.
+    candidates = np.flatnonzero(bodies.ends - bodies.starts > 2 * NESTING_MAX)
+    count = bodies.buffer.count
+    deep = []
+    for row in candidates.tolist():
+        start, end = int(bodies.starts[row]), int(bodies.ends[row])
+        openings = count(b"[", start, end) + count(b"{", start, end)
+        if openings > NESTING_MAX and nesting(bodies.buffer[start:end]) > NESTING_MAX:
+            deep.append(row)
+    return np.array(deep, dtype=np.int64)
+
+
+def nesting(body: bytes) -> int:
+    """Return how deep the arrays and objects of a JSON text nest, exact up to the first error of syntax in it."""
+    if b"\\" in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    structure = np.frombuffer(body.translate(None, _NOT_STRUCTURE), dtype=np.uint8)
+    if not len(structure):
+        return 0
+    outside = np.cumsum(structure == ord('"')) % 2 == 0
+    opening = ((structure == ord("[")) | (structure == ord("{"))) & outside
+    closing = ((structure == ord("]")) | (structure == ord("}"))) & outside
+    return int(np.cumsum(opening.astype(np.int64) - closing).max())
+
+
+def on_fresh_stack(function: Callable[[Argument], Result], argument: Argument) -> Result:
+    """Call a function that recurses in a thread of its own, so that the caller's stack does not limit it."""
+    outcome: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(function(argument))
+        except BaseException as error:  # handed to the caller below
+            errors.append(error)
+
+    thread = Thread(target=run, name="headrace-deep-json")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return outcome[0]

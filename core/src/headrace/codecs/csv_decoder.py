@@ -1,0 +1,150 @@
+"""CSV bodies to frames: records are checked with numpy, split by polars, and their texts converted column-wise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from headrace.codec import BadBody, Decoded, Decoder
+from headrace.codecs.body_checks import invalid_text_rows, oversized_rows
+from headrace.codecs.csv_records import (
+    Dialect,
+    Field,
+    malformed_rows,
+    quoted_fields,
+    split_record,
+    without_carriage_returns,
+)
+from headrace.codecs.text_columns import UNEXPLAINED, TextColumn, either, shown
+from headrace.errors import DataError
+from headrace.messages import Bodies
+from headrace.schema import type_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class CsvColumn:
+    """A wanted column: which field of the record it is, from 0, and how its text is read."""
+
+    field: int
+    text: TextColumn
+
+
+class CsvDecoder(Decoder):
+    """Decodes records of ``width`` fields to the given columns; the texts of other fields may be anything."""
+
+    def __init__(self, columns: Mapping[str, CsvColumn], width: int, dialect: Dialect, max_body_bytes: int) -> None:
+        self._columns = columns
+        self._width = width
+        self._dialect = dialect
+        self._max_body_bytes = max_body_bytes
+
+    def decode(self, bodies: Bodies) -> Decoded:
+        """Decode all bodies; see ``Decoder``."""
+        unfit = np.concatenate([oversized_rows(bodies, self._max_body_bytes), invalid_text_rows(bodies)])
+        rows: NDArray[np.int64] = np.arange(len(bodies))
+        if len(unfit):
+            rows = np.setdiff1d(rows, unfit)
+        whole = not len(unfit) and bodies.newline_separated
+        taken = bodies if whole else Bodies.of(list(bodies.take(rows)))
+        texts, malformed = self._texts(taken)
+        if malformed is not None:
+            rows = rows[~malformed]
+        series: list[pl.Series] = []
+        bad: NDArray[np.bool_] | None = None
+        for name, column in self._columns.items():
+            converted, bad_here = column.text.convert(texts[str(column.field)])
+            series.append(converted.alias(name))
+            bad = either(bad, bad_here)
+        frame = pl.DataFrame(series) if series else pl.DataFrame(height=len(rows))
+        if bad is not None:
+            frame, rows = frame.filter(~bad), rows[~bad]
+        if len(rows) == len(bodies):
+            return Decoded(frame)
+        refused = np.setdiff1d(np.arange(len(bodies)), rows).tolist()
+        return Decoded(frame, rows, [BadBody(row, self._reason(bodies[row])) for row in refused])
+
+    def _texts(self, bodies: Bodies) -> tuple[pl.DataFrame, NDArray[np.bool_] | None]:
+        """Return the texts of the wanted fields, by number, and which records are malformed and thus left out."""
+        if not len(bodies):
+            return self._frame_of([]), None
+        data = bodies.joined()
+        starts, ends = bodies.starts - bodies.starts[0], bodies.ends - bodies.starts[0]
+        ends, trimmed = without_carriage_returns(data, starts, ends)
+        bad = malformed_rows(data, starts, ends, self._dialect, self._width)
+        malformed = bad if bad.any() else None
+        records = Bodies(data, starts, ends, newline_separated=True)
+        if malformed is not None or trimmed:
+            records = Bodies.of(list(Bodies(data, starts[~bad], ends[~bad])))
+        return self._read(records), malformed
+
+    def _read(self, records: Bodies) -> pl.DataFrame:
+        """Return the wanted fields of well-formed records."""
+        wanted = sorted({column.field for column in self._columns.values()})
+        if not len(records) or not wanted:
+            return self._frame_of([])
+        if self._width == 1 and (records.starts == records.ends).any():
+            # polars skips blank lines, which are records here.
+            return self._frame_of([split_record(record.decode(), self._dialect) for record in records])
+        texts = pl.read_csv(
+            records.joined(),
+            has_header=False,
+            schema={str(field): pl.String for field in range(self._width)},
+            columns=wanted,
+            separator=self._dialect.delimiter,
+            quote_char=self._dialect.quote,
+        )
+        if texts.height != len(records):
+            raise AssertionError(f"{len(records)} well-formed CSV records were read as {texts.height}")
+        return self._with_nulls(texts, records)
+
+    def _with_nulls(self, texts: pl.DataFrame, records: Bodies) -> pl.DataFrame:
+        """Make NULL what stands for it. polars has made NULL of unquoted empty fields, and only of these."""
+        null_value = self._dialect.null_value
+        if not null_value:
+            return texts
+        texts = texts.fill_null("")
+        null = texts.select(pl.all() == null_value)
+        if not any(column.any() for column in null):
+            return texts
+        quoted = quoted_fields(records.joined(), records.starts, records.ends, self._dialect, self._width)
+        return texts.with_columns(
+            pl.when(~(column & ~pl.Series(quoted[:, int(column.name)]))).then(pl.col(column.name)).alias(column.name)
+            for column in null
+        )
+
+    def _frame_of(self, records: Sequence[Sequence[Field]]) -> pl.DataFrame:
+        return pl.DataFrame(
+            [
+                pl.Series(str(field), [record[field].value(self._dialect) for record in records], dtype=pl.String)
+                for field in sorted({column.field for column in self._columns.values()})
+            ]
+        )
+
+    def _reason(self, body: bytes) -> str:
+        """Return the first fault of a bad body: size, encoding, form, number of fields, then columns in their order."""
+        if len(body) > self._max_body_bytes:
+            return f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}"
+        try:
+            fields = split_record(body.decode(), self._dialect)
+        except UnicodeDecodeError as error:
+            return f"not valid UTF-8 at byte {error.start}: {error.reason}"
+        except DataError as error:
+            return error.message
+        if len(fields) != self._width:
+            return f"expected {self._width} fields, found {len(fields)}"
+        for name, column in self._columns.items():
+            text = fields[column.field].value(self._dialect)
+            _, bad = column.text.convert(pl.Series([text], dtype=pl.String))
+            if bad is not None:
+                return (
+                    f"column {name!r} (field {column.field + 1}): expected {type_name(column.text.data_type)}, "
+                    f"found {shown(text or '')}"
+                )
+        return UNEXPLAINED

@@ -1,0 +1,124 @@
+"""Why a JSON body is bad, in words. Only called for bodies that were found bad, one by one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.codecs.body_checks import NESTING_MAX, REFUSALS, nesting, on_fresh_stack
+from headrace.codecs.json_columns import JsonColumn, build_columns
+from headrace.codecs.text_columns import UNEXPLAINED
+from headrace.schema import type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SHOWN_LENGTH_MAX = 60
+
+_values = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class JsonReasons:
+    """Says what is wrong with a body for the given columns."""
+
+    def __init__(
+        self, columns: Mapping[str, JsonColumn], decode: Callable[[bytes], msgspec.Struct], max_body_bytes: int
+    ) -> None:
+        self._columns = columns
+        self._decode = decode
+        self._max_body_bytes = max_body_bytes
+        self._decoders = {name: msgspec.json.Decoder(column.annotation) for name, column in columns.items()}
+
+    def reason(self, body: bytes) -> str:
+        """Return the first fault of a bad body: size, encoding, nesting, syntax, then columns in their order."""
+        if len(body) > self._max_body_bytes:
+            return f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}"
+        if not body.strip():
+            return "the body is empty" if not body else "the body is blank"
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            return f"not valid UTF-8 at byte {error.start}: {error.reason}"
+        depth = nesting(body)
+        if depth > NESTING_MAX:
+            return f"nested {depth} levels deep, more than {NESTING_MAX}"
+        try:
+            return self._fault(body)
+        except RecursionError:
+            return on_fresh_stack(self._fault, body)
+
+    def _fault(self, body: bytes) -> str:
+        try:
+            values = _values.decode(body)
+        except msgspec.ValidationError as error:
+            found = re.search(r"got `(\w+)`", str(error))
+            return f"expected an object at the top level, found {found[1] if found else 'something else'}"
+        except msgspec.DecodeError as error:
+            return syntax_fault(body, str(error))
+        for name, column in self._columns.items():
+            if name in values:
+                fault = self._column_fault(name, column, bytes(values[name]))
+                if fault is not None:
+                    return fault
+        # The last value of every key is good: an earlier value of a repeated key is not.
+        try:
+            self._decode(body)
+        except REFUSALS as error:
+            return f"a key is repeated, and one of its values does not fit: {error}"
+        return UNEXPLAINED
+
+    def _column_fault(self, name: str, column: JsonColumn, raw: bytes) -> str | None:
+        try:
+            value = self._decoders[name].decode(raw)
+        except REFUSALS as error:
+            inner = re.fullmatch(r"(.*) - at `\$(.+)`", str(error))
+            if inner is not None:
+                return (
+                    f"column {name!r} (type {type_name(column.data_type)}) at {inner[2]}: {inner[1].replace('`', '')}"
+                )
+            return f"column {name!r}: expected {type_name(column.data_type)}, found {described(raw)}"
+        _, bad = build_columns({name: column}, [value])
+        if bad is not None:
+            return f"column {name!r}: expected {type_name(column.data_type)}, found {described(raw)}"
+        return None
+
+
+def syntax_fault(body: bytes, message: str) -> str:
+    """Put msgspec's message about syntax in our words, with the place in the body."""
+    if "surrogate" in message or "hex escape" in message:
+        found = re.search(r"\(byte (\d+)\)", message)
+        return "not valid JSON" + (f" at byte {found[1]}" if found else "") + r": lone surrogate in a \u escape"
+    if "truncated" in message:
+        try:
+            json.loads(body)
+        except ValueError:
+            return f"not valid JSON: ends too early, after {len(body)} bytes"
+        return r"not valid JSON: lone surrogate in a \u escape"
+    found = re.fullmatch(r"JSON is malformed: (.*) \(byte (\d+)\)", message)
+    if found is None:
+        return f"not valid JSON: {message}"
+    at = int(found[2])
+    character = "" if at >= len(body) else f", found {_named(body[at:])}"
+    return f"not valid JSON at byte {at}: {found[1]}{character}"
+
+
+def _named(rest: bytes) -> str:
+    character = rest[:4].decode("utf-8", "ignore")[:1]
+    if character == "\x00":
+        return "a NUL byte"
+    return repr(character) if character else f"byte 0x{rest[0]:02x}"
+
+
+def described(raw: bytes) -> str:
+    """Say what a JSON value is, with its text if that is short: ``string "abc"``, ``number 1.5``, ``an object``."""
+    text = raw.decode("utf-8", "replace")
+    kind = {'"': "string ", "[": "an array", "{": "an object", "t": "boolean ", "f": "boolean ", "n": ""}.get(
+        text[:1], "number "
+    )
+    if kind.startswith("an "):
+        return kind
+    return kind + (text if len(text) <= _SHOWN_LENGTH_MAX else text[:_SHOWN_LENGTH_MAX] + "…")
