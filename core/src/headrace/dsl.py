@@ -122,6 +122,7 @@ class Pipeline:
                 raise OptionError(
                     f"unknown header field {what!r}", plugin=label, option=f"metadata.{column}", hint=hint
                 )
+        source.header_fields = frozenset(extra.values())
         node = SourceNode(
             label=label,
             schema=Schema({**body_schema, **_metadata_types(extra)}),

@@ -115,6 +115,8 @@ class Plan:
             self.nodes[node_id] = node
             self._ids[id(node)] = node_id
         self._check()
+        for source_id, source in self.sources.items():
+            source.source.node_name = source_id
 
     @property
     def job_name(self) -> str:

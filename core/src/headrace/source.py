@@ -97,6 +97,10 @@ class Source(ABC):
     bounded: bool = False
     #: Where queues without a checkpoint begin. The runtime opens queues that appear *during* a run at EARLIEST.
     start: Start | StartAt = EARLIEST
+    #: The id of the source's node in its plan, set when the job is built: ``Queue.source`` of its queues.
+    node_name: str = ""
+    #: The header fields that the job asks for as columns; costly ones (``headers``) may be left out otherwise.
+    header_fields: frozenset[str] = frozenset()
 
     def check(self) -> None:
         """Check what can be checked without the outside world. Called when the job is built. Raises JobError."""

@@ -1,0 +1,1 @@
+"""Kafka source and sink for headrace."""

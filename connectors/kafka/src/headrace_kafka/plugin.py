@@ -1,0 +1,17 @@
+"""What headrace-kafka offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_sources() -> Mapping[str, str]:
+    return {"kafka": "headrace_kafka.source:KafkaSource"}
+
+
+@hookimpl
+def headrace_sinks() -> Mapping[str, str]:
+    return {"kafka": "headrace_kafka.sink:KafkaSink"}
