@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = {
+    "headrace_contract.codec": ("CodecContract",),
     "headrace_contract.contract": ("Contract", "ContractViolation", "checks_of", "optional_hook"),
     "headrace_contract.crash": ("Moment",),
+    "headrace_contract.function": ("AggregateFunctionContract", "FunctionContract", "TableFunctionContract"),
+    "headrace_contract.operator": ("OperatorContract",),
     "headrace_contract.sink": ("SinkContract",),
     "headrace_contract.source": ("SourceContract",),
     "headrace_contract.values": ("ALL_TYPES", "BASIC_TYPES"),
@@ -28,11 +31,16 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
+    from headrace_contract.codec import CodecContract as CodecContract
     from headrace_contract.contract import Contract as Contract
     from headrace_contract.contract import ContractViolation as ContractViolation
     from headrace_contract.contract import checks_of as checks_of
     from headrace_contract.contract import optional_hook as optional_hook
     from headrace_contract.crash import Moment as Moment
+    from headrace_contract.function import AggregateFunctionContract as AggregateFunctionContract
+    from headrace_contract.function import FunctionContract as FunctionContract
+    from headrace_contract.function import TableFunctionContract as TableFunctionContract
+    from headrace_contract.operator import OperatorContract as OperatorContract
     from headrace_contract.sink import SinkContract as SinkContract
     from headrace_contract.source import SourceContract as SourceContract
     from headrace_contract.values import ALL_TYPES as ALL_TYPES

@@ -1,4 +1,7 @@
-"""The child process of the crash checks: ``python -m headrace_contract.child TASK``. See ``crash``."""
+"""The child process of the checks: ``python -m headrace_contract.child TASK [RESULT]``.
+
+See ``crash`` for tasks that are struck down, ``processes`` for functions whose result is wanted.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,10 @@ def main() -> None:
         task = pickle.load(file)  # noqa: S301 - our own file
     if isinstance(task, WriteTask):
         _write(task)
-    else:
+    elif isinstance(task, ReadTask):
         _read(task)
+    else:
+        Path(sys.argv[2]).write_bytes(pickle.dumps(task()))
 
 
 def _load_module(name: str, path: str) -> None:

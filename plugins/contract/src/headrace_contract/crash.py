@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import subprocess
-import sys
 import tempfile
-import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +22,7 @@ from headrace.source import Source
 
 from headrace_contract.contract import violated
 from headrace_contract.pickling import pickled
+from headrace_contract.processes import child_command, child_environment, write_task
 
 
 @dataclass(frozen=True)
@@ -78,17 +76,14 @@ class Child:
         directory = tempfile.mkdtemp(prefix="headrace-contract-")
         self._spec = Path(directory) / "task"
         self._errors = Path(directory) / "errors"
-        preamble = {"path": [p for p in sys.path if p], "modules": _modules_by_file(importable)}
-        with self._spec.open("wb") as file:
-            pickle.dump(preamble, file)
-            file.write(data)
+        write_task(self._spec, data, importable)
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "headrace_contract.child", str(self._spec)],
+                child_command(self._spec),
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                env=child_environment(),
             )
 
     def wait_until_killed(self, *, patience_seconds: float) -> None:
@@ -153,32 +148,3 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     """Return the whole lines of a child's journal."""
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]
-
-
-def _modules_by_file(kinds: Sequence[type]) -> dict[str, str]:
-    """Return the modules of these classes that a new process could not import by name: test modules, mostly."""
-    found: dict[str, str] = {}
-    for kind in kinds:
-        for base in kind.__mro__:
-            module = sys.modules.get(base.__module__)
-            if isinstance(module, types.ModuleType) and getattr(module, "__file__", None) and not _importable(module):
-                found[base.__module__] = str(module.__file__)
-    return found
-
-
-def _importable(module: types.ModuleType) -> bool:
-    search: Any = None
-    parts = module.__name__.split(".")
-    for end in range(1, len(parts) + 1):
-        name = ".".join(parts[:end])
-        spec = None
-        for finder in sys.meta_path:
-            find_spec = getattr(finder, "find_spec", None)
-            spec = find_spec(name, search) if find_spec is not None else None
-            if spec is not None:
-                break
-        if spec is None:
-            return False
-        search = spec.submodule_search_locations
-    return spec is not None and (spec.origin is None or spec.origin == module.__file__ or spec.origin == "frozen"
-                                 or spec.origin == "built-in")  # fmt: skip

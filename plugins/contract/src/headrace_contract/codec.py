@@ -1,0 +1,374 @@
+"""The contract of codecs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+import pytest
+from headrace.codec import Codec, Decoded
+from headrace.messages import Bodies
+from headrace.schema import Schema
+
+from headrace_contract.contract import expect, for_each, shortened, violated
+from headrace_contract.operator_harness import expect_same_frame
+from headrace_contract.options import OptionChecks
+from headrace_contract.pickling import through_pickle
+from headrace_contract.values import BASIC_TYPES, edge_values, mixed_rows
+
+_SEED = 20240229
+
+
+class CodecHarness(OptionChecks):
+    """The part of ``CodecContract`` that an author fills in."""
+
+    #: The columns of the rows in most checks.
+    schema: ClassVar[Mapping[str, Any]] = {"id": "int64", "text": "string", "amount": "float64", "flag": "boolean"}
+    #: The types whose values survive encoding and decoding.
+    types: ClassVar[Sequence[str]] = BASIC_TYPES
+    #: False when the format cannot tell NULL from other values.
+    nullable: ClassVar[bool] = True
+    #: False for a format that is only read: then override ``make_body``.
+    encodes: ClassVar[bool] = True
+    #: True when bodies are lines of files: no newline in them.
+    one_line: ClassVar[bool] = True
+    #: Number of damaged bodies that the checks make.
+    fuzzed_bodies: ClassVar[int] = 400
+
+    def make_codec(self) -> Codec:
+        """Return a new codec."""
+        raise NotImplementedError
+
+    def make_row(self, number: int) -> dict[str, Any]:
+        """Return a row of ``schema``; another one for each number, with NULLs if the format has them."""
+        (row,) = mixed_rows(Schema.of(self.schema), number, 1)
+        return (
+            row if self.nullable else {**self._without_null(number), **{k: v for k, v in row.items() if v is not None}}
+        )
+
+    def make_body(self, row: dict[str, Any]) -> bytes:
+        """Return the body of a row. The default encodes it by the codec."""
+        frame = pl.DataFrame([row], schema=dict(self.columns), orient="row")
+        return bytes(self.make_codec().encoder(self.columns).encode(frame)[0])
+
+    def bad_bodies(self) -> Sequence[bytes]:
+        """Return bodies that the decoder must refuse. Default: none; the checks make damaged ones, good or bad."""
+        return ()
+
+    # ------------------------------------------------------------------------------------------- the checks use
+
+    def make_plugin(self) -> Any:
+        return self.make_codec()
+
+    def use(self, plugin: Any) -> None:
+        plugin.decoder(self.columns).decode(Bodies.of([b"x"]))
+
+    @property
+    def columns(self) -> Schema:
+        """The columns."""
+        return Schema.of(self.schema)
+
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """Return rows."""
+        return [self.make_row(number) for number in range(count)]
+
+    def decode(self, bodies: Sequence[bytes] | Bodies, codec: Codec | None = None) -> Decoded:
+        """Decode bodies to all columns. Fails the check when the decoder raises."""
+        __tracebackhide__ = True
+        made = bodies if isinstance(bodies, Bodies) else Bodies.of(bodies)
+        decoder = (codec or self.make_codec()).decoder(self.columns)
+        try:
+            return decoder.decode(made)
+        except Exception as error:
+            shown = next((body for body in made if self._raises(body)), made[0] if len(made) else b"")
+            violated(
+                expected="decode() never raises for what bodies hold",
+                found=f"{type(error).__name__}: {shortened(str(error))}, for {shortened(shown)} among others",
+                mend="give such a body in Decoded.bad, with the reason",
+            )
+
+    def damaged(self) -> list[bytes]:
+        """Return bodies that were cut, changed and mixed up, the same ones every time."""
+        return list(
+            _damaged([self.make_body(row) for row in self.rows(20)], self.fuzzed_bodies, one_line=self.one_line)
+        )
+
+    def _raises(self, body: bytes) -> bool:
+        try:
+            self.make_codec().decoder(self.columns).decode(Bodies.of([body]))
+        except Exception:  # looking for the body to name in the message
+            return True
+        return False
+
+    def _without_null(self, number: int) -> dict[str, Any]:
+        from headrace_contract.values import sample_rows
+
+        return sample_rows(self.columns, number, 1)[0]
+
+
+class CodecContract(CodecHarness):
+    """What every codec must do. An author gives ``make_codec``; see docs/contract-suite.md.
+
+    class TestMyCodec(CodecContract):
+        def make_codec(self):
+            return MyCodec(MyCodec.Settings.of({}))
+    """
+
+    def test_round_trip(self) -> None:
+        """What is encoded comes back when it is decoded.
+
+        Steps: encode 50 rows (NULLs among them), decode the bodies. Passes when the frame is the same.
+        """
+        self._need_encoder()
+        frame = self._frame(self.rows(50), self.columns)
+        bodies = self.make_codec().encoder(self.columns).encode(frame)
+        decoded = self.decode(list(bodies))
+        self._expect_good(decoded, frame, what="what was encoded", mend="encoder and decoder write and read one form")
+
+    def test_decodes_bodies(self) -> None:
+        """The author's bodies give the author's rows, with the columns and types of the schema.
+
+        Steps: make the bodies of 20 rows and decode them. Passes when the frame has these rows, in the schema's types.
+        """
+        rows = self.rows(20)
+        decoded = self.decode([self.make_body(row) for row in rows])
+        self._expect_good(
+            decoded, self._frame(rows, self.columns), what="the rows", mend="decode each body to one row of the schema"
+        )
+
+    @for_each("type_name", "types")
+    def test_values_of_type(self, type_name: str) -> None:
+        """Every type that the format supports keeps its values, also those at its edges, and NULL.
+
+        Steps: encode and decode the edge values of the type. Passes when they are the same.
+        """
+        self._need_encoder()
+        schema = Schema.of({"id": "int64", "value": type_name})
+        values: list[Any] = [*edge_values(type_name), *([None] if self.nullable else [])]
+        frame = self._frame([{"id": number, "value": value} for number, value in enumerate(values)], schema)
+        codec = self.make_codec()
+        bodies = codec.encoder(schema).encode(frame)
+        decoded = codec.decoder(schema).decode(Bodies.of(list(bodies)))
+        self._expect_good(
+            decoded,
+            frame,
+            what=f"values of {type_name}",
+            mend=f"write {type_name} so that it is read back, or leave it out of `types`",
+        )
+
+    def test_one_body_per_row(self) -> None:
+        """The encoder gives one body per row; for formats of lines, without a newline in it.
+
+        Steps: encode 50 rows, and a row with a text of several lines. Passes when there are as many bodies as rows, and
+        ``encode_lines`` is these bodies, each ended by a newline.
+        """
+        self._need_encoder()
+        rows = self.rows(50)
+        for name, kind in self.columns.items():
+            if kind == pl.String():
+                rows[0][name] = "two\nlines"
+        frame = self._frame(rows, self.columns)
+        encoder = self.make_codec().encoder(self.columns)
+        bodies = list(encoder.encode(frame))
+        mend = "return one bytes object per row; escape newlines, or declare one_line = False"
+        expect(len(bodies) == 50, expected="50 bodies", found=f"{len(bodies)}", mend=mend)
+        if self.one_line:
+            broken = [body for body in bodies if b"\n" in body]
+            expect(not broken, expected="bodies without newlines", found=shortened(broken[:1]), mend=mend)
+            lines = encoder.encode_lines(frame)
+            whole = b"".join(body + b"\n" for body in bodies)
+            expect(
+                lines == whole, expected=shortened(whole), found=shortened(lines), mend="encode_lines = encode, joined"
+            )
+
+    def test_every_body_is_accounted_for(self) -> None:
+        """Every body is a good row or a bad body with a reason, whatever it holds: nothing raises, nothing vanishes.
+
+        Steps: decode 400 damaged bodies between good ones. Passes when rows and bad bodies together are all, each once,
+        in order, with reasons.
+        """
+        good = [self.make_body(row) for row in self.rows(20)]
+        bodies = [body for number, body in enumerate(self.damaged()) for body in (body, good[number % 20])]
+        decoded = self.decode(bodies)
+        kept = self._kept(decoded, len(bodies))
+        refused = [bad.row for bad in decoded.bad]
+        mend = "Decoded.rows names the input rows that the frame has, in order; Decoded.bad the others"
+        expect(
+            len(kept) == decoded.frame.height and sorted(kept + refused) == list(range(len(bodies))),
+            expected=f"each of {len(bodies)} bodies once, in the frame or in bad",
+            found=f"{decoded.frame.height} rows said to be {len(kept)} bodies, {len(refused)} bad",
+            mend=mend,
+        )
+        expect(kept == sorted(kept), expected="rows in the order of bodies", found=shortened(kept), mend=mend)
+        mute = [bad.row for bad in decoded.bad if not bad.reason.strip()]
+        expect(
+            not mute, expected="a reason for each bad body", found=f"none for {mute[:3]}", mend="give BadBody a reason"
+        )
+        lost = [row for row in range(1, len(bodies), 2) if row in set(refused)]
+        expect(
+            not lost,
+            expected="good bodies are good beside damaged ones",
+            found=f"{len(lost)} are refused, such as {shortened(bodies[lost[0]])}" if lost else "",
+            mend="when the batch as a whole cannot be decoded, decode it body by body",
+        )
+
+    def test_bad_bodies_are_refused(self) -> None:
+        """What is no row of this format is refused, not made into a row of NULLs.
+
+        Steps: decode the author's ``bad_bodies``. Passes when all are bad.
+        """
+        bodies = list(self.bad_bodies())
+        if not bodies:
+            pytest.skip(f"not checked: {type(self).__name__} gives no bad_bodies()")
+        decoded = self.decode(bodies)
+        taken = [bodies[row] for row in self._kept(decoded, len(bodies))]
+        expect(
+            not taken,
+            expected="all bad bodies in Decoded.bad",
+            found=f"taken: {shortened(taken[:3])}",
+            mend="give what does not follow the format in Decoded.bad, with the reason",
+        )
+
+    def test_bodies_are_decoded_by_themselves(self) -> None:
+        """Whether a body is good, and its values, depend on that body alone: batches are cut by chance.
+
+        Steps: decode 400 damaged and some good bodies all at once, each alone, and in another order. Passes when each
+        is good or bad, with the same values and reason, every time.
+        """
+        bodies = [*self.damaged(), *(self.make_body(row) for row in self.rows(20))]
+        whole = self._by_body(bodies)
+        order = list(range(len(bodies)))
+        random.Random(_SEED).shuffle(order)
+        mixed = self._by_body([bodies[i] for i in order])
+        mend = "parse each body by the schema; infer nothing from its neighbours"
+        for place, number in enumerate(order):
+            (alone,) = self._by_body([bodies[number]])
+            for which, found in (("alone", alone), ("in another order", mixed[place])):
+                expect(
+                    repr(found) == repr(whole[number]),
+                    expected=f"{shortened(bodies[number])} decoded {which} as among others: {shortened(whole[number])}",
+                    found=shortened(found),
+                    mend=mend,
+                )
+
+    def test_columns_can_be_chosen(self) -> None:
+        """A decoder made for some columns gives just these, in that order, with the same values.
+
+        Steps: for each column, for all in reverse, and for none, decode to that. Passes when it is what the whole has.
+        """
+        codec = self.make_codec()
+        bodies = Bodies.of([self.make_body(row) for row in self.rows(20)])
+        whole, names = self.decode(bodies, codec).frame, list(self.columns)
+        for chosen in (*([name] for name in names), names[::-1]):
+            frame = codec.decoder(self.columns, chosen).decode(bodies).frame
+            what, mend = f"columns {chosen}", "select the columns asked for, in the order asked for"
+            expect(frame.columns == chosen, expected=what, found=f"{frame.columns}", mend=mend)
+            expect_same_frame(frame, whole.select(chosen), what=what, mend=mend)
+
+    def test_no_bodies(self) -> None:
+        """No bodies give a frame without rows, with the columns and types of the schema.
+
+        Steps: decode nothing, and only bad bodies if there are. Passes when the frame has the schema's columns.
+        """
+        for bodies in ([], list(self.bad_bodies())):
+            frame = self.decode(bodies).frame
+            expect(
+                dict(frame.schema) == dict(self.columns) and frame.height == 0,
+                expected=f"no rows of {self.columns!r}",
+                found=f"{frame.height} rows of {dict(frame.schema)}",
+                mend="make the frame with schema=dict(schema) also when no row is left",
+            )
+
+    def test_bodies_lie_anywhere(self) -> None:
+        """Bodies are slices of a buffer that holds other bytes too.
+
+        Steps: decode bodies that have garbage between them, and every other body of a batch. Passes when the rows are
+        the same as for bodies side by side.
+        """
+        bodies = [self.make_body(row) for row in self.rows(20)]
+        garbage, buffer, starts, ends = b'}\n{"', b"", [], []
+        for body in bodies:
+            buffer += garbage
+            starts.append(len(buffer))
+            buffer += body
+            ends.append(len(buffer))
+        scattered = Bodies(buffer + garbage, np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64))
+        mend = "use bodies[i], or joined(); parse the buffer in place only when newline_separated"
+        expect_same_frame(self.decode(scattered).frame, self.decode(bodies).frame, what="scattered bodies", mend=mend)
+        some = Bodies.of(bodies).take(np.arange(0, 20, 2))
+        expect_same_frame(self.decode(some).frame, self.decode(bodies[::2]).frame, what="every other body", mend=mend)
+
+    def test_survives_pickle(self) -> None:
+        """The plan, and the codecs in it, go to worker processes by cloudpickle.
+
+        Steps: send the codec through cloudpickle and decode with the copy. Passes when the frame is the same.
+        """
+        copy = through_pickle(self.make_codec(), what="a codec")
+        bodies = [self.make_body(row) for row in self.rows(20)]
+        wanted = self.decode(bodies).frame
+        expect_same_frame(self.decode(bodies, copy).frame, wanted, what="by the copy", mend="keep all in attributes")
+
+    # ------------------------------------------------------------------------------------------------- private
+
+    def _need_encoder(self) -> None:
+        if not self.encodes:
+            pytest.skip("not checked: the format is only read (encodes = False)")
+
+    def _frame(self, rows: Sequence[dict[str, Any]], schema: Schema) -> pl.DataFrame:
+        return pl.DataFrame(list(rows), schema=dict(schema), orient="row")
+
+    def _kept(self, decoded: Decoded, count: int) -> list[int]:
+        if decoded.rows is not None:
+            return [int(row) for row in decoded.rows]
+        return list(range(count))[: decoded.frame.height]
+
+    def _by_body(self, bodies: Sequence[bytes]) -> list[Any]:
+        """Return, per body, its row as a tuple or the reason why it is bad."""
+        decoded = self.decode(bodies)
+        results: list[Any] = [None] * len(bodies)
+        for row, values in zip(self._kept(decoded, len(bodies)), decoded.frame.rows(), strict=False):
+            results[row] = values
+        for bad in decoded.bad:
+            results[bad.row] = f"bad: {bad.reason}"
+        return results
+
+    def _expect_good(self, decoded: Decoded, wanted: pl.DataFrame, *, what: str, mend: str) -> None:
+        __tracebackhide__ = True
+        if decoded.bad:
+            bad = decoded.bad[0]
+            violated(expected=f"{what}: all bodies are good", found=f"body {bad.row} is bad: {bad.reason}", mend=mend)
+        expect_same_frame(decoded.frame, wanted, what=what, mend=mend)
+        columns = decoded.frame.columns
+        expect(columns == wanted.columns, expected=f"{wanted.columns}", found=f"{columns}", mend=mend)
+
+
+_ODD = (
+    b"", b" ", b"\t", b"null", b"true", b"17", b'"text"', b"[]", b"{}", b"[[]]", b"{", b"}", b"\xef\xbb\xbf{}", b"\xff\xfe",
+    b"\x00", b"a,b,c,d,e,f", b'"', b'""', b"'", b",,,", b"[" * 5000, b'{"a":' * 3000, b"9" * 400, b"-", b"1e999", b"NaN",
+    b"x" * 200_000, b'{"id": 1, "id": 2}', b'{"text": "\\ud800"}', b'{"id": 99999999999999999999}', b'{"id": "x"}',
+    b'{"unknown": 1}', b"\xc3", b"\xed\xa0\x80",
+)  # fmt: skip
+
+
+def _damaged(good: Sequence[bytes], count: int, *, one_line: bool) -> Iterator[bytes]:
+    chance = random.Random(_SEED)
+    yield from _ODD
+    for _ in range(max(0, count - len(_ODD))):
+        body = bytearray(chance.choice(good))
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(len(body) + 1)
+            kind = chance.randrange(5)
+            if kind == 0:
+                del body[at:]
+            elif kind == 1:
+                body[at : at + 1] = bytes([chance.randrange(256)])
+            elif kind == 2:
+                body[at:at] = bytes([chance.randrange(256)])
+            elif kind == 3:
+                del body[at : at + chance.randint(1, 4)]
+            else:
+                body[at:at] = chance.choice(good)[: chance.randint(1, 12)]
+        yield bytes(body).replace(b"\n", b" ") if one_line else bytes(body)

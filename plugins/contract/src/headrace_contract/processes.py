@@ -1,0 +1,67 @@
+"""A function called in a new process with another hash seed: for checks that results do not depend on the process."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from headrace_contract.contract import violated
+from headrace_contract.modules import modules_by_file
+from headrace_contract.pickling import pickled
+
+T = TypeVar("T")
+
+
+def write_task(file: Path, data: bytes, importable: Sequence[type]) -> None:
+    """Write what a child process needs: where to import from, and the pickled task."""
+    preamble = {"path": [p for p in sys.path if p], "modules": modules_by_file(importable)}
+    file.write_bytes(pickle.dumps(preamble) + data)
+
+
+def child_command(task: Path) -> list[str]:
+    """Return the command that runs a task file."""
+    return [sys.executable, "-m", "headrace_contract.child", str(task)]
+
+
+def child_environment(**changes: str) -> Mapping[str, str]:
+    """Return the environment of a child process: it imports from where this process does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **changes}
+
+
+def elsewhere(function: Callable[[], T], *, importable: Sequence[type], patience_seconds: float) -> T:
+    """Call a function in a new process, to which it goes by cloudpickle, and return what it returns."""
+    __tracebackhide__ = True
+    data = pickled(function, what="the plug-in")
+    with tempfile.TemporaryDirectory(prefix="headrace-contract-") as directory:
+        task, result = Path(directory) / "task", Path(directory) / "result"
+        write_task(task, data, importable)
+        try:
+            done = subprocess.run(
+                [*child_command(task), str(result)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=child_environment(PYTHONHASHSEED="271828"),
+                timeout=patience_seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            violated(
+                expected="the process that runs the plug-in ends",
+                found=f"it still runs after {patience_seconds:g} s",
+                mend="nothing in the plug-in may wait for ever; raise patience if it is that slow",
+            )
+        if done.returncode != 0:
+            violated(
+                expected="a process that gets the plug-in by cloudpickle can use it",
+                found=f"it ended with code {done.returncode}: {done.stdout.decode(errors='replace')[-4000:]}",
+                mend="use nothing that only the process has which built the job",
+            )
+        found: T = pickle.loads(result.read_bytes())  # noqa: S301 - written by our own child
+        return found
