@@ -75,9 +75,13 @@ class FunctionChecks(FunctionHarness):
         wanted = [result for _, result in self.cases]
         expect(bool(wanted), expected="at least one case", found="none", mend="give cases = [((arguments), result), …]")
         found = self.results(self.function(), self.arguments())
-        self.expect_equal(
-            found, wanted, what="results of the cases", mend="mend the function, or the case", exact_floats=False
-        )
+        for these, one, other in zip(self.arguments(), found, wanted, strict=True):
+            expect(
+                close(one, other),
+                expected=f"{shortened(other)} for {shortened(these)}",
+                found=shortened(one),
+                mend="mend the function, or the case",
+            )
 
     def test_arguments_are_not_changed(self) -> None:
         """Lists, dicts and Series that come in belong to the batch: the function must not change them.
