@@ -297,7 +297,7 @@ class Stream:
         schema = self.schema
         sink.check(schema)
         node = SinkNode(label=name or f"to_{_label_of(sink, 'sink')}", schema=schema, sink=sink, input=self._edge)
-        return Job(self, (*self._extras, node))
+        return Job(self, (node, *self._extras))
 
     def print(self, **options: Any) -> Job:
         """Print the rows; the same as ``to_print``."""

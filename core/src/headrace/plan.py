@@ -117,6 +117,8 @@ class Plan:
         self._check()
         for source_id, source in self.sources.items():
             source.source.node_name = source_id
+        for sink_id, sink in self.sinks.items():
+            sink.sink.writer_name = f"{self.job_name}.{sink_id}"
 
     @property
     def job_name(self) -> str:

@@ -106,6 +106,9 @@ class Sink(ABC):
     Settings: ClassVar[type[SinkSettings]] = SinkSettings
     #: How rows are cached and retried. Instances made from options have their own.
     settings: SinkSettings = SinkSettings()
+    #: ``namespace.pipeline.node``, set when the job is built: under it a transactional sink keeps its positions, so that
+    #: two jobs that write to one place do not take each other's rows for replays.
+    writer_name: str = ""
     #: Calls for one queue never overlap. Set to True if calls for different queues may.
     concurrent: bool = False
     #: Which changes the sink takes: "append", "upsert" (by key) or "changelog".
