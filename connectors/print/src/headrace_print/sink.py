@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TextIO
 
+import msgspec
 from headrace.errors import JobError
+from headrace.messages import HEADER_COLUMNS
 from headrace.registry import default_registry
 from headrace.settings import option
 from headrace.sink import Sink, SinkBatch, SinkSettings
@@ -24,7 +27,10 @@ class PrintSettings(SinkSettings, frozen=True, kw_only=True):
         "json"
     )
     target: Annotated[Literal["stdout", "stderr"], option("where they are printed")] = "stdout"
-    limit: Annotated[int | None, option("most rows that a process prints; the others are only counted", ge=0)] = None
+    limit: Annotated[
+        Annotated[int, msgspec.Meta(ge=0)] | None,
+        option("most rows that a process prints; further ones are only counted"),
+    ] = None
 
 
 class PrintSink(Sink):
@@ -43,7 +49,7 @@ class PrintSink(Sink):
     @property
     def prints_to_terminal(self) -> bool:
         """Whether rows appear on the terminal of this process, where nothing else should be drawn meanwhile."""
-        return self._stream.isatty()
+        return self.stream.isatty()
 
     def check(self, schema: Schema | None) -> None:
         self._schema = schema
@@ -55,30 +61,30 @@ class PrintSink(Sink):
             self._encoder = default_registry().find("codec", "json")().encoder(self._schema)
 
     def batch_insert(self, batch: SinkBatch) -> None:
-        left = None if self.settings.limit is None else self.settings.limit - self._printed
-        if left is not None and left <= 0:
+        limit = self.settings.limit
+        rows = len(batch) if limit is None else min(len(batch), limit - self._printed)
+        if rows <= 0:
             return
-        frame = batch.to_polars().head(left) if left is not None else batch.to_polars()
+        shown = replace(batch, frame=batch.frame.head(rows))
         if self._table is not None:
-            text = self._table.lines(frame)
+            text = self._table.lines(shown.to_polars())
         else:
             assert self._encoder is not None, "batch_insert is called after open"
-            text = self._encoder.encode_lines(frame).decode()
+            # Rows of unknown columns go to the encoder as they are, so that each is printed with its own keys.
+            text = self._encoder.encode_lines(shown.frame.drop(HEADER_COLUMNS, strict=False)).decode()
         self._write(text)
-        self._printed += frame.height
-        if left is not None and frame.height == left:
-            print(
-                f"print: the limit of {self.settings.limit} rows is reached; the others are only counted",
-                file=sys.stderr,
-            )
+        self._printed += rows
+        if self._printed == limit:
+            print(f"print: the limit of {limit} rows is reached; further rows are only counted", file=sys.stderr)
 
     @property
-    def _stream(self) -> TextIO:
+    def stream(self) -> TextIO:
+        """Where rows are printed: looked up at each use, since programs and tests redirect it."""
         return sys.stdout if self.settings.target == "stdout" else sys.stderr
 
     def _write(self, text: str) -> None:
-        stream = self._stream
-        encoding = getattr(stream, "encoding", None) or "utf-8"
+        stream = self.stream
+        encoding = stream.encoding or "utf-8"
         try:
             # What the terminal cannot show is escaped: no row is lost because of it.
             stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

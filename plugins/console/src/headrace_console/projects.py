@@ -1,0 +1,127 @@
+"""Makes plug-in projects for ``headrace new`` from the templates beside this module."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
+
+from headrace.dsl import Stream
+from headrace.errors import JobError
+from headrace.registry import default_registry
+
+from headrace_console.reporting import say
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_NAME_LENGTH_MAX = 40
+_SUFFIX = ".template"
+_OTHER_NAME = "choose another name"
+#: Per kind: what users write, the module to begin in, and what the project needs beside headrace.
+_USAGE: Mapping[str, str] = {
+    "sink": 'stream.to_{identifier}("rows.ndjson")',
+    "source": 'hr.stream("team", "job").from_{identifier}("spool", format="json", schema={{…}})',
+    "operator": 'stream.{identifier}("column", length=40)',
+    "udf": 'stream.select(host="{identifier}(url)")',
+}
+_DESCRIPTION: Mapping[str, str] = {
+    "sink": "The sink {name} for headrace.",
+    "source": "The source {name} for headrace.",
+    "operator": "The verb {name} for headrace.",
+    "udf": "The function {name} for SQL expressions in headrace.",
+}
+_KIND_MODULE: Mapping[str, str] = {"sink": "sink", "source": "source", "operator": "operator", "udf": "functions"}
+_DEPENDENCIES: Mapping[str, str] = {
+    "sink": '"headrace"',
+    "source": '"headrace", "numpy>=1.26"',
+    "operator": '"headrace", "polars>=2.0"',
+    "udf": '"headrace"',
+}
+
+
+def create(kind: str, name: str, directory: Path | None) -> Path:
+    """Make a project and return its directory, which must not hold anything yet.
+
+    Raises JobError for a name that is none, one that an installed plug-in has, or a directory that is in use.
+    """
+    values = template_values(kind, name)
+    _check_unused(kind, values["identifier"])
+    place = directory if directory is not None else Path(values["distribution"])
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise JobError(f"{place} exists already and is not empty", hint="name another place with --directory")
+    written = []
+    for path, text in rendered(kind, values):
+        target = place / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise JobError(f"cannot write {target}: {error.strerror}") from error
+        written.append(path)
+    say(f"made {place} with {len(written)} files:")
+    for path in written:
+        say(f"  {path}")
+    say(f'\nnext:\n  cd {place}\n  pip install -e ".[test]"\n  pytest')
+    return place
+
+
+def template_values(kind: str, name: str) -> dict[str, str]:
+    """Return what the placeholders of the templates stand for. Raises JobError for a name that is none."""
+    identifier = name.replace("-", "_")
+    if not _NAME.fullmatch(name) or len(name) > _NAME_LENGTH_MAX:
+        raise JobError(
+            f"{name!r} is no name for a plug-in",
+            hint=f"use a-z, 0-9 and single dashes, begin with a letter, at most {_NAME_LENGTH_MAX} characters",
+        )
+    if keyword.iskeyword(identifier) or keyword.issoftkeyword(identifier):
+        raise JobError(f"{name!r} is a word of Python's own", hint=_OTHER_NAME)
+    values = {
+        "kind": kind,
+        "name": name,
+        "identifier": identifier,
+        "distribution": f"headrace-{name}",
+        "module": f"headrace_{identifier}",
+        "class_name": "".join(part.capitalize() for part in name.split("-")),
+        "kind_module": _KIND_MODULE[kind],
+        "dependencies": _DEPENDENCIES[kind],
+    }
+    values["description"] = _DESCRIPTION[kind].format_map(values)
+    values["usage"] = "    " + _USAGE[kind].format_map(values)
+    return values
+
+
+def rendered(kind: str, values: Mapping[str, str]) -> Iterator[tuple[PurePosixPath, str]]:
+    """Yield path and text of every file of a project."""
+    templates = files("headrace_console") / "templates"
+    for part in ("common", kind):
+        for path, file in sorted(_walk(templates / part, PurePosixPath())):
+            yield PurePosixPath(_filled(str(path), values)), _filled(file.read_text(encoding="utf-8"), values)
+
+
+def _walk(place: Traversable, below: PurePosixPath) -> Iterator[tuple[PurePosixPath, Traversable]]:
+    for entry in place.iterdir():
+        if entry.is_dir():
+            yield from _walk(entry, below / entry.name)
+        elif entry.name.endswith(_SUFFIX):
+            yield below / entry.name.removesuffix(_SUFFIX), entry
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """Replace ``{{name}}``, and ``__module__`` in paths. A placeholder that means nothing is a fault of the template."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text).replace("__module__", values["module"])
+
+
+def _check_unused(kind: str, identifier: str) -> None:
+    """Refuse a name that would be reached by nobody, because something else has it already."""
+    registry = default_registry()
+    taken = {plugin.name: plugin.distribution for plugin in registry.installed()}
+    if identifier in taken:
+        raise JobError(f"the plug-in {identifier!r} is installed already: {taken[identifier]}", hint=_OTHER_NAME)
+    offered_as = "function" if kind == "udf" else kind
+    if registry.has(offered_as, identifier):
+        owner = registry.owner(offered_as, identifier)
+        raise JobError(f"the {offered_as} {identifier!r} exists already: plug-in {owner!r} offers it", hint=_OTHER_NAME)
+    if kind == "operator" and (hasattr(Stream, identifier) or identifier.startswith(("to_", "from_"))):
+        raise JobError(f"a verb cannot be called {identifier!r}: it means something else on a stream", hint=_OTHER_NAME)
