@@ -1,0 +1,540 @@
+"""A cursor walks through the records of one queue: within a file, and from file to file through rotations.
+
+Readers, plans and counts all walk with the same cursor, so that they agree on where each record is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+from headrace.clock import Clock
+from headrace.errors import DataError, RetriableError
+
+from headrace_file.framing import NEWLINE, Framing
+from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerprint, Place
+from headrace_file.rotation import RotatedNames, find_successor, locate, stat_or_none
+from headrace_file.segment import BOM, Segment, cut_segment, make_segment
+from headrace_file.settings import FileSourceSettings
+from headrace_file.streams import ByteStream, FileMovedError, OpenFile, PlainStream, open_stream
+from headrace_file.tracker import Tracker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+logger = logging.getLogger(__name__)
+
+_WINDOW_BYTES_MIN = 64 * 1024
+_FIRST_GUESS_RECORD_BYTES = 256
+_SEARCH_BYTES = 1024 * 1024
+#: Steps without a record (header, switch of file) that one call may take before it gives up for the moment.
+_STEPS_MAX = 1000
+
+
+@dataclass
+class Context:
+    """What all cursors of one source object share."""
+
+    settings: FileSourceSettings
+    framing: Framing
+    names: RotatedNames
+    tracker: Tracker
+    clock: Clock
+    #: Whether the run ends at the end of the input: then a last line without newline is a record.
+    until_end: bool = False
+    max_record_bytes: int = 16 * 1024**2
+    #: Called with the header record of each file, if there is one: raises when it does not fit.
+    check_header: Callable[[str, bytes], None] | None = None
+    open_files: int = 0
+
+    @property
+    def header_records(self) -> int:
+        return self.settings.skip_lines + self.settings.header
+
+
+#: Device, inode, size and time of the last change.
+_Signature = tuple[int, int, int, int]
+
+
+def _signature(status: os.stat_result | None) -> _Signature | None:
+    return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class _Again(Exception):
+    """Not an error: the cursor has moved to where it must look anew."""
+
+
+class Cursor:
+    """Walks one queue from a place on. Used by one thread at a time."""
+
+    def __init__(self, context: Context, name: str, place: Place) -> None:
+        self.name = name
+        self.offset = place.offset
+        self.generation = place.generation
+        self.first = place.first
+        self.byte = place.byte
+        self.taken = place.taken
+        self.more = place.more
+        self._context = context
+        self._settings = context.settings
+        self._file = place.file
+        self._tail_mark = place.tail
+        #: The last bytes before ``byte``; None while only their fingerprint is known.
+        self._tail: bytes | None = None if place.byte else b""
+        self._stream: ByteStream | None = None
+        self._bound: Place | None = None
+        self._record_bytes = _FIRST_GUESS_RECORD_BYTES
+        self._window = 0
+        #: Up to where an overlong record without end was searched for its newline.
+        self._searched = 0
+        self._before_taking: tuple[int, int] | None = None
+        #: What the file at the path was like before the last read, and when a read found nothing more in it.
+        self._before_reading: _Signature | None = None
+        self._quiet: _Signature | None = None
+        #: The file that was seen at the path instead of this one, and where this one was then.
+        self._left_for: tuple[int, int] | None = None
+        self._left_to = ""
+
+    # ------------------------------------------------------------------------------------------------ for owners
+
+    @property
+    def place(self) -> Place:
+        """Where the cursor stands."""
+        if self._tail is not None:
+            self._tail_mark = Fingerprint.of(self._tail)
+        self._refresh_head()
+        return Place(
+            self.offset, self.generation, self.first, self.byte, self._file, self._tail_mark, self.taken, self.more
+        )
+
+    def stands_at(self, place: Place) -> bool:
+        """Return whether this is the same place, whatever is known about its file."""
+        mine = (self.offset, self.generation, self.byte, self.taken)
+        return mine == (place.offset, place.generation, place.byte, place.taken)
+
+    def bind(self, end: Place | None) -> None:
+        """Read to ``end``, which a plan has fixed, and no further: what was unfinished or not rotated then stays so."""
+        self._bound = end
+
+    def advance(self, max_records: int, *, build: bool, cross: bool = True) -> Segment | None:
+        """Walk over the next records, at most ``max_records``; None when there are none now.
+
+        ``build`` says whether their bytes are wanted. Without ``cross`` the cursor stays in its file. Raises DataError
+        when records that were known to be there are gone.
+        """
+        self._before_taking = None
+        if self._is_quiet():
+            return None
+        for _ in range(_STEPS_MAX):
+            try:
+                return self._step(max_records, build, cross)
+            except _Again:
+                continue
+            except FileMovedError:
+                if not self._find_again(cross):
+                    return None
+        raise RetriableError(f"{self.name} changes faster than it can be read", plugin="file", queue=self.name)
+
+    def _is_quiet(self) -> bool:
+        """Return whether the file at the path is as it was when this cursor came to its end: then nothing is new."""
+        return self._quiet is not None and self._bound is None and self._quiet == _signature(stat_or_none(self.name))
+
+    def untake(self) -> None:
+        """Undo the last ``advance`` if it took an unfinished line: for counts, which must not hold on to it."""
+        if self._before_taking is not None:
+            self.offset, self.taken = self._before_taking
+            self._before_taking = None
+
+    def prepare(self) -> None:
+        """Open the file at the place, to see whether it is there. Raises DataError when known records are gone."""
+        try:
+            self._open()
+        except FileMovedError:
+            if self.more:
+                self._lost("records after this one were there")
+
+    def release(self) -> None:
+        """Let go of the file descriptor and of what is kept of the content; go on later."""
+        if self._stream is not None:
+            self._stream.keep_from(self.byte - (len(self._tail) if self._tail is not None else 0))
+            self._stream.release()
+
+    def close(self) -> None:
+        """Let go of everything. ``advance`` opens it again."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+            self._context.open_files -= 1
+
+    # ------------------------------------------------------------------------------------------------ one step
+
+    def _step(self, max_records: int, build: bool, cross: bool) -> Segment | None:
+        bound = self._bound
+        if bound is not None:
+            max_records = min(max_records, bound.offset - self.offset)
+            if max_records > 0 and bound.generation > self.generation:
+                max_records = min(max_records, bound.first - self.offset)
+                if max_records <= 0:
+                    self._step_to_bound(bound)
+        if max_records <= 0:
+            return None
+        self._quiet = None
+        self._before_reading = _signature(stat_or_none(self.name))
+        stream = self._open()
+        tail = self._read_tail(stream)
+        lead, wanted = len(tail), self._window_bytes(max_records)
+        data = stream.read_at(self.byte - lead, lead + wanted)
+        if data[:lead] != tail:
+            raise FileMovedError(self.name)
+        at_end = len(data) < lead + wanted
+        at_bound = False
+        if bound is not None and bound.generation == self.generation:
+            rest = bound.byte + bound.taken - self.byte
+            if len(data) - lead >= rest:
+                data, at_end, at_bound = data[: lead + rest], True, True
+        begin = lead + len(BOM) if not self.byte and data.startswith(BOM) else lead
+        ends = self._context.framing.ends(data, begin, final=False, limit=self._context.max_record_bytes)
+        begin, ends = self._pass_over(data, lead, begin, ends, at_end)
+        if not len(ends):
+            return self._step_unfinished(data, lead, begin, at_end, at_bound, build, cross)
+        self.more = not at_end or len(ends) > max_records
+        return self._give(data, lead, begin, ends[:max_records], build)
+
+    def _give(self, data: bytes, lead: int, begin: int, ends: NDArray[np.int64], build: bool) -> Segment:
+        """Make a segment of complete records and move behind it."""
+        starts = np.empty_like(ends)
+        starts[0] = begin
+        np.add(ends[:-1], 1, out=starts[1:])
+        limit = self._context.max_record_bytes
+        overlong = np.flatnonzero(ends - starts > limit)
+        keep_blank = self._settings.blank_lines == "keep"
+        if len(overlong) and not overlong[0]:
+            ends = ends[:1]
+            segment = cut_segment(data[begin : begin + limit], self.offset, int(ends[0]) - begin)
+        else:
+            if len(overlong):
+                starts, ends = starts[: overlong[0]], ends[: overlong[0]]
+            segment = make_segment(data, starts, ends, self.offset, keep_blank=keep_blank, build=build)
+        self._record_bytes = max(1, (int(ends[-1]) + 1 - begin) // len(ends))
+        self._window = 0
+        self._move(data, lead, int(ends[-1]) + 1)
+        self.offset += len(ends)
+        return segment
+
+    def _move(self, data: bytes, lead: int, end: int) -> None:
+        """Stand at ``data[end:]``."""
+        self.byte += end - lead
+        self._tail = data[max(0, end - TAIL_BYTES) : end]
+        self.taken = 0
+        self._searched = 0
+        if self._stream is not None:
+            self._stream.keep_from(self.byte - len(self._tail))
+
+    def _window_bytes(self, max_records: int) -> int:
+        """Return how much to read: enough for ``max_records`` by the length of the last ones, within limits."""
+        if self._window:
+            return self._window
+        guess = max_records * self._record_bytes + 4096
+        smallest = min(_WINDOW_BYTES_MIN, self._settings.read_bytes)
+        return max(smallest, min(guess, self._settings.read_bytes))
+
+    def _pass_over(
+        self, data: bytes, lead: int, begin: int, ends: NDArray[np.int64], at_end: bool
+    ) -> tuple[int, NDArray[np.int64]]:
+        """Leave out what is no record: the header, and a taken line that has got its newline and nothing else."""
+        header = self._context.header_records
+        if not self.byte and header and len(ends) >= header:
+            if self._settings.header and self._context.check_header is not None:
+                start = begin if header == 1 else int(ends[header - 2]) + 1
+                self._context.check_header(self.name, data[start : ends[header - 1]])
+            self._move(data, lead, int(ends[header - 1]) + 1)
+            raise _Again
+        if not self.byte and header:
+            return begin, ends[:0]
+        if self.taken and len(ends):
+            length = int(ends[0]) - lead
+            if length == self.taken or (length == self.taken + 1 and data[ends[0] - 1 : ends[0]] == b"\r"):
+                self._move(data, lead, int(ends[0]) + 1)
+                raise _Again
+        return begin, ends
+
+    # ------------------------------------------------------------------------------------------------ at the end
+
+    def _step_unfinished(
+        self, data: bytes, lead: int, begin: int, at_end: bool, at_bound: bool, build: bool, cross: bool
+    ) -> Segment | None:
+        """There is no complete record in what was read: read more, take the unfinished one, or go to the next file."""
+        limit = self._context.max_record_bytes
+        if not at_end:
+            if len(data) - begin <= limit:
+                self._window = min(max(4 * (len(data) - lead), self._window), limit + 1 + len(BOM))
+                raise _Again
+            return self._step_overlong(data, lead, begin, at_bound, build, cross)
+        self.more = False
+        rest = len(data) - lead
+        in_header = not self.byte and self._context.header_records > 0
+        if rest and rest != self.taken and not in_header and (at_bound or self._takes()):
+            if len(data) - begin > limit:
+                return self._step_overlong(data, lead, begin, at_bound, build, cross)
+            ends = self._context.framing.ends(data, begin, final=True, limit=limit)
+            if len(ends):
+                return self._give(data, lead, begin, ends, build)
+            return self._take(
+                make_segment(
+                    data,
+                    np.array([begin], dtype=np.int64),
+                    np.array([len(data)], dtype=np.int64),
+                    self.offset,
+                    keep_blank=True,
+                    build=build,
+                ),
+                rest,
+            )
+        self._step_at_end(cross, unfinished=bool(rest) and rest != self.taken and not in_header)
+        return None
+
+    def _take(self, segment: Segment, length: int) -> Segment:
+        self._before_taking = (self.offset, self.taken)
+        self.taken = length
+        self.offset += 1
+        return segment
+
+    def _step_overlong(
+        self, data: bytes, lead: int, begin: int, at_bound: bool, build: bool, cross: bool
+    ) -> Segment | None:
+        """The record is longer than the limit: find its end without holding it."""
+        stream = self._open()
+        limit = self._context.max_record_bytes
+        body = data[begin : begin + limit]
+        stop = None
+        if self._bound is not None and self._bound.generation == self.generation:
+            stop = self._bound.byte + self._bound.taken
+        at = max(self._searched, self.byte + len(data) - lead)
+        last = data[-TAIL_BYTES:] if at == self.byte + len(data) - lead else b""
+        while stop is None or at < stop:
+            piece = stream.read_at(at, _SEARCH_BYTES if stop is None else min(_SEARCH_BYTES, stop - at))
+            if not piece:
+                break
+            newline = piece.find(bytes((NEWLINE,)))
+            if newline >= 0:
+                end = at + newline
+                segment = cut_segment(body, self.offset, end - self.byte)
+                self.byte, self._tail, self.taken, self._searched = end + 1, None, 0, 0
+                before = (last + piece[: newline + 1])[-TAIL_BYTES:]
+                self._tail = before if len(before) == TAIL_BYTES else stream.read_at(end + 1 - TAIL_BYTES, TAIL_BYTES)
+                self.offset += 1
+                self._window = 0
+                return segment
+            last = (last + piece)[-TAIL_BYTES:]
+            at += len(piece)
+        self._searched = at
+        if at - self.byte != self.taken and (at_bound or at == stop or self._takes()):
+            return self._take(cut_segment(body, self.offset, at - self.byte), at - self.byte)
+        self._step_at_end(cross, unfinished=True)
+        return None
+
+    def _takes(self) -> bool:
+        """Return whether a last line without newline is a record now."""
+        rule = self._settings.last_line
+        if rule == "take" or self._is_finished():
+            return True
+        if rule == "wait":
+            return False
+        return self._context.until_end or self._quiet_for(self._settings.last_line_timeout)
+
+    def _quiet_for(self, time: timedelta) -> bool:
+        """Return whether the file was not written to for that long."""
+        modified = self._open().file.stat().st_mtime_ns / 1e9
+        return self._context.clock.now() - modified >= time.total_seconds()
+
+    def _has_left(self) -> bool:
+        """Return whether another file has taken the path. Goes on with it when it is a copy of this one."""
+        status = stat_or_none(self.name)
+        if status is None or (status.st_dev, status.st_ino) == self._open().file.expected:
+            return False
+        if self._left_for != (status.st_dev, status.st_ino):
+            located = self._locate()
+            if located == self.name:
+                self._switch(located)
+                raise _Again
+            self._left_for, self._left_to = (status.st_dev, status.st_ino), located or ""
+        return True
+
+    def _is_finished(self) -> bool:
+        """Return whether the file has left its path and is not written to any more."""
+        if self._bound is not None and self._bound.generation > self.generation:
+            return True  # the plan has found it so
+        return self._has_left() and self._quiet_for(self._settings.rotate_wait)
+
+    def _step_at_end(self, cross: bool, *, unfinished: bool) -> None:
+        """Nothing more is in this file now: see whether another has taken its place."""
+        if self._bound is not None:
+            self._step_to_bound(self._bound)
+        before = self._before_reading
+        if not unfinished and before is not None and before[:2] == self._open().file.expected:
+            self._quiet = before
+            if not isinstance(self._stream, PlainStream):
+                self.close()  # a decompressor's memory is not needed until the file changes
+            return
+        if not self._has_left() or not cross or not self._quiet_for(self._settings.rotate_wait):
+            return
+        current = replace(self._known_file(), modified_ns=self._open().file.stat().st_mtime_ns)
+        if self._next_generation(current, self._left_to):
+            raise _Again
+
+    def _step_to_bound(self, bound: Place) -> None:
+        """Follow a plan: it says where the file ended and which file came next."""
+        if bound.generation == self.generation:
+            self._lost("the plan reaches further than the file")
+        if self.offset != bound.first or bound.file is None:
+            self._lost("the plan goes on in a later file, but this one has ended before")
+        self._enter(bound.file, bound.generation)
+        raise _Again
+
+    # ------------------------------------------------------------------------------------------------ files
+
+    def _known_file(self) -> FileIdentity:
+        if self._file is None:
+            raise FileMovedError(self.name)
+        return self._file
+
+    def _open(self) -> ByteStream:
+        """Return the stream of the file at the place. Raises FileMovedError when it is not to be found."""
+        if self._stream is not None:
+            return self._stream
+        if self._file is None:
+            path: str | None = self.name
+        else:
+            path = self._locate()
+        if path is None:
+            raise FileMovedError(self.name)
+        return self._switch(path)
+
+    def _locate(self) -> str | None:
+        if self._tail is not None:
+            self._tail_mark = Fingerprint.of(self._tail)
+        return locate(
+            self.name, self._context.names, self._settings.compression, self._known_file(), self.byte, self._tail_mark
+        )
+
+    def _switch(self, path: str) -> ByteStream:
+        """Read on from the file at ``path``, which begins as the one at the place did."""
+        stream = open_stream(path, self._settings.compression, near=self.byte)
+        if self._file is None or not self._file.head.length or stream.file.expected != self._file.key:
+            fresh = open_stream(path, self._settings.compression, stream.file.expected)
+            try:
+                self._file, _ = FileIdentity.of(fresh, self.generation)
+            finally:
+                fresh.release()
+        self.close()
+        self._stream = stream
+        self._context.open_files += 1
+        return stream
+
+    def _read_tail(self, stream: ByteStream) -> bytes:
+        if self._tail is None:
+            length = self._tail_mark.length
+            tail = stream.read_at(self.byte - length, length)
+            if not self._tail_mark.matches(tail):
+                raise FileMovedError(self.name)
+            self._tail = tail
+        return self._tail
+
+    def _refresh_head(self) -> None:
+        """Know more of a file's beginning as it grows: what is known tells it from the next one."""
+        file = self._file
+        if file is None or self._stream is None or file.head.length >= min(HEAD_BYTES, self.byte):
+            return
+        try:
+            path, expected = self._stream.file.path, self._stream.file.expected
+            plain = isinstance(self._stream, PlainStream)
+            stream = PlainStream(OpenFile(path, expected)) if plain else open_stream(path, "auto", expected)
+            try:
+                head = stream.read_at(0, HEAD_BYTES)
+            finally:
+                stream.release()
+        except FileMovedError:
+            return
+        if file.head.matches(head):
+            self._file = replace(file, head=Fingerprint.of(head))
+
+    def _find_again(self, cross: bool) -> bool:
+        """The file is not where it was, or not what it was. Return whether to look again."""
+        self.close()
+        if self._file is None:
+            return False
+        path = self._locate()
+        if path is not None:
+            self._switch(path)
+            return True
+        if self._bound is not None:
+            self._lost("its file is gone or was changed")
+        if not cross or stat_or_none(self.name) is None:
+            return False
+        if self.more:
+            self._lost("its file is gone or was changed, and records after it were there")
+        if self.byte:
+            logger.warning(
+                "%s was truncated or replaced after record %d and no copy of it was found: going on with what is there "
+                "now; what was written in between, if anything, is lost",
+                self.name,
+                self.offset,
+            )
+        return self._next_generation(self._file, "")
+
+    def _next_generation(self, current: FileIdentity, current_path: str) -> bool:
+        """Go to the file that came after ``current``; return False when there is none yet."""
+        context = self._context
+        settled_before = context.clock.now() - self._settings.rotate_wait.total_seconds()
+        successor = find_successor(
+            self.name,
+            context.names,
+            self._settings.compression,
+            current,
+            current_path,
+            settled_before_ns=int(settled_before * 1e9),
+            is_excluded=lambda seen: context.tracker.excludes(self.name, seen, current),
+        )
+        if successor is None or not successor.settled:
+            return False
+        self._enter(None, self.generation + 1)
+        self._switch(successor.path)
+        return True
+
+    def _enter(self, file: FileIdentity | None, generation: int) -> None:
+        """Stand at the beginning of another file."""
+        self.close()
+        self._left_for, self._left_to, self._quiet = None, "", None
+        self._file, self.generation, self.first = file, generation, self.offset
+        self.byte = self.taken = self._searched = self._window = 0
+        self._tail, self._tail_mark, self.more = b"", Fingerprint(), False
+
+    def _lost(self, why: str) -> None:
+        """Records that should be there are gone: stop, or skip what is asked for, as the option says."""
+        until = f" to {self._bound.offset - 1}" if self._bound is not None else " and later ones"
+        message = f"records {self.offset}{until} of {self.name} are no longer there: {why}"
+        if self._settings.if_lost == "fail":
+            raise DataError(
+                message,
+                plugin="file",
+                queue=self.name,
+                offset=self.offset,
+                hint="keep rotated files until they are read, or go on without the records by if_lost='skip'",
+            )
+        logger.warning("%s; skipped, as if_lost='skip' says", message)
+        if self._bound is not None:
+            self._skip_to(self._bound)
+            raise _Again
+        self.more = False
+
+    def _skip_to(self, place: Place) -> None:
+        self.close()
+        self.offset, self.generation, self.first = place.offset, place.generation, place.first
+        self.byte, self.taken, self._file = place.byte, place.taken, place.file
+        self._tail, self._tail_mark = None if place.byte else b"", place.tail

@@ -1,0 +1,91 @@
+"""Rows to the bytes of a part file."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from typing import TYPE_CHECKING, Literal
+
+from headrace.errors import OptionError
+from headrace.messages import ROW
+from headrace.registry import default_registry
+from headrace.sink import SinkBatch
+
+if TYPE_CHECKING:
+    import polars as pl
+    from headrace.codec import Codec
+    from headrace.schema import Schema
+
+    from headrace_file.settings import FileSinkSettings
+
+PARQUET = "parquet"
+_SUFFIXES = {"none": "", "gzip": ".gz", "zstd": ".zst"}
+_ZSTD_LEVEL = 3
+_GZIP_LEVEL = 6
+
+
+class PartEncoder:
+    """Encodes batches as whole files. Used by one thread at a time."""
+
+    def __init__(self, settings: FileSinkSettings, schema: Schema | None) -> None:
+        """Find the format. Raises MissingPluginError or OptionError when it does not exist or does not fit ``schema``."""
+        self._format = settings.format
+        self._header = settings.header and settings.format == "csv"
+        self._schema = schema
+        self._codec: Codec | None = None
+        if settings.format == PARQUET:
+            if settings.format_options:
+                name = next(iter(settings.format_options))
+                raise OptionError(f"parquet has no option {name!r}", plugin="file", option="format_options")
+            self._compression = settings.compression or "zstd"
+            return
+        self._compression = settings.compression or "none"
+        codec_class = default_registry().find("codec", settings.format)
+        self._codec = codec_class(codec_class.Settings.of(settings.format_options, plugin=settings.format))
+        self._encoder = self._codec.encoder(schema)
+
+    @property
+    def extension(self) -> str:
+        """What the names of parts end with, after the dot."""
+        if self._format == PARQUET:
+            return PARQUET
+        return self._format + _SUFFIXES[self._compression]
+
+    def encode(self, batch: SinkBatch) -> bytes:
+        """Return the content of a file with the batch's rows. Raises whatever is wrong with the rows."""
+        if self._codec is None:
+            return self._parquet(batch)
+        frame = batch.frame.select(ROW) if batch.dynamic else batch.to_polars()
+        lines = self._encoder.encode_lines(frame)
+        if self._header:
+            lines = self._header_line(frame) + lines
+        return _compressed(lines, self._compression)
+
+    def _header_line(self, frame: pl.DataFrame) -> bytes:
+        import polars as pl
+        from headrace.schema import Schema
+
+        assert self._codec is not None
+        names = list(getattr(self._codec.settings, "columns", ())) or frame.columns
+        row = pl.DataFrame({name: [name] for name in names}, schema=dict.fromkeys(names, pl.String))
+        return self._codec.encoder(Schema(dict(row.schema))).encode_lines(row)
+
+    def _parquet(self, batch: SinkBatch) -> bytes:
+        compression: dict[str, Literal["uncompressed", "gzip", "zstd"]] = {
+            "none": "uncompressed",
+            "gzip": "gzip",
+            "zstd": "zstd",
+        }
+        written = io.BytesIO()
+        batch.to_polars().write_parquet(written, compression=compression[self._compression])
+        return written.getvalue()
+
+
+def _compressed(data: bytes, kind: str) -> bytes:
+    if kind == "gzip":
+        return gzip.compress(data, _GZIP_LEVEL, mtime=0)
+    if kind == "zstd":
+        import zstandard
+
+        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress(data)
+    return data

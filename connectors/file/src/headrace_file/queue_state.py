@@ -1,0 +1,296 @@
+"""What the sink keeps of one queue beside its parts, and how a part and the queue's position change together.
+
+A small state file per queue holds the position, and which part that position belongs to. Committing a part:
+
+1. the rows are written to a hidden temporary file and synced;
+2. under a lock on the state file the stored position is compared with what the writer believes;
+3. the state file is told the new position, the temporary file and the part's name: this is the moment of the commit;
+4. the temporary file is renamed to the part's name.
+
+Whoever comes after a crash between 3 and 4 finds the temporary file still there and renames it. So the position never
+depends on finished parts staying where they are. The state file has two slots with check sums which are written in
+turn, so that a torn write leaves the one before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import threading
+import zlib
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+from headrace.clock import Clock
+from headrace.errors import JobError, RetriableError
+from headrace.messages import Position
+
+_SLOT_BYTES = 2048
+_FORMAT = 1
+_TEMPORARY = re.compile(r"([0-9a-f]{16})-\d+-[0-9a-f]+\.tmp$")
+_LOCK_RETRY_SECONDS = 0.005
+_MEND = frozenset(
+    (errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
+)
+_HINTS = {
+    errno.EFBIG: "the process may not write files that large: lower batch_size, or raise the limit (ulimit -f)",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.EACCES: "let the job's user write there",
+    errno.EPERM: "let the job's user write there",
+    errno.ENOSPC: "make room on the device",
+    errno.EDQUOT: "raise the quota or make room",
+    errno.ENOENT: "the directory has gone: is it mounted?",
+}
+
+
+def write_error(path: str, error: OSError) -> JobError | RetriableError:
+    """Return what a failed system call on ``path`` means for the job: full or away is retried, forbidden is not."""
+    kind = JobError if error.errno in _MEND else RetriableError
+    hint = _HINTS.get(error.errno or 0)
+    return kind(f"cannot write {path}: {error.strerror or error}", plugin="file", hint=hint)
+
+
+def boot_id() -> str:
+    """Return what changes when the machine restarts, or a text that never compares equal where that is not known."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+class _Slot(msgspec.Struct, frozen=True):
+    """One slot of a state file."""
+
+    format: int
+    sequence: int
+    offset: int
+    index: int
+    #: The temporary file that holds the rows up to the position until it is renamed to ``part``.
+    temporary: str
+    part: str
+    boot: str
+
+
+class QueueState:
+    """The state of one queue. Not thread-safe; other processes may use the same queue at the same time."""
+
+    def __init__(
+        self, directory: str, hidden: str, key: str, *, clock: Clock, lock_timeout: timedelta, fsync: bool
+    ) -> None:
+        self.key = key
+        self._directory = directory
+        self._temporary = os.path.join(hidden, "tmp")
+        self._path = os.path.join(hidden, "state", key)
+        self._clock = clock
+        self._lock_seconds = lock_timeout.total_seconds()
+        self._fsync = fsync
+
+    # ------------------------------------------------------------------------------------------------ position
+
+    def position(self, listed: Position | None) -> Position | None:
+        """Return the stored position; ``listed`` is that of the parts found, which counts after a machine's crash.
+
+        Finishes what a killed writer has begun, and removes what it has left. Raises RetriableError or JobError.
+        """
+        with self._locked() as descriptor:
+            slot = self._recover(descriptor)
+            self._clean(slot)
+            stored = None if slot is None else Position(slot.offset, slot.index)
+            if listed is not None and (stored is None or listed > stored):
+                self._store(descriptor, slot, listed, "", "")
+                return listed
+            return stored
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the state file alone tells the position: it was written since the machine started."""
+        try:
+            with open(self._path, "rb") as file:
+                slot = _newest(file.read())
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise write_error(self._path, error) from error
+        return slot is not None and bool(slot.boot) and slot.boot == boot_id()
+
+    # ------------------------------------------------------------------------------------------------ committing
+
+    def commit(self, data: bytes, after: Position | None, last: Position, part: str) -> bool:
+        """Store ``data`` as ``part`` together with the position ``last``, if the stored position is ``after``.
+
+        Returns False, with nothing stored, when it is another. Raises RetriableError or JobError; then too nothing is
+        stored, except when the error came after the commit, which the next look at the position tells.
+        """
+        temporary = os.path.join(self._temporary, f"{self.key}-{os.getpid()}-{os.urandom(6).hex()}.tmp")
+        descriptor = -1
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            # The lock tells others that the writer is alive: they do not remove the file.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _write_all(descriptor, data)
+            if self._fsync:
+                os.fsync(descriptor)
+            return self._commit_file(descriptor, temporary, after, last, part)
+        except OSError as error:
+            raise write_error(temporary, error) from error
+        finally:
+            if descriptor >= 0:
+                self._drop(temporary, descriptor)
+
+    def _commit_file(self, descriptor: int, temporary: str, after: Position | None, last: Position, part: str) -> bool:
+        with self._locked() as state:
+            slot = self._recover(state)
+            if (None if slot is None else Position(slot.offset, slot.index)) != after:
+                return False
+            written = os.fstat(descriptor)
+            there = os.stat(temporary)
+            if (there.st_dev, there.st_ino) != (written.st_dev, written.st_ino):
+                raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+            made = self._store(state, slot, last, os.path.basename(temporary), part)
+            try:
+                self._rename(made)
+            except OSError:
+                self._undo(state, made, slot)
+                raise
+        return True
+
+    def _undo(self, state: int, made: _Slot, before: _Slot | None) -> None:
+        """The part could not be put in its place: the commit has not happened."""
+        if before is None:
+            os.ftruncate(state, 0)
+        else:
+            self._store(state, made, Position(before.offset, before.index), "", "")
+
+    def _drop(self, temporary: str, descriptor: int) -> None:
+        """Remove the temporary file unless it was renamed or waits to be."""
+        try:
+            with open(self._path, "rb") as file:
+                slot = _newest(file.read())
+            if slot is None or slot.temporary != os.path.basename(temporary):
+                os.unlink(temporary)
+        except FileNotFoundError:
+            pass  # renamed, or the folder has gone: either way nothing is left
+        finally:
+            os.close(descriptor)
+
+    def _rename(self, slot: _Slot) -> None:
+        os.rename(os.path.join(self._temporary, slot.temporary), os.path.join(self._directory, slot.part))
+        if self._fsync:
+            descriptor = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    # ------------------------------------------------------------------------------------------------ the state file
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """Hold the queue's lock; give the descriptor of its state file."""
+        try:
+            descriptor = self._open_locked()
+        except OSError as error:
+            raise write_error(self._path, error) from error
+        try:
+            yield descriptor
+        except OSError as error:
+            raise write_error(error.filename or self._path, error) from error
+        finally:
+            os.close(descriptor)
+
+    def _open_locked(self) -> int:
+        deadline = self._clock.monotonic() + self._lock_seconds
+        never = threading.Event()
+        while True:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held, there = os.fstat(descriptor), os.stat(self._path)
+                if (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino):
+                    return descriptor
+            except (BlockingIOError, FileNotFoundError):
+                pass
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+            if self._clock.monotonic() >= deadline:
+                raise RetriableError(f"another writer holds {self._path}", plugin="file")
+            self._clock.wait(never, _LOCK_RETRY_SECONDS)
+
+    def _recover(self, descriptor: int) -> _Slot | None:
+        """Return the newest slot after finishing the rename that it may stand for. Called under the lock."""
+        content = os.pread(descriptor, 2 * _SLOT_BYTES, 0)
+        slot = _newest(content)
+        if slot is None:
+            if content.strip(b"\0"):
+                raise JobError(
+                    f"the state file {self._path} is damaged",
+                    plugin="file",
+                    hint="remove it: the position is then taken from the names of the queue's part files, so that rows "
+                    "come again if the last of these were moved away",
+                )
+            return None
+        if slot.format != _FORMAT:
+            raise JobError(
+                f"the state file {self._path} was written by another version of headrace-file (format {slot.format})",
+                plugin="file",
+                hint="use that version, or write to another directory",
+            )
+        if slot.temporary and os.path.exists(os.path.join(self._temporary, slot.temporary)):
+            self._rename(slot)
+        return slot
+
+    def _store(self, descriptor: int, before: _Slot | None, last: Position, temporary: str, part: str) -> _Slot:
+        sequence = 1 if before is None else before.sequence + 1
+        slot = _Slot(_FORMAT, sequence, last.offset, last.index, temporary, part, boot_id())
+        text = msgspec.json.encode(slot)
+        record = b"%08x %s\n" % (zlib.crc32(text), text)
+        if len(record) > _SLOT_BYTES:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        data = record.ljust(_SLOT_BYTES, b"\0")
+        written = os.pwrite(descriptor, data, _SLOT_BYTES * (sequence % 2))
+        if written != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return slot
+
+    def _clean(self, slot: _Slot | None) -> None:
+        """Remove temporary files of this queue whose writers are dead. Called under the lock."""
+        for name in os.listdir(self._temporary):
+            if name.startswith(f"{self.key}-") and (slot is None or name != slot.temporary):
+                path = os.path.join(self._temporary, name)
+                with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    try:
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        os.unlink(path)
+                    finally:
+                        os.close(descriptor)
+
+
+def keys_of_temporaries(folder: str) -> set[str]:
+    """Return the keys of the queues that have temporary files. Raises OSError."""
+    return {found[1] for name in os.listdir(folder) if (found := _TEMPORARY.match(name))}
+
+
+def _newest(content: bytes) -> _Slot | None:
+    slots = []
+    for at in (0, _SLOT_BYTES):
+        checksum, _, text = content[at : at + _SLOT_BYTES].partition(b"\n")[0].partition(b" ")
+        try:
+            if text and int(checksum, 16) == zlib.crc32(text):
+                slots.append(msgspec.json.decode(text, type=_Slot))
+        except (ValueError, msgspec.DecodeError):
+            continue  # torn: the other slot stands
+    return max(slots, key=lambda slot: slot.sequence, default=None)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view[: 64 * 1024**2]) :]

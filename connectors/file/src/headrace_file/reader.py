@@ -1,0 +1,154 @@
+"""The reader of one file queue."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+from headrace.errors import DataError
+from headrace.messages import RawBatch, ReadPosition
+from headrace.source import Reader
+
+from headrace_file.cursor import Context, Cursor
+from headrace_file.identity import Place
+from headrace_file.segment import Segment
+
+_COUNT_RECORDS = 1_000_000
+
+
+class FileReader(Reader):
+    """Reads one file and those that take its place. Made by ``FileSource.open``; used by one thread at a time."""
+
+    def __init__(self, context: Context, name: str, start: Place | ReadPosition) -> None:
+        """Begin at ``start``. Raises DataError when it is a position that the queue does not hold."""
+        self._context = context
+        self._name = name
+        self._files = context.tracker.queue(name)
+        self._given: ReadPosition | None = None
+        if isinstance(start, Place):
+            self._cursor = Cursor(context, name, start)
+            self._cursor.prepare()
+        else:
+            self._cursor = self._cursor_at(start)
+
+    def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
+        """Return the next records, or None when none came within ``timeout``.
+
+        Bodies are without their newline and lie in one buffer. Blank lines are left out of the batch but not of the
+        numbering, so that a batch can be empty. Raises DataError when records that were known to be there are gone or a
+        compressed file is damaged, RetriableError when the file system fails for the moment, JobError when the file
+        must not be read.
+        """
+        clock = self._context.clock
+        deadline = clock.monotonic() + timeout.total_seconds()
+        never = threading.Event()
+        while True:
+            segment = self._cursor.advance(max_records, build=True)
+            if segment is not None:
+                return self._batch(segment)
+            remaining = deadline - clock.monotonic()
+            self._rest()
+            if remaining <= 0:
+                return None
+            clock.wait(never, min(remaining, self._context.settings.poll_interval.total_seconds()))
+
+    def _batch(self, segment: Segment) -> RawBatch:
+        position = self.position
+        self._rest()
+        return RawBatch(offsets=segment.offsets, next_position=position, bodies=segment.bodies)
+
+    def _rest(self) -> None:
+        """Note how far it is; hold no descriptor between polls when there are too many."""
+        self._context.tracker.reached(self._name, self._cursor.place)
+        if self._context.open_files > self._context.settings.max_open_files:
+            self._cursor.release()
+
+    def seek(self, position: ReadPosition) -> None:
+        """Go to ``position``. Raises DataError when the queue does not hold it."""
+        self._cursor.close()
+        self._cursor = self._cursor_at(position)
+
+    def limit(self, end: ReadPosition) -> None:
+        """Read to ``end`` and no further: a place that ``position_after`` gave for this queue, in whatever process.
+
+        With it, reading a planned range again gives the same records even if the file was rotated, continued or
+        replaced meanwhile; where that cannot be, ``poll`` raises DataError instead of giving others.
+        """
+        self._cursor.bind(Place.from_position(end) if end.hint else None)
+
+    @property
+    def position(self) -> ReadPosition:
+        if self._given is not None and self._cursor.stands_at(Place.from_position(self._given)):
+            return self._given
+        self._given = None
+        return self._cursor.place.to_position(self._context.tracker.past(self._name))
+
+    @property
+    def earliest(self) -> int:
+        """The number of the first record of the file that is read now; those of files before it are not looked for."""
+        return self._cursor.first
+
+    @property
+    def latest(self) -> int:
+        """The number after the last record that is there now.
+
+        Counts the records after the furthest place counted before: cheap when little was added.
+        """
+        with self._files.lock:
+            ahead: Cursor | None = self._files.ahead
+            mine = self._cursor
+            if ahead is None or (ahead.generation, ahead.offset) < (mine.generation, mine.offset):
+                if ahead is not None:
+                    ahead.close()
+                ahead = self._files.ahead = Cursor(self._context, self._name, mine.place)
+            while ahead.advance(_COUNT_RECORDS, build=False) is not None:
+                pass
+            count = ahead.offset
+            ahead.untake()
+            ahead.release()
+            return count
+
+    def position_after(self, max_records: int) -> ReadPosition:
+        """Return where a read of at most ``max_records`` would end; never beyond the file in which it begins to read."""
+        with self._files.lock:
+            asked = (self._cursor.place, max_records)
+            if self._files.plan_memory is not None and self._files.plan_memory[0] == asked:
+                return self._files.plan_memory[1]
+            plan: Cursor | None = self._files.plan
+            if plan is None or not plan.stands_at(asked[0]):
+                if plan is not None:
+                    plan.close()
+                plan = self._files.plan = Cursor(self._context, self._name, asked[0])
+            end = self._cursor.offset + max_records
+            while plan.offset < end:
+                begun = plan.offset > self._cursor.offset
+                if plan.advance(end - plan.offset, build=False, cross=not begun) is None:
+                    break
+            self._context.tracker.reached(self._name, plan.place)
+            position = plan.place.to_position(self._context.tracker.past(self._name))
+            plan.release()
+            self._files.plan_memory = (asked, position)
+            return position
+
+    def close(self) -> None:
+        self._cursor.close()
+
+    def _cursor_at(self, position: ReadPosition) -> Cursor:
+        context, name = self._context, self._name
+        place = context.tracker.learn(name, position)
+        if place is not None:
+            self._given = position
+            cursor = Cursor(context, name, place)
+            cursor.prepare()
+            return cursor
+        self._given = None
+        cursor = Cursor(context, name, self._files.beginning)
+        if position.offset < cursor.offset:
+            raise self._not_there(position.offset, f"no longer there: the earliest is {cursor.offset}")
+        while cursor.offset < position.offset:
+            if cursor.advance(position.offset - cursor.offset, build=False) is None:
+                raise self._not_there(position.offset, f"not there: the next to come is {cursor.offset}")
+        return cursor
+
+    def _not_there(self, offset: int, why: str) -> DataError:
+        return DataError(f"record {offset} of {self._name} is {why}", plugin="file", queue=self._name, offset=offset)

@@ -1,0 +1,214 @@
+"""Finding a file again after rotation, and the file that comes after it.
+
+Rotated files stay in the directory of the file that is followed (or of the file its symbolic link leads to). They are
+found by inode when they were renamed and by their first bytes when they were copied or compressed; their order is that
+of their last change, which renaming, ``gzip`` and ``zstd`` keep.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import DataError
+
+from headrace_file.identity import FileIdentity, Fingerprint
+from headrace_file.streams import FileMovedError, PlainStream, open_stream, read_error
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A regular file in the directory of the file that is followed."""
+
+    path: str
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """The file that holds the next generation. Not ``settled``: it may still be made, look again later."""
+
+    path: str
+    settled: bool
+
+
+def stat_or_none(path: str) -> os.stat_result | None:
+    """Return the status of what ``path`` leads to, or None when there is nothing."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise read_error(path, error) from error
+
+
+def siblings(path: str) -> Iterator[Sibling]:
+    """Yield the regular files beside ``path``, and beside what it leads to when it is a symbolic link."""
+    directories = dict.fromkeys((os.path.dirname(path), os.path.dirname(os.path.realpath(path))))
+    seen = set()
+    for directory in directories:
+        try:
+            with os.scandir(directory or ".") as entries:
+                for entry in entries:
+                    if entry.is_file(follow_symlinks=False) and entry.inode() not in seen:
+                        seen.add(entry.inode())
+                        yield Sibling(os.path.join(directory, entry.name), entry.inode())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise read_error(directory or ".", error) from error
+
+
+class RotatedNames:
+    """Tells which names rotation gives to a file, by the patterns of the option ``rotated``."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = tuple(patterns)
+
+    def matcher(self, path: str) -> Callable[[str], bool]:
+        """Return a test whether a path may be that of a rotated ``path``."""
+        name = os.path.basename(path)
+        stem, suffix = os.path.splitext(name)
+        values = {"name": _escaped(name), "stem": _escaped(stem), "suffix": _escaped(suffix)}
+        expressions = [fnmatch.translate(_filled(pattern, values)) for pattern in self._patterns]
+        found = re.compile("|".join(expressions)) if expressions else None
+        return lambda other: found is not None and found.match(os.path.basename(other)) is not None
+
+    def possible_originals(self, path: str) -> Iterator[str]:
+        """Yield the paths that ``path`` could be a rotated form of, whether they exist or not."""
+        directory, name = os.path.split(path)
+        for end in range(1, len(name)):
+            if name[end] in ".-_" or any(pattern.startswith("{stem}") for pattern in self._patterns):
+                yield os.path.join(directory, name[:end])
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([*?[])", r"[\1]", text)
+
+
+def _filled(pattern: str, values: dict[str, str]) -> str:
+    for key, value in values.items():
+        pattern = pattern.replace("{" + key + "}", value)
+    return pattern
+
+
+def order_key(path: str, modified_ns: int) -> tuple[int, int, str]:
+    """Return what orders rotated files from old to new: the last change, then app.log.2 before app.log.1."""
+    number = re.search(r"\.(\d{1,6})(?:\.\w+)?$", path)
+    return (modified_ns, -int(number[1]) if number else 0, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """A file as it is now, with its first bytes after decompression."""
+
+    identity: FileIdentity
+    head: bytes
+    compressed: bool
+
+    def is_same_as(self, known: FileIdentity) -> bool:
+        """Return whether this is the file that was known: the same inode, and it still begins as it did."""
+        return self.identity.key == known.key and known.head.matches(self.head)
+
+    def is_copy_of(self, known: FileIdentity) -> bool:
+        """Return whether this is a compressed copy of the file that was known."""
+        return self.compressed and known.head.length > 0 and known.head.matches(self.head)
+
+
+def glimpse(path: str, compression: str) -> Glimpse | None:
+    """Look at the beginning of a file; None when it is gone or cannot be decompressed."""
+    try:
+        stream = open_stream(path, compression)
+    except FileMovedError:
+        return None
+    try:
+        identity, head = FileIdentity.of(stream)
+        return Glimpse(identity, head, not isinstance(stream, PlainStream))
+    except (FileMovedError, DataError):
+        return None
+    finally:
+        stream.release()
+
+
+def holds(path: str, compression: str, file: FileIdentity, byte: int, tail: Fingerprint) -> bool:
+    """Return whether the file at ``path`` begins as ``file`` did and has the same bytes before ``byte``."""
+    seen = glimpse(path, compression)
+    if seen is None or not file.head.matches(seen.head):
+        return False
+    if not byte:
+        return True
+    try:
+        stream = open_stream(path, compression, near=byte)
+    except FileMovedError:
+        return False
+    try:
+        return tail.matches(stream.read_at(byte - tail.length, tail.length))
+    except (FileMovedError, DataError):
+        return False
+    finally:
+        stream.close()
+
+
+def locate(
+    path: str, names: RotatedNames, compression: str, file: FileIdentity, byte: int, tail: Fingerprint
+) -> str | None:
+    """Return where the file that was read at ``path`` up to ``byte`` is now, or None when it is nowhere near.
+
+    The same inode goes first: at its path, then under another name; then copies under the names that rotation gives;
+    then the path itself when a copy was put in its place.
+    """
+
+    def same(candidate: str) -> bool:
+        return holds(candidate, compression, file, byte, tail)
+
+    status = stat_or_none(path)
+    if status is not None and status.st_ino == file.inode and same(path):
+        return path
+    beside = list(siblings(path))
+    for sibling in beside:
+        if sibling.inode == file.inode and same(sibling.path):
+            return sibling.path
+    if not file.head.length:
+        return None
+    is_rotated = names.matcher(path)
+    copies = [(s.st_mtime_ns, e.path) for e in beside if is_rotated(e.path) and (s := stat_or_none(e.path)) is not None]
+    for _, candidate in sorted(copies, reverse=True):
+        if same(candidate):
+            return candidate
+    return path if status is not None and same(path) else None
+
+
+def find_successor(
+    path: str,
+    names: RotatedNames,
+    compression: str,
+    current: FileIdentity,
+    current_path: str,
+    *,
+    settled_before_ns: int,
+    is_excluded: Callable[[Glimpse], bool],
+) -> Successor | None:
+    """Return the file that came after ``current`` under the name ``path``: a rotated one, else the one there now.
+
+    ``is_excluded`` is asked whether a file belongs to another queue or was read before.
+    """
+    after = order_key(current_path, current.modified_ns)
+    is_rotated = names.matcher(path)
+    found: list[tuple[tuple[int, int, str], str]] = []
+    for sibling in siblings(path):
+        if sibling.inode == current.inode or not is_rotated(sibling.path):
+            continue
+        status = stat_or_none(sibling.path)
+        if status is not None and status.st_size and order_key(sibling.path, status.st_mtime_ns) > after:
+            found.append((order_key(sibling.path, status.st_mtime_ns), sibling.path))
+    for (modified_ns, _, _), candidate in sorted(found):
+        seen = glimpse(candidate, compression)
+        if seen is not None and not is_excluded(seen):
+            return Successor(candidate, settled=modified_ns < settled_before_ns)
+    seen = glimpse(path, compression)
+    if seen is None or is_excluded(seen):
+        return None
+    return Successor(path, settled=True)

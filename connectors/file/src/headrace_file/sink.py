@@ -1,0 +1,158 @@
+"""The file sink: part files that appear whole, each row exactly once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.clock import Clock, SystemClock
+from headrace.errors import JobError, RetriableError
+from headrace.messages import Position, Queue
+from headrace.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
+
+from headrace_file.encoding import PartEncoder
+from headrace_file.parts import HIDDEN, list_positions, part_name, queue_key
+from headrace_file.queue_state import QueueState, keys_of_temporaries, write_error
+from headrace_file.settings import FileSinkSettings
+
+if TYPE_CHECKING:
+    from headrace.schema import Schema
+
+
+class FileSink(TransactionalSink):
+    """Writes each batch as one part file in a directory, together with the queue's position.
+
+    Parts appear under their final name, whole; names sort in the order of a queue's rows. Everything else lies in the
+    folder ``_headrace``, which must not be touched while a job writes. Finished parts may be moved away or removed at
+    any time. See ``docs/connectors/file.md`` for what holds after crashes. May be pickled before ``open``.
+    """
+
+    Settings: ClassVar[type[SinkSettings]] = FileSinkSettings
+    concurrent = True
+
+    def __init__(self, settings: FileSinkSettings, *, clock: Clock | None = None) -> None:
+        self.settings: FileSinkSettings = settings
+        self._clock = clock
+        self._schema: Schema | None = None
+        self._lock = threading.Lock()
+        self._queues: dict[str, _Writing] = {}
+        self._listed: dict[str, Position] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None, "_queues": {}, "_listed": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    @property
+    def _hidden(self) -> str:
+        return os.path.join(self.settings.path, HIDDEN)
+
+    # ------------------------------------------------------------------------------------------------ starting
+
+    def check(self, schema: Schema | None) -> None:
+        """Check that the format exists and takes the columns. Raises JobError."""
+        PartEncoder(self.settings, schema)
+        self._schema = schema
+
+    def prepare(self, schema: Schema | None) -> None:
+        """Make the directory, see that it can be written, and finish what a killed job has left there.
+
+        Raises JobError when it cannot be made or written.
+        """
+        self._schema = schema
+        self._make_folders()
+        probe = os.path.join(self._hidden, "tmp", f"probe-{os.getpid()}-{os.urandom(4).hex()}")
+        try:
+            os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            os.unlink(probe)
+            left = keys_of_temporaries(os.path.join(self._hidden, "tmp"))
+        except OSError as error:
+            raise self._stopping(write_error(self.settings.path, error)) from error
+        for key in sorted(left):
+            # A queue that never comes back must not leave its last part hidden.
+            self._state(key).position(None)
+
+    def open(self) -> None:
+        """See that the directory is there. Raises JobError when it is not and cannot be made."""
+        self._make_folders()
+
+    def _make_folders(self) -> None:
+        for folder in ("tmp", "state"):
+            path = os.path.join(self._hidden, folder)
+            try:
+                os.makedirs(path, exist_ok=True)
+            except OSError as error:
+                raise self._stopping(write_error(path, error)) from error
+
+    @staticmethod
+    def _stopping(error: JobError | RetriableError) -> JobError:
+        """At the start of a job there is nothing to wait for: a person must mend it."""
+        return error if isinstance(error, JobError) else JobError(error.message, plugin="file", hint=error.hint)
+
+    # ------------------------------------------------------------------------------------------------ writing
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        """Write the rows as a new part. Raises StaleWriterError when another writer was faster."""
+        writing = self._writing(batch.queue)
+        data = writing.encoder.encode(batch)
+        last = batch.last
+        name = part_name(self.settings.prefix, batch.queue, writing.state.key, last, writing.encoder.extension)
+        if not writing.state.commit(data, batch.after, last, name):
+            raise StaleWriterError(
+                f"another writer has stored rows of {batch.queue.id} in {self.settings.path} since {batch.after}",
+                plugin="file",
+                queue=batch.queue.id,
+            )
+
+    def last_offset(self, queue: Queue) -> Position | None:
+        """Return the greatest position stored for the queue: from its state file, else from the names of its parts."""
+        state = self._writing(queue).state
+        if state.is_known:
+            return state.position(None)
+        with self._lock:
+            if self._listed is None:
+                try:
+                    self._listed = list_positions(self.settings.path)
+                except OSError as error:
+                    raise write_error(self.settings.path, error) from error
+            listed = self._listed.get(state.key)
+        return state.position(listed)
+
+    def queue_removed(self, queue: Queue) -> None:
+        with self._lock:
+            self._queues.pop(queue.id, None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._queues.clear()
+            self._listed = None
+
+    def _writing(self, queue: Queue) -> _Writing:
+        with self._lock:
+            writing = self._queues.get(queue.id)
+            if writing is None:
+                state = self._state(queue_key(queue, self.settings.writer))
+                writing = self._queues[queue.id] = _Writing(state, PartEncoder(self.settings, self._schema))
+            return writing
+
+    def _state(self, key: str) -> QueueState:
+        settings = self.settings
+        return QueueState(
+            settings.path,
+            self._hidden,
+            key,
+            clock=self._clock or SystemClock(),
+            lock_timeout=settings.lock_timeout,
+            fsync=settings.fsync,
+        )
+
+
+class _Writing:
+    """One queue as this process writes it. Calls for one queue never overlap, so its encoder is its own."""
+
+    def __init__(self, state: QueueState, encoder: PartEncoder) -> None:
+        self.state = state
+        self.encoder = encoder

@@ -1,0 +1,158 @@
+"""The file source: files, directories and globs as queues."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from headrace.clock import Clock, SystemClock
+from headrace.errors import OptionError
+from headrace.messages import Queue, ReadPosition
+from headrace.settings import Settings
+from headrace.source import LATEST, Source, StartAt, StartPosition
+
+from headrace_file.cursor import Context
+from headrace_file.framing import CsvFraming, Framing, NewlineFraming
+from headrace_file.header import HeaderCheck
+from headrace_file.paths import PathSet
+from headrace_file.reader import FileReader
+from headrace_file.rotation import RotatedNames, stat_or_none
+from headrace_file.settings import FileSourceSettings
+from headrace_file.tracker import Tracker
+
+if TYPE_CHECKING:
+    from headrace.codec import Codec
+    from headrace.schema import Schema
+
+logger = logging.getLogger(__name__)
+
+
+class FileSource(Source):
+    """Reads files: each is a queue whose name is its path as it was found, and whose offsets number its records.
+
+    A file is followed through rotation (renamed or copied, compressed afterwards or not), replacement and truncation:
+    the queue's numbers go on growing. See ``docs/connectors/file.md`` for the rules. May be pickled at any time; a copy
+    begins without what was learned of the files, which positions carry.
+    """
+
+    Settings: ClassVar[type[Settings]] = FileSourceSettings
+
+    def __init__(self, settings: FileSourceSettings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._format: str | None = None
+        self._csv_options: tuple[str, str | None] = (settings.csv_delimiter or ",", settings.csv_quote or '"')
+        self._body_bytes_max = 0
+        self._columns: tuple[str, ...] | None = None
+        self._until_end = False
+        self._context: Context | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_context": None}
+
+    # ------------------------------------------------------------------------------------------------ building
+
+    def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None = None) -> None:
+        """Take the job's format, which decides about the framing. Called when the job is built, before ``check``.
+
+        ``schema`` is what the bodies are decoded to; with it, the header of csv files is compared with the columns.
+        """
+        self._format = format
+        options = getattr(codec, "settings", None)
+        delimiter, quote = getattr(options, "delimiter", ","), getattr(options, "quote", '"')
+        delimiter = "\t" if delimiter == "\\t" else delimiter
+        self._csv_options = (self.settings.csv_delimiter or delimiter, self.settings.csv_quote or quote)
+        self._body_bytes_max = getattr(options, "max_body_bytes", 0)
+        self._columns = tuple(schema) if schema is not None and format == "csv" else None
+
+    def use_run(self, *, until: Literal["end"] | None) -> None:
+        """Take whether the run ends with the input: then a last line without newline is a record.
+
+        Called by a backend before the first ``queues``, in every process.
+        """
+        self._until_end = until == "end"
+        if self._context is not None:
+            self._context.until_end = self._until_end
+
+    @property
+    def framing(self) -> str:
+        """ "newline" or "csv"."""
+        if self.settings.framing != "auto":
+            return self.settings.framing
+        return "csv" if self._format == "csv" else "newline"
+
+    def check(self) -> None:
+        """Check the options. Raises OptionError."""
+        if self.framing == "csv" and len(set(self._csv_options)) < 2:
+            raise OptionError("delimiter and quote are the same character", plugin="file", option="csv_quote")
+        if self.settings.rotate_wait.total_seconds() < 0 or self.settings.last_line_timeout.total_seconds() < 0:
+            raise OptionError("a time to wait is negative", plugin="file", option="rotate_wait")
+
+    # ------------------------------------------------------------------------------------------------ running
+
+    @property
+    def context(self) -> Context:
+        """What the readers of this object share; made on first use."""
+        if self._context is None:
+            settings = self.settings
+            clock = self._clock or SystemClock()
+            names = RotatedNames(settings.rotated)
+            paths = PathSet(settings.paths, exclude=settings.exclude, recursive=settings.recursive)
+            wait = settings.rotate_wait.total_seconds()
+            self._context = Context(
+                settings,
+                self._make_framing(),
+                names,
+                Tracker(paths, names, settings.compression, rotate_wait_seconds=wait, clock=clock),
+                clock,
+                self._until_end,
+                # A record that is cut is longer than the format takes, so that it is refused there.
+                max(settings.max_record_bytes, self._body_bytes_max),
+                HeaderCheck(self._columns, self._csv_options) if self._columns is not None else None,
+            )
+        return self._context
+
+    def _make_framing(self) -> Framing:
+        delimiter, quote = self._csv_options
+        return CsvFraming(delimiter, quote) if self.framing == "csv" and quote else NewlineFraming()
+
+    def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
+        """Take what a checkpoint knows of the files: which are read, and which belong to which queue."""
+        for queue, position in positions.items():
+            self.context.tracker.learn(queue.name, position)
+
+    def queues(self) -> Collection[Queue]:
+        """Return a queue for each file that is there now, but for rotated files of queues that are known.
+
+        Raises JobError when a path was never there, RetriableError when a directory that was there is away.
+        """
+        return [Queue(name) for name in self.context.tracker.discover()]
+
+    def open(self, queue: Queue, start: StartPosition) -> FileReader:
+        """Return a reader of the queue.
+
+        Raises DataError when ``start`` names records that are known to have been there and are gone.
+        """
+        context, name = self.context, queue.name
+        if isinstance(start, ReadPosition):
+            return FileReader(context, name, start)
+        reader = FileReader(context, name, context.tracker.queue(name).beginning)
+        if start is LATEST or (isinstance(start, StartAt) and self._unchanged_since(name, start.time)):
+            self._go_to_end(reader)
+        return reader
+
+    def _unchanged_since(self, name: str, time: datetime) -> bool:
+        status = stat_or_none(name)
+        return status is not None and status.st_mtime < time.timestamp()
+
+    def _go_to_end(self, reader: FileReader) -> None:
+        while (end := reader.position_after(1_000_000)).offset > reader.position.offset:
+            reader.seek(end)
+
+    def close(self) -> None:
+        """Forget what was learned of the files; readers are closed by who opened them."""
+        if self._context is not None:
+            self._context.tracker.close()
+            self._context = None

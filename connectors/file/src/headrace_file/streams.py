@@ -1,0 +1,285 @@
+"""Bytes of one file by their place, whether it is compressed or not.
+
+A stream lets go of its file descriptor when asked to and opens it again by itself; it notices when another file has
+taken the place meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import DataError, JobError, RetriableError
+
+from headrace_file.decompression import MAGIC_LENGTH, Decompressor, kind_of, make_decompressor
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+#: Compressed bytes read at once, and kept to see whether the file is still the one that was read.
+_RAW_BYTES = 256 * 1024
+_RAW_TAIL_BYTES = 64
+_SKIP_BYTES = 1024 * 1024
+_PARKED_MAX = 8
+
+
+class FileMovedError(Exception):
+    """The path does not lead to the file any more, or the file's beginning has changed. Stays inside this package."""
+
+
+def read_error(path: str, error: OSError) -> JobError | RetriableError:
+    """Return what a failed system call on ``path`` means for the job."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        hint = "let the job's user read it, or exclude it"
+        return JobError(f"no permission to read {path}", plugin="file", hint=hint)
+    if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
+        return JobError(f"cannot read {path}: {error.strerror}", plugin="file", option="path")
+    return RetriableError(f"cannot read {path}: {error.strerror or error}", plugin="file")
+
+
+class OpenFile:
+    """One file, known by device and inode, held open for reading or let go of for a while."""
+
+    def __init__(self, path: str, expected: tuple[int, int] | None = None) -> None:
+        """Open ``path``. Raises FileMovedError when it is not there or is not the ``expected`` (device, inode)."""
+        self.path = path
+        self.expected = expected
+        self._descriptor: int | None = None
+        self._open()
+
+    @property
+    def held(self) -> bool:
+        return self._descriptor is not None
+
+    def _open(self) -> int:
+        if self._descriptor is not None:
+            return self._descriptor
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FileMovedError(self.path) from error
+        except OSError as error:
+            raise read_error(self.path, error) from error
+        found = os.fstat(descriptor)
+        identity = (found.st_dev, found.st_ino)
+        if self.expected is not None and identity != self.expected:
+            os.close(descriptor)
+            raise FileMovedError(self.path)
+        self.expected = identity
+        self._descriptor = descriptor
+        return descriptor
+
+    def stat(self) -> os.stat_result:
+        return os.fstat(self._open())
+
+    def pread(self, position: int, size: int) -> bytes:
+        """Return up to ``size`` bytes; fewer only at the end of the file."""
+        descriptor = self._open()
+        try:
+            data = os.pread(descriptor, size, position)
+            while data and len(data) < size:
+                # A read of a regular file may be cut short by a signal or at 2 GiB.
+                more = os.pread(descriptor, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise read_error(self.path, error) from error
+        return data
+
+    def release(self) -> None:
+        """Let go of the descriptor. The next use opens the path again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class ByteStream(ABC):
+    """The content of a file after decompression."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self.file = file
+
+    @abstractmethod
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``position`` on; fewer only when there are no more now.
+
+        Raises FileMovedError when the file that was read is not there any more.
+        """
+
+    @abstractmethod
+    def has_more(self, position: int) -> bool:
+        """Return whether the file is known to hold bytes at or after ``position``."""
+
+    def keep_from(self, position: int) -> None:
+        """Forget what is kept of the content before ``position``."""
+
+    def release(self) -> None:
+        """Let go of the file descriptor until the next read."""
+        self.file.release()
+
+    def close(self) -> None:
+        self.file.release()
+
+
+class PlainStream(ByteStream):
+    """A file read as it is: every place is reached at once."""
+
+    def read_at(self, position: int, size: int) -> bytes:
+        return self.file.pread(position, size)
+
+    def has_more(self, position: int) -> bool:
+        return self.file.stat().st_size > position
+
+
+class CompressedStream(ByteStream):
+    """A compressed file. Reading on is cheap; going back begins anew, in memory bounded by what is asked for.
+
+    Files of several members (gzip) or frames (zstd) are read as one. A file that ends within a member gives what can
+    be decompressed so far, and more when it grows.
+    """
+
+    def __init__(self, file: OpenFile, kind: str) -> None:
+        super().__init__(file)
+        self.kind = kind
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._decompressor: Decompressor = make_decompressor(self.kind)
+        self._raw_position = 0
+        self._raw_tail = b""
+        self._kept = b""
+        self._kept_at = 0
+
+    @property
+    def _position(self) -> int:
+        return self._kept_at + len(self._kept)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        self._check_unchanged()
+        if position < self._kept_at:
+            self._begin_anew()
+        while self._position < position:
+            # Skip: nothing before the place is kept, but for what the last step brings beyond it.
+            piece = self._produce(min(_SKIP_BYTES, position - self._position))
+            if not piece:
+                return b""
+            self._kept, self._kept_at = piece, self._position
+        pieces = [self._kept[position - self._kept_at :]]
+        missing = size - len(pieces[0])
+        while missing > 0:
+            piece = self._produce(missing)
+            if not piece:
+                break
+            pieces.append(piece)
+            missing -= len(piece)
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._kept, self._kept_at = data, position
+        return data[:size] if len(data) > size else data
+
+    def _produce(self, size: int) -> bytes:
+        """Return 1 to about ``size`` bytes more, or none when there are none now."""
+        while True:
+            if not self._decompressor.needs_input:
+                piece = self._decompress(b"", size)
+                if piece:
+                    return piece
+                if not self._decompressor.needs_input:
+                    continue
+            raw = self.file.pread(self._raw_position, _RAW_BYTES)
+            if not raw:
+                return b""
+            self._raw_position += len(raw)
+            self._raw_tail = (self._raw_tail + raw[-_RAW_TAIL_BYTES:])[-_RAW_TAIL_BYTES:]
+            piece = self._decompress(raw, size)
+            if piece:
+                return piece
+
+    def _decompress(self, raw: bytes, size: int) -> bytes:
+        try:
+            return self._decompressor.decompress(raw, size)
+        except ValueError as error:
+            raise DataError(
+                f"{self.file.path} is not valid {self.kind} after {self._position} decompressed bytes: {error}",
+                plugin="file",
+                hint="mend or remove the file; records before the damage were read",
+            ) from error
+
+    def _check_unchanged(self) -> None:
+        """Raise FileMovedError when the bytes just read are not in the file any more."""
+        if self._raw_tail:
+            begin = self._raw_position - len(self._raw_tail)
+            if self.file.pread(begin, len(self._raw_tail)) != self._raw_tail:
+                raise FileMovedError(self.file.path)
+
+    def has_more(self, position: int) -> bool:
+        if self._position > position or not self._decompressor.needs_input:
+            return True
+        return self.file.stat().st_size > self._raw_position
+
+    def keep_from(self, position: int) -> None:
+        if position > self._kept_at:
+            self._kept = self._kept[position - self._kept_at :]
+            self._kept_at = position
+
+    def close(self) -> None:
+        super().close()
+        park(self)
+
+    def reaches(self, position: int) -> bool:
+        """Return whether ``position`` can be read without beginning anew."""
+        return self._kept_at <= position
+
+    @property
+    def at_start(self) -> bool:
+        return self._raw_position == 0
+
+
+_parked: OrderedDict[Hashable, CompressedStream] = OrderedDict()
+_parked_lock = threading.Lock()
+
+
+def park(stream: CompressedStream) -> None:
+    """Keep a stream for whoever reads on where it stands: the next range of the same file, in a new reader."""
+    if stream.at_start or stream.file.expected is None:
+        return
+    with _parked_lock:
+        _parked[(stream.file.expected, stream.kind)] = stream
+        _parked.move_to_end((stream.file.expected, stream.kind))
+        while len(_parked) > _PARKED_MAX:
+            _parked.popitem(last=False)
+
+
+def _unpark(file: OpenFile, kind: str, position: int) -> CompressedStream | None:
+    with _parked_lock:
+        stream = _parked.get((file.expected, kind))
+        if stream is None or not stream.reaches(position):
+            return None
+        del _parked[(file.expected, kind)]
+    stream.file = file
+    return stream
+
+
+def forget_parked() -> None:
+    """Drop all parked streams (for tests that measure reading from the start)."""
+    with _parked_lock:
+        _parked.clear()
+
+
+def open_stream(path: str, compression: str, expected: tuple[int, int] | None = None, near: int = 0) -> ByteStream:
+    """Open ``path`` to be read from about ``near``; ``compression`` "auto" looks at its first bytes.
+
+    Raises FileMovedError when it is not there or is not the ``expected`` (device, inode).
+    """
+    file = OpenFile(path, expected)
+    kind: Any = compression
+    if compression == "auto":
+        kind = kind_of(file.pread(0, MAGIC_LENGTH), path)
+    if kind == "none":
+        return PlainStream(file)
+    parked = _unpark(file, kind, near) if near else None
+    return parked if parked is not None else CompressedStream(file, kind)

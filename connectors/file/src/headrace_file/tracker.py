@@ -1,0 +1,305 @@
+"""Which file belongs to which queue: followed through rotation, so that no file is read under two names.
+
+A queue keeps the name under which its first file was found. The file it reads now (``current``), those it has read
+(``past``) and those it is going to read after a rotation (``claimed``) are its own: discovery does not make queues of
+them, and other queues do not go on with them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headrace.clock import Clock
+from headrace.messages import ReadPosition
+
+from headrace_file.identity import FileIdentity, Place, past_of
+from headrace_file.paths import PathSet
+from headrace_file.rotation import Glimpse, RotatedNames, glimpse, order_key, siblings, stat_or_none
+
+Key = tuple[int, int]
+#: Past files remembered of a queue whose rotated files discovery never meets: only order of change needs them.
+_PAST_MAX = 16
+
+
+@dataclass
+class QueueFiles:
+    """What is known of one queue's files. ``lock`` guards the cursors that run ahead of the readers."""
+
+    name: str
+    #: Where reading from the earliest record begins.
+    beginning: Place
+    #: The furthest place that a reader or a plan has reached.
+    place: Place
+    past: list[FileIdentity] = field(default_factory=list)
+    claimed: list[FileIdentity] = field(default_factory=list)
+    gone: bool = False
+    missing_since: float | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    ahead: Any = None
+    plan: Any = None
+    plan_memory: tuple[Any, ReadPosition] | None = None
+
+    @property
+    def current(self) -> FileIdentity | None:
+        return self.place.file
+
+    def files(self) -> Iterator[FileIdentity]:
+        """Yield every file that is this queue's own."""
+        if self.current is not None:
+            yield self.current
+        yield from self.past
+        yield from self.claimed
+
+
+#: Which queue each file belongs to, and what is known of the file.
+Owners = dict[Key, tuple[QueueFiles, FileIdentity]]
+
+
+class Tracker:
+    """All queues of one source object. Usable from several threads."""
+
+    def __init__(
+        self, paths: PathSet, names: RotatedNames, compression: str, *, rotate_wait_seconds: float, clock: Clock
+    ) -> None:
+        self._paths = paths
+        self._names = names
+        self._compression = compression
+        self._rotate_wait_seconds = rotate_wait_seconds
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._queues: dict[str, QueueFiles] = {}
+
+    # ------------------------------------------------------------------------------------------------ what is known
+
+    def queue(self, name: str) -> QueueFiles:
+        """Return what is known of a queue; the first time, that reading begins with the file at its path."""
+        with self._lock:
+            if name not in self._queues:
+                self._add(name, None)
+            return self._queues[name]
+
+    def close(self) -> None:
+        """Let go of the files that counts and plans hold open."""
+        with self._lock:
+            for state in self._queues.values():
+                for cursor in (state.ahead, state.plan):
+                    if cursor is not None:
+                        cursor.close()
+
+    def learn(self, name: str, position: ReadPosition) -> Place | None:
+        """Take a position from a checkpoint; return it as a place, or None when it has no hint."""
+        if not position.hint:
+            return None
+        place = Place.from_position(position)
+        with self._lock:
+            state = self.queue(name)
+            if (place.generation, place.offset) >= (state.place.generation, state.place.offset):
+                state.place = place
+                state.past += [known for known in past_of(position.hint) if known not in state.past]
+        return place
+
+    def reached(self, name: str, place: Place) -> None:
+        """Note how far a queue was read or planned."""
+        with self._lock:
+            state = self.queue(name)
+            if (place.generation, place.offset) >= (state.place.generation, state.place.offset):
+                self._move(state, place)
+
+    def _move(self, state: QueueFiles, place: Place) -> None:
+        before = state.current
+        state.place = place
+        if before is not None and place.file is not None and before.key != place.file.key and before not in state.past:
+            state.past.append(before)
+            if not self._paths.may_hold_rotated:
+                del state.past[:-_PAST_MAX]
+        state.claimed = [f for f in state.claimed if place.file is None or f.key != place.file.key]
+
+    def past(self, name: str) -> Sequence[FileIdentity]:
+        """Return what positions keep of the files read before: needed only where discovery could meet them again."""
+        with self._lock:
+            state = self._queues.get(name)
+            return tuple(state.past) if state is not None and self._paths.may_hold_rotated else ()
+
+    def excludes(self, name: str, seen: Glimpse, current: FileIdentity) -> bool:
+        """Return whether the queue must not go on with a file after ``current``.
+
+        It must not when the file is another queue's, one of those read before, or a compressed copy of any of these.
+        """
+        with self._lock:
+            own = self._queues.get(name)
+            read = [known for known in own.past if known.generation < current.generation] if own is not None else []
+            if any(seen.is_same_as(known) for known in read):
+                return True
+            if any(seen.is_copy_of(known) for known in [*read, current]):
+                return True
+            return any(
+                seen.is_same_as(known)
+                for state in self._queues.values()
+                if state.name != name and not state.gone
+                for known in state.files()
+            )
+
+    # ------------------------------------------------------------------------------------------------ discovery
+
+    def discover(self) -> list[str]:
+        """Look at the paths again; return the names of the queues that exist now, in order."""
+        with self._lock:
+            found = self._paths.files(known=list(self._queues))
+            known = dict(self._queues)
+            for state in known.values():
+                state.claimed = []
+            owners = {f.key: (state, f) for state in known.values() if not state.gone for f in state.files()}
+            # Shorter names first: app.log claims its rotated files before app.log.1 asks for what now bears its name.
+            names = [
+                state.name
+                for state in sorted(known.values(), key=lambda state: (len(state.name), state.name))
+                if self._exists(state, found, owners)
+            ]
+            postponed = False
+            for name, file in found.items():
+                if name in self._queues:
+                    continue
+                owner = self._owner(name, file, owners, known)
+                if owner == "":
+                    postponed = True
+                elif owner is None:
+                    owners[file.key] = (self._add(name, file), file)
+                    names.append(name)
+            if not postponed:
+                self._forget_past({file.key for file in found.values()})
+            return sorted(names)
+
+    def _add(self, name: str, file: FileIdentity | None) -> QueueFiles:
+        beginning = Place(0, 0, 0, 0, file)
+        state = self._queues[name] = QueueFiles(name, beginning, beginning)
+        return state
+
+    def _exists(self, state: QueueFiles, found: Mapping[str, FileIdentity], owners: Owners) -> bool:
+        """Return whether a known queue is still there; claim the files that a rotation has given it."""
+        file, current = found.get(state.name), state.current
+        if file is not None and file.key in owners and owners[file.key][0] is not state:
+            if self._really_owned(state.name, file.key, owners):
+                file = None  # another queue's rotated file has taken the name
+            else:
+                del owners[file.key]
+        if state.gone:
+            if file is None:
+                return False
+            self._revive(state, file)
+            owners[file.key] = (state, file)
+            return True
+        if current is None or (file is not None and file.key == current.key):
+            state.missing_since = None
+            return file is not None
+        located = next((s.path for s in siblings(state.name) if s.inode == current.inode), None)
+        self._claim_successors(state, current, located, owners)
+        if file is not None:
+            owners[file.key] = (state, file)
+            state.claimed.append(file)
+            state.missing_since = None
+            return True
+        if located is not None and (self._has_unread(state, located) or self._in_grace(state)):
+            return True
+        state.gone = True
+        return False
+
+    def _really_owned(self, name: str, key: Key, owners: Owners) -> bool:
+        """Return whether the file is the one its owner knows, and not a new one that was given an old inode."""
+        known = owners[key][1]
+        if not known.head.length:
+            return True
+        seen = glimpse(name, self._compression)
+        return seen is not None and seen.is_same_as(known)
+
+    def _revive(self, state: QueueFiles, file: FileIdentity) -> None:
+        """A file appears under a name that had vanished: record numbers go on where they ended."""
+        state.gone, state.missing_since = False, None
+        if state.current is not None and state.current.key == file.key and self._is_current(state):
+            return
+        last = state.place
+        if last.offset or last.generation or last.byte:
+            state.beginning = Place(last.offset, last.generation + 1, last.offset, 0, file)
+            self._move(state, state.beginning)
+        else:
+            state.beginning = state.place = Place(0, 0, 0, 0, file)
+        state.ahead = state.plan = state.plan_memory = None
+
+    def _is_current(self, state: QueueFiles) -> bool:
+        seen = glimpse(state.name, self._compression)
+        return seen is not None and state.current is not None and seen.is_same_as(state.current)
+
+    def _claim_successors(self, state: QueueFiles, current: FileIdentity, located: str | None, owners: Owners) -> None:
+        status = stat_or_none(located) if located is not None else None
+        after = order_key(located or "", status.st_mtime_ns if status is not None else current.modified_ns)
+        is_rotated = self._names.matcher(state.name)
+        for sibling in siblings(state.name):
+            if sibling.path == located or not is_rotated(sibling.path):
+                continue
+            status = stat_or_none(sibling.path)
+            if status is None or order_key(sibling.path, status.st_mtime_ns) <= after:
+                continue
+            key = (status.st_dev, status.st_ino)
+            if key not in owners:
+                identity = FileIdentity(*key)
+                owners[key] = (state, identity)
+                state.claimed.append(identity)
+
+    def _has_unread(self, state: QueueFiles, located: str) -> bool:
+        place = state.place
+        if place.more or not place.byte:
+            return True
+        seen = glimpse(located, self._compression)
+        status = stat_or_none(located)
+        if seen is None or status is None:
+            return False
+        return not seen.compressed and status.st_size > place.byte + place.taken
+
+    def _in_grace(self, state: QueueFiles) -> bool:
+        """Return whether the path may only be between being renamed and being made again."""
+        now = self._clock.monotonic()
+        if state.missing_since is None:
+            state.missing_since = now
+        return now - state.missing_since < self._rotate_wait_seconds
+
+    def _owner(self, name: str, file: FileIdentity, owners: Owners, known: Mapping[str, QueueFiles]) -> str | None:
+        """Return the queue that a new name belongs to, None when it is a queue of its own, "" when it is too early."""
+        key = file.key
+        if key in owners:
+            if self._really_owned(name, key, owners):
+                return owners[key][0].name
+            del owners[key]
+        for original in self._names.possible_originals(name):
+            state = known.get(original)
+            if state is None or not self._names.matcher(original)(name):
+                continue
+            seen = glimpse(name, self._compression)
+            if seen is None or not seen.head:
+                return ""
+            copied = next((known for known in self._heads(state) if known.head.matches(seen.head)), None)
+            if copied is not None:
+                # A copy, made by copytruncate or compression.
+                copy = replace(seen.identity, generation=copied.generation)
+                state.past.append(copy)
+                owners[key] = (state, copy)
+                return original
+            if self._clock.now() - seen.identity.modified_ns / 1e9 < self._rotate_wait_seconds:
+                return ""  # the copy may not be complete yet
+        return None
+
+    def _heads(self, state: QueueFiles) -> Iterator[FileIdentity]:
+        for known in (state.current, *state.past):
+            if known is not None and known.head.length:
+                yield known
+        seen = glimpse(state.name, self._compression) if os.path.exists(state.name) else None
+        if seen is not None and seen.identity.head.length:
+            yield replace(seen.identity, generation=state.place.generation)
+
+    def _forget_past(self, present: set[Key]) -> None:
+        """Forget past files that discovery cannot meet any more."""
+        if self._paths.may_hold_rotated:
+            for state in self._queues.values():
+                state.past = [known for known in state.past if known.key in present]
