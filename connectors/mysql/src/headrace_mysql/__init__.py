@@ -1,0 +1,1 @@
+"""MySQL and MariaDB source and sink for headrace."""

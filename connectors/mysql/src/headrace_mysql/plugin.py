@@ -1,0 +1,17 @@
+"""What headrace-mysql offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_sources() -> Mapping[str, str]:
+    return {"mysql": "headrace_mysql.source:MySQLSource"}
+
+
+@hookimpl
+def headrace_sinks() -> Mapping[str, str]:
+    return {"mysql": "headrace_mysql.sink:MySQLSink"}
