@@ -13,7 +13,7 @@ from typing import Any
 import pluggy
 
 from headrace import hookspecs
-from headrace.errors import MissingPluginError, PluginConflictError, did_you_mean
+from headrace.errors import JobError, MissingPluginError, PluginConflictError, did_you_mean
 
 GROUP = "headrace"
 #: Where each kind of thing is offered, and how a user meets it.
@@ -151,8 +151,16 @@ class Registry:
     def _load(self, name: str) -> None:
         if name in self._loaded:
             return
+        try:
+            plugin = self._entries[name].load()
+        except Exception as error:  # whatever a foreign module raises when it is imported
+            raise JobError(
+                f"plug-in {self._describe(name)} cannot be loaded: {type(error).__name__}: {error}",
+                plugin=name,
+                hint="mend or uninstall it; HEADRACE_PLUGINS=a,b names the only plug-ins to look at",
+            ) from error
         self._loaded.add(name)
-        self.register(self._entries[name].load(), name)
+        self.register(plugin, name)
 
     def _describe(self, plugin: str) -> str:
         entry = self._entries.get(plugin)
