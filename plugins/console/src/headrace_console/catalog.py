@@ -6,8 +6,8 @@ import inspect
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, distributions, entry_points
+from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
 import headrace
@@ -29,49 +29,47 @@ _WIDTH_WITHOUT_TERMINAL = 120
 
 @dataclass(frozen=True, slots=True)
 class PluginEntry:
-    """An installed plug-in and what it offers: per kind, names and the class, object or text that stands for it."""
+    """An installed plug-in."""
 
     name: str
     distribution: str
     version: str
-    offers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Knows this plug-in only: what is wrong with another one does not matter. None: the plug-in cannot be loaded.
+    registry: Registry | None
     #: Why it cannot be loaded.
     error: str | None = None
 
-    def items(self) -> Iterator[tuple[str, str, Any]]:
-        for kind, things in self.offers.items():
-            for name, thing in sorted(things.items()):
-                yield kind, name, thing
+    def offers(self) -> dict[str, list[str]]:
+        """Return the names that it offers, by kind, without importing the classes that it only names."""
+        if self.registry is None:
+            return {}
+        hooks = self.registry.load_all()
+        return {
+            kind: sorted(implementation.function())
+            for kind, hook in HOOKS.items()
+            for implementation in getattr(hooks, hook).get_hookimpls()
+            if implementation.plugin_name == self.name
+        }
 
 
 def installed() -> list[PluginEntry]:
     """Return every installed plug-in, what core has itself first. One that cannot be loaded says why; others go on."""
     default_registry()  # two distributions with one plug-in name are an error that every command must show
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    built_in = PluginEntry(BUILT_IN, "headrace", headrace.__version__, _offers(Registry([]), BUILT_IN))
+    found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    built_in = PluginEntry(BUILT_IN, "headrace", headrace.__version__, Registry([]))
     return [built_in, *(_load(found[info.name]) for info in default_registry().installed())]
 
 
-def _load(entry: EntryPoint) -> PluginEntry:
+def _load(entry: metadata.EntryPoint) -> PluginEntry:
     distribution = entry.dist.name if entry.dist else entry.value
     version = entry.dist.version if entry.dist else ""
+    registry = Registry([entry])
     try:
-        registry = Registry([entry])
         registry.load_all()
-        return PluginEntry(entry.name, distribution, version, _offers(registry, entry.name))
-    except Exception as error:  # whatever a foreign module raises when it is imported
-        return PluginEntry(entry.name, distribution, version, error=f"{type(error).__name__}: {error}")
-
-
-def _offers(registry: Registry, plugin: str) -> dict[str, dict[str, Any]]:
-    """Return what a plug-in offers, without importing the classes that it only names."""
-    hooks = registry.load_all()
-    offers: dict[str, dict[str, Any]] = {}
-    for kind, hook in HOOKS.items():
-        for implementation in getattr(hooks, hook).get_hookimpls():
-            if implementation.plugin_name == plugin:
-                offers[kind] = dict(implementation.function())
-    return offers
+    except HeadraceError as error:
+        cause = error.__cause__ or error
+        return PluginEntry(entry.name, distribution, version, None, f"{type(cause).__name__}: {cause}")
+    return PluginEntry(entry.name, distribution, version, registry)
 
 
 def show_installed() -> None:
@@ -81,16 +79,15 @@ def show_installed() -> None:
         if entry.error is not None:
             offers = Text(f"cannot be loaded: {entry.error}", style="red")
         else:
-            offers = Text("\n".join(_offer_lines(entry.offers)))
+            offers = Text("\n".join(_offer_lines(entry.offers())))
         table.add_row(entry.name, entry.distribution, entry.version, offers)
     console = _console()
     console.print(table)
     console.print(Text("headrace plugins NAME shows all options of one.", style="dim"))
 
 
-def _offer_lines(offers: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    for kind, things in offers.items():
-        names = sorted(things)
+def _offer_lines(offers: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for kind, names in offers.items():
         shown = ", ".join(names) if len(names) <= 12 else ", ".join(names[:12]) + f", … ({len(names)} in all)"
         yield f"{kind if len(names) == 1 else kind + 's'}: {shown}"
 
@@ -108,12 +105,16 @@ def show_plugin(name: str) -> None:
         _show_head(console, entry)
         if entry.error is not None:
             console.print(Text(f"cannot be loaded: {entry.error}", style="red"))
-        for kind, offered, _ in entry.items():
-            _show_thing(console, kind, offered)
+        for kind, names in entry.offers().items():
+            for offered in names:
+                _show_thing(console, entry, kind, offered)
         return
-    found = [(entry, kind) for entry in entries for kind, offered, _ in entry.items() if offered == name]
+    offers = [
+        (entry, kind, offered) for entry in entries for kind, names in entry.offers().items() for offered in names
+    ]
+    found = [(entry, kind) for entry, kind, offered in offers if offered == name]
     if not found:
-        known = {*by_name, *(offered for entry in entries for _, offered, _ in entry.items())}
+        known = {*by_name, *(offered for _, _, offered in offers)}
         raise MissingPluginError(
             f"no plug-in {name!r} is installed, and none offers it",
             plugin=name,
@@ -121,17 +122,18 @@ def show_plugin(name: str) -> None:
         )
     for entry, kind in found:
         _show_head(console, entry)
-        _show_thing(console, kind, name)
+        _show_thing(console, entry, kind, name)
 
 
 def _show_head(console: Console, entry: PluginEntry) -> None:
     console.print(Text.assemble((entry.name, "bold"), f"  {entry.distribution} {entry.version}"))
 
 
-def _show_thing(console: Console, kind: str, name: str) -> None:
+def _show_thing(console: Console, entry: PluginEntry, kind: str, name: str) -> None:
+    assert entry.registry is not None
     console.print()
     try:
-        thing = default_registry().find(kind, name)
+        thing = entry.registry.find(kind, name)
         thing = resolve(thing, name=name) if kind == "function" else thing
     except HeadraceError as error:
         console.print(Text.assemble((f"{kind} {name}", "bold cyan")))
@@ -176,8 +178,9 @@ def usage(kind: str, name: str, thing: Any) -> str:
         arguments = ", ".join([*required, "…"])
         return f".from_{name}({arguments})" if kind == "source" else f".to_{name}({arguments})"
     if kind == "operator":
-        parameters = [p for p in inspect.signature(thing).parameters.values() if p.name != "functions"]
-        return f".{name}({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})"
+        signature = inspect.signature(thing)
+        parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name != "functions"]
+        return f".{name}{signature.replace(parameters=parameters, return_annotation=signature.empty)}"
     if kind == "codec":
         return f'format="{name}"'
     if kind == "backend":
@@ -209,8 +212,8 @@ def show_versions() -> None:
     console = _console()
     system = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     console.print(Text(f"headrace {headrace.__version__} ({system})"))
-    names = {entry.dist.name: entry.dist.version for entry in entry_points(group=GROUP) if entry.dist}
-    names |= {d.name: d.version for d in distributions() if d.name.startswith("headrace-")}
+    names = {entry.dist.name: entry.dist.version for entry in metadata.entry_points(group=GROUP) if entry.dist}
+    names |= {d.name: d.version for d in metadata.distributions() if d.name.startswith("headrace-")}
     for name in sorted(names):
         console.print(Text(f"  {name} {names[name]}"))
 

@@ -1,0 +1,58 @@
+"""The command starts quickly: it imports what the command at hand needs and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(sys.executable).with_name("headrace")
+LIMIT_SECONDS = 0.4
+
+
+def test_help_takes_little_time() -> None:
+    """Processor time is measured, not time on the clock, so that a busy machine does not matter; the best of three."""
+    assert min(_processor_seconds(SCRIPT, "--help") for _ in range(3)) < LIMIT_SECONDS
+
+
+def _processor_seconds(*command: str | Path) -> float:
+    with open(os.devnull, "w") as nowhere:
+        process = subprocess.Popen(command, stdout=nowhere)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_utime + usage.ru_stime
+
+
+def test_commands_are_imported_when_they_run() -> None:
+    code = """
+import sys, json
+import headrace_console.app
+print(json.dumps(sorted(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert not loaded & {"polars", "numpy", "pyarrow", "pyspark", "pluggy", "msgspec", "headrace.dsl", "headrace.jobs"}
+    assert {name for name in loaded if name.startswith("headrace_console")} == {
+        "headrace_console",
+        "headrace_console.app",
+    }
+
+
+def test_every_command_has_help() -> None:
+    for command in ("run", "explain", "plugins", "new", "version"):
+        done = subprocess.run([SCRIPT, command, "--help"], capture_output=True, text=True, check=True)
+        assert f"headrace {command}" in done.stdout
+
+
+def test_completion_can_be_shown() -> None:
+    done = subprocess.run(
+        [SCRIPT, "--show-completion", "bash"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SHELL": "/bin/bash"},
+    )
+    assert "_HEADRACE_COMPLETE" in done.stdout
