@@ -197,7 +197,7 @@ class Lane:
                 made += operator.process(batch)
         if message is not None:
             made += operator.on_system(message)
-        rejected: list[Batch | None] = []
+        rejected: list[Batch] = []
         for result in made:
             if isinstance(result, RejectedRows):
                 errors = result.errors or ["DataError"] * len(result.reasons)
@@ -206,7 +206,7 @@ class Lane:
                 )
             else:
                 flowing.setdefault((id(node), result.output), []).append(result)
-        return self._dead_letters(rejected)
+        return self._dead_letters([_in_order(rejected)])
 
     def _dead_letters(self, batches: Iterable[Batch | None]) -> list[Delivery]:
         found = [batch for batch in batches if batch is not None and len(batch)]
@@ -253,6 +253,15 @@ def _with_columns(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     """Return the header columns that there are and the named columns, in that order."""
     header = [name for name in HEADER_COLUMNS if name in frame.columns]
     return frame.select([*header, *columns])
+
+
+def _in_order(batches: Sequence[Batch]) -> Batch | None:
+    """Return dead letters of one origin as one batch in the order of the records: sinks rely on growing positions."""
+    import polars as pl
+
+    if len(batches) <= 1:
+        return batches[0] if batches else None
+    return batches[0].with_frame(pl.concat([batch.frame for batch in batches]).sort(OFFSET, INDEX))
 
 
 def dead_letter_lane(plan: Plan, queue: Queue) -> Lane | None:
