@@ -101,7 +101,8 @@ def syntax_fault(body: bytes, message: str) -> str:
     found = re.fullmatch(r"JSON is malformed: (.*) \(byte (\d+)\)", message)
     if found is None:
         return f"not valid JSON: {message}"
-    at = int(found[2])
+    # msgspec has read the first character after the object when it counts.
+    at = int(found[2]) - (found[1] == "trailing characters")
     character = "" if at >= len(body) else f", found {_named(body[at:])}"
     return f"not valid JSON at byte {at}: {found[1]}{character}"
 

@@ -28,6 +28,7 @@ from headrace.codecs.timestamps import (
     parse_moments,
 )
 from headrace.errors import OptionError, did_you_mean
+from headrace.schema import type_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,16 +52,20 @@ class TimestampOptions:
 
 
 def check_timestamp_format(layout: str, plugin: str) -> None:
-    """Raise OptionError when polars cannot read timestamps by a layout. Called when a job is built."""
+    """Raise OptionError for a layout that does not give back what it wrote. Called when a job is built."""
+    example = pl.Series([dt.datetime(2001, 2, 3, 4, 5, 6, tzinfo=dt.UTC)])
     try:
-        read_formatted(pl.Series(["x"]), layout, pl.Datetime("us", "UTC"))
+        found = read_formatted(example.dt.strftime(layout), layout, pl.Datetime("us", "UTC"))[0]
+        fault = None if found and found.date() == example[0].date() else "it does not give year, month and day"
     except pl.exceptions.PolarsError as error:
+        fault = str(error).partition("\n")[0]
+    if fault is not None:
         raise OptionError(
-            f"unusable layout {layout!r}: {error}",
+            f"unusable layout {layout!r}: {fault}",
             plugin=plugin,
             option="timestamp_format",
             hint="write it with strftime's signs, for example '%d/%b/%Y:%H:%M:%S %z'",
-        ) from error
+        )
 
 
 def check_columns(schema: Schema, columns: Sequence[str] | None, plugin: str) -> list[str]:
@@ -137,6 +142,12 @@ class TimestampColumn(TextColumn):
         super().__init__(data_type)
         self._options = options
         self._pattern = timestamp_pattern(data_type)
+        if options.format is not None and _has_zone(options.format) and not data_type.time_zone:
+            raise OptionError(
+                f"the layout {options.format!r} has a time zone, but type {type_name(data_type)} has none",
+                option="timestamp_format",
+                hint="declare the column as timestamp",
+            )
 
     def convert(self, texts: pl.Series) -> tuple[pl.Series, NDArray[np.bool_] | None]:
         assert isinstance(self.data_type, pl.Datetime)
@@ -196,14 +207,14 @@ def timestamp_pattern(data_type: pl.Datetime) -> re.Pattern[str]:
 
 
 def read_formatted(texts: pl.Series, layout: str, data_type: pl.Datetime) -> pl.Series:
-    """Read timestamps by a strftime layout; NULL where a text does not fit. Raises OptionError for zone and no zone."""
-    with_zone = "%z" in layout or "%:z" in layout or "%#z" in layout or "%+" in layout
-    if with_zone and not data_type.time_zone:
-        raise OptionError(f"timestamp format {layout!r} has a time zone, but the column's type has none")
-    values = texts.str.to_datetime(
-        layout, time_unit=data_type.time_unit, time_zone="UTC" if with_zone else None, strict=False
-    )
+    """Read timestamps by a strftime layout, in UTC when it has no zone; NULL where a text does not fit."""
+    zone = "UTC" if _has_zone(layout) else None
+    values = texts.str.to_datetime(layout, time_unit=data_type.time_unit, time_zone=zone, strict=False)
     return values.cast(pl.Int64).cast(data_type)
+
+
+def _has_zone(layout: str) -> bool:
+    return any(sign in layout for sign in ("%z", "%:z", "%#z", "%+"))
 
 
 def epoch_moments(numbers: NDArray[np.int64], unit: str) -> Moments:

@@ -37,7 +37,8 @@ def text_form(column: pl.Expr, data_type: pl.DataType, name: str) -> pl.Expr | N
     if isinstance(data_type, pl.Array):
         assert isinstance(data_type.inner, pl.DataType)
         column = column.arr.to_list()
-        return text_form(column, pl.List(data_type.inner), name) or column
+        lists = text_form(column, pl.List(data_type.inner), name)
+        return column if lists is None else lists
     if isinstance(data_type, pl.List):
         assert isinstance(data_type.inner, pl.DataType)
         inner = text_form(pl.element(), data_type.inner, name)
