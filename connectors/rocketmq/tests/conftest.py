@@ -1,9 +1,22 @@
-"""Settings of this package's tests."""
+"""Settings and fixtures of this package's tests."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+from headrace_rocketmq import Client
 from hypothesis import settings
+
+from tests.servers.rocketmq import RocketMQServer
 
 # How long an example takes says nothing on a machine that also runs brokers.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+
+@pytest.fixture
+def client(rocketmq_server: RocketMQServer) -> Iterator[Client]:
+    """A client of the shared broker."""
+    with Client(rocketmq_server.name_server) as client:
+        yield client

@@ -29,7 +29,6 @@ def fetch(
     window: int = 4,
     pull_messages_max: int = 32,
     is_dense: bool = True,
-    follow_moved: bool = False,
 ) -> QueueFetch:
     return QueueFetch(
         QUEUE,
@@ -38,7 +37,6 @@ def fetch(
         window=window,
         pull_messages_max=pull_messages_max,
         is_dense=is_dense,
-        follow_moved=follow_moved,
     )
 
 
@@ -201,14 +199,17 @@ def test_an_offset_that_is_gone_raises_and_stays() -> None:
     assert one.position == 5
 
 
-@pytest.mark.parametrize("suggested", [100, 2])
-def test_an_offset_that_is_gone_is_followed_if_wanted(suggested: int) -> None:
-    one = fetch(5, follow_moved=True)
+@pytest.mark.parametrize(
+    ("offset", "remark", "is_ahead"),
+    [(5, "OFFSET_TOO_SMALL", False), (300, "OFFSET_OVERFLOW_BADLY", True), (300, "OFFSET_RESET", False)],
+)
+def test_an_offset_that_may_still_come_is_told_apart(offset: int, remark: str, is_ahead: bool) -> None:
+    one = fetch(offset)
     (first,) = one.due_pulls()
-    first.outcome = empty(ResponseCode.PULL_OFFSET_MOVED, suggested, 200)
-    answer = one.collect()
-    assert answer is not None
-    assert (answer.body, one.position) == (b"", suggested)
+    first.outcome = empty(ResponseCode.PULL_OFFSET_MOVED, 100, 200, remark=remark)
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        one.collect()
+    assert caught.value.is_ahead is is_ahead
 
 
 def test_the_brokers_refusal_is_raised() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import socket
@@ -13,27 +12,20 @@ from concurrent.futures import Future
 from datetime import datetime, timedelta
 
 from headrace_rocketmq.allocation import Allocation, averagely
-from headrace_rocketmq.codes import RequestCode
 from headrace_rocketmq.compression import Compression
 from headrace_rocketmq.consumer import Consumer, QueuesListener, Start, StartPosition
 from headrace_rocketmq.credentials import Credentials
-from headrace_rocketmq.errors import ConfigurationError, RocketMQError
+from headrace_rocketmq.errors import ConfigurationError
 from headrace_rocketmq.filters import Filter
-from headrace_rocketmq.locks import QueueLocks
-from headrace_rocketmq.membership import Membership
 from headrace_rocketmq.message import Message
-from headrace_rocketmq.offsets import Offsets
-from headrace_rocketmq.pool import ConnectionPool
 from headrace_rocketmq.producer import Producer, SendResult
 from headrace_rocketmq.reader import Reader, ReaderOptions
-from headrace_rocketmq.remoting import Remoting, parse_name_servers
-from headrace_rocketmq.routes import MessageQueue, RouteTable
+from headrace_rocketmq.remoting import parse_name_servers
+from headrace_rocketmq.routes import MessageQueue
+from headrace_rocketmq.session import Session, SessionSettings
 from headrace_rocketmq.topics import Topics
 from headrace_rocketmq.transport import Tls
 
-logger = logging.getLogger("headrace_rocketmq")
-
-_MAINTENANCE_INTERVAL_S = 30.0
 _READER_GROUP = "headrace-reader"
 
 
@@ -81,29 +73,28 @@ class Client:
         for name, duration in (("timeout", timeout), ("connect_timeout", connect_timeout)):
             if duration <= timedelta(0):
                 raise ConfigurationError(f"{name} is {duration}, but must be positive")
-        self._name_servers = parse_name_servers(name_servers)
         self._client_id = client_id or f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}"
-        self._pool = ConnectionPool(
+        self._settings = SessionSettings(
+            name_servers=parse_name_servers(name_servers),
+            timeout_s=timeout.total_seconds(),
+            connect_timeout_s=connect_timeout.total_seconds(),
             context=tls.context() if isinstance(tls, Tls) else tls,
             server_name=tls.server_name if isinstance(tls, Tls) else None,
             credentials=credentials,
-            connect_timeout_s=connect_timeout.total_seconds(),
-            address_map=address_map,
+            address_map=dict(address_map or {}),
         )
-        self._remoting = Remoting(self._pool, self._name_servers, timeout_s=timeout.total_seconds())
-        self._routes = RouteTable(self._remoting)
-        self._offsets = Offsets(self._remoting, self._routes)
-        self._topics = Topics(self._remoting, self._routes)
+        self._session = Session(self._settings)
+        self._routes, self._offsets = self._session.routes, self._session.offsets
+        self._topics = Topics(self._session.remoting, self._routes)
         self._producer = Producer(
-            self._remoting,
+            self._session.remoting,
             self._routes,
             compression=compression,
             compress_over_bytes=compress_over_bytes,
             batch_bytes_max=batch_bytes_max,
         )
-        self._joined = 0
-        self._thread = threading.Thread(target=self._maintain, name="rocketmq-maintenance", daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()  # guards _consumers_made
+        self._consumers_made = 0
 
     # ------------------------------------------------------------------ sending
 
@@ -148,7 +139,11 @@ class Client:
         Brokers keep statistics and rights by `group`; the reader neither joins it nor commits for it.
         """
         reader = Reader(
-            self._remoting, self._routes, group, message_filter or Filter.everything(), options or ReaderOptions()
+            self._session.remoting,
+            self._routes,
+            group,
+            message_filter or Filter.everything(),
+            options or ReaderOptions(),
         )
         for queue, offset in (positions or {}).items():
             reader.add(queue, offset)
@@ -179,30 +174,22 @@ class Client:
             raise ConfigurationError(f"group {group}: no topic to consume")
         if isinstance(start, datetime) and start.tzinfo is None:
             raise ConfigurationError(f"group {group}: the moment to start at needs a time zone")
-        chosen = message_filter or Filter.everything()
-        # A broker takes two members with one id for one; so each consumer of this client has its own.
-        self._joined += 1
-        member_id = self._client_id if self._joined == 1 else f"{self._client_id}-{self._joined}"
-        membership = Membership(
-            self._remoting,
-            self._routes,
+        with self._lock:
+            self._consumers_made += 1
+            member_id = f"{self._client_id}-{self._consumers_made}"
+        return Consumer.join(
+            Session(self._settings),
             group=group,
             client_id=member_id,
-            filters=dict.fromkeys(names, chosen),
-            allocation=allocation,
-            locks=QueueLocks(self._remoting, self._routes, group, member_id) if exclusive else None,
-        )
-        consumer = Consumer(
-            membership,
-            self.reader(group=group, message_filter=chosen, options=options),
-            self._offsets,
-            group=group,
+            topics=names,
+            message_filter=message_filter or Filter.everything(),
             start=start,
+            is_exclusive=exclusive,
+            allocation=allocation,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
+            options=options or ReaderOptions(),
         )
-        membership.start()
-        return consumer
 
     # ------------------------------------------------------------------ offsets
 
@@ -255,11 +242,8 @@ class Client:
     # ------------------------------------------------------------------ life
 
     def close(self) -> None:
-        """Close all connections. Calls under way fail. Close consumers before, so that they leave their groups."""
-        self._remoting.closed.set()
-        self._pool.close()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(5.0)
+        """Close the connections; calls under way fail. Consumers have their own connections and are closed by themselves."""
+        self._session.close()
 
     def __enter__(self) -> Client:
         return self
@@ -268,17 +252,4 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Client({';'.join(self._name_servers)!r})"
-
-    def _maintain(self) -> None:
-        # Servers close connections that were silent for two minutes: routes keep those to name servers alive, and a
-        # heartbeat without groups those to brokers.
-        body = f'{{"clientID": "{secrets.token_hex(8)}", "producerDataSet": [], "consumerDataSet": []}}'.encode()
-        while not self._remoting.closed.wait(_MAINTENANCE_INTERVAL_S):
-            self._routes.refresh_all()
-            for connection in self._pool.open_connections():
-                if connection.address not in self._name_servers:
-                    try:
-                        connection.call(RequestCode.HEART_BEAT, body=body, timeout_s=self._remoting.timeout_s)
-                    except RocketMQError as error:
-                        logger.warning("heartbeat: %s", error)
+        return f"Client({';'.join(self._settings.name_servers)!r})"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 
+from headrace_rocketmq.allocation import Allocation
 from headrace_rocketmq.batch import MessageBatch
 from headrace_rocketmq.errors import ClientClosedError, ConfigurationError, RocketMQError
+from headrace_rocketmq.filters import Filter, check_filter
+from headrace_rocketmq.locks import QueueLocks
 from headrace_rocketmq.membership import Membership
-from headrace_rocketmq.offsets import Offsets
-from headrace_rocketmq.reader import Reader
+from headrace_rocketmq.reader import Reader, ReaderOptions
 from headrace_rocketmq.routes import MessageQueue
+from headrace_rocketmq.session import Session
 
 logger = logging.getLogger("headrace_rocketmq")
 
@@ -43,18 +46,19 @@ class Consumer:
 
     def __init__(
         self,
+        session: Session,
         membership: Membership,
         reader: Reader,
-        offsets: Offsets,
         *,
         group: str,
         start: StartPosition,
         on_assigned: QueuesListener | None = None,
         on_revoked: QueuesListener | None = None,
     ) -> None:
+        self._session = session
         self._membership = membership
         self._reader = reader
-        self._offsets = offsets
+        self._offsets = session.offsets
         self._group = group
         self._start = start
         self._on_assigned = on_assigned
@@ -64,6 +68,48 @@ class Consumer:
         self._group_changed = threading.Event()
         self._group_changed.set()
         membership.on_changed = self._note_change
+
+    @classmethod
+    def join(
+        cls,
+        session: Session,
+        *,
+        group: str,
+        client_id: str,
+        topics: Sequence[str],
+        message_filter: Filter,
+        start: StartPosition,
+        is_exclusive: bool,
+        allocation: Allocation,
+        options: ReaderOptions,
+        on_assigned: QueuesListener | None = None,
+        on_revoked: QueuesListener | None = None,
+    ) -> Consumer:
+        """Join a group over connections of its own, which are closed with the consumer; see Client.consumer."""
+        remoting, routes = session.remoting, session.routes
+        try:
+            if message_filter.needs_check:
+                for topic in topics:
+                    for address in routes.get(topic).masters():
+                        check_filter(remoting, address, group, topic, message_filter)
+            membership = Membership(
+                remoting,
+                routes,
+                group=group,
+                client_id=client_id,
+                filters=dict.fromkeys(topics, message_filter),
+                allocation=allocation,
+                locks=QueueLocks(remoting, routes, group, client_id) if is_exclusive else None,
+            )
+            reader = Reader(remoting, routes, group, message_filter, options)
+            consumer = cls(
+                session, membership, reader, group=group, start=start, on_assigned=on_assigned, on_revoked=on_revoked
+            )
+            membership.start()
+        except BaseException:
+            session.close()
+            raise
+        return consumer
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -124,6 +170,7 @@ class Consumer:
             self._is_closed = True
             self._reader.close()
             self._membership.close()
+            self._session.close()
 
     def __enter__(self) -> Consumer:
         return self
@@ -143,7 +190,7 @@ class Consumer:
         held = self._reader.queues
         self._revoke([queue for queue in held if queue not in target])
         try:
-            self._assign(sorted(target.difference(held)))
+            self._assign(self._membership.claim(sorted(target.difference(held))))
         except RocketMQError as error:
             if not error.retriable:
                 raise
@@ -166,7 +213,11 @@ class Consumer:
     def _assign(self, queues: list[MessageQueue]) -> None:
         if not queues:
             return
-        offsets = self._start_offsets(queues)
+        try:
+            offsets = self._start_offsets(queues)
+        except BaseException:
+            self._membership.release(queues)
+            raise
         logger.info("group %s: taking %s", self._group, ", ".join(f"{queue}@{offsets[queue]}" for queue in queues))
         for queue in queues:
             self._reader.add(queue, offsets[queue])

@@ -111,8 +111,8 @@ class InvalidMessageError(RocketMQError, ValueError):
 class OffsetOutOfRangeError(RocketMQError):
     """A queue does not hold `offset`: it was deleted by retention, reset by an operator, or never written.
 
-    Raised instead of jumping, since a jump forward loses messages silently. `suggested` is where the broker would go
-    on.
+    Raised instead of jumping, since a jump forward loses messages silently, and one back repeats them. `suggested` is
+    where the broker would go on.
     """
 
     def __init__(self, queue: object, offset: int, *, earliest: int, latest: int, suggested: int, remark: str) -> None:
@@ -125,6 +125,8 @@ class OffsetOutOfRangeError(RocketMQError):
         self.earliest = earliest
         self.latest = latest
         self.suggested = suggested
+        self.is_ahead = offset > latest and remark != "OFFSET_RESET"
+        """Whether the offset is one that may still come, or that the broker has not yet entered into its index."""
 
 
 class NotAMemberError(RocketMQError):

@@ -62,13 +62,8 @@ class QueueFetch:
         window: int,
         pull_messages_max: int,
         is_dense: bool,
-        follow_moved: bool = False,
     ) -> None:
-        """Begin at `offset`; stop before `end_offset`, if that is given.
-
-        `is_dense`: no filter, so that pulls can be foretold. `follow_moved`: go where the broker says if the offset is
-        not there, instead of raising OffsetOutOfRangeError.
-        """
+        """Begin at `offset`; stop before `end_offset`, if that is given. `is_dense`: no filter, so pulls can be foretold."""
         self.queue = queue
         self.position = offset
         """Where the next answer given out begins."""
@@ -79,7 +74,6 @@ class QueueFetch:
         self._pull_messages_max = pull_messages_max
         self._stride = pull_messages_max
         self._is_dense = is_dense
-        self._follow_moved = follow_moved
         self._latest = offset
         self._pulls: deque[Pull] = deque()
 
@@ -165,8 +159,6 @@ class QueueFetch:
                     raise ProtocolError(f"the broker went from offset {pull.offset} of {self.queue} to {next_offset}")
                 return answer
             case ResponseCode.PULL_OFFSET_MOVED:
-                if self._follow_moved:
-                    return answer
                 raise OffsetOutOfRangeError(
                     self.queue,
                     pull.offset,
@@ -188,8 +180,6 @@ class QueueFetch:
             self._stride = max(1, advanced)  # large messages: foretell shorter answers
         elif advanced >= self._stride:
             self._stride = min(self._pull_messages_max, self._stride * 2)
-        if advanced < 0:
-            self._pulls.clear()
         while self._pulls and self._pulls[0].offset < next_offset:
             self._pulls.popleft()
         if self._pulls and self._pulls[0].offset > next_offset:

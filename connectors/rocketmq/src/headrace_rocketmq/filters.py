@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
 
 from headrace_rocketmq.batch import MessageBatch
+from headrace_rocketmq.codes import RequestCode
 from headrace_rocketmq.errors import ConfigurationError
+from headrace_rocketmq.remoting import Call, Remoting
 
 _ALL = "*"
 _TAG = "TAG"
@@ -60,6 +63,11 @@ class Filter:
         """Whether no message is left out."""
         return self.kind == _TAG and not self.wanted_tags
 
+    @property
+    def needs_check(self) -> bool:
+        """Whether a broker may be unable to apply it; see `check_filter`."""
+        return self.kind == _SQL92
+
     def pull_fields(self) -> dict[str, str]:
         """The fields of a pull request that say this."""
         return {"subscription": self.expression, "subVersion": str(self.version), "expressionType": self.kind}
@@ -82,3 +90,21 @@ class Filter:
             return batch
         rows = [row for row, tag in enumerate(batch.tags()) if tag in self.wanted_tags]
         return batch if len(rows) == len(batch) else batch.take(rows)
+
+
+def check_filter(remoting: Remoting, address: str, group: str, topic: str, message_filter: Filter) -> None:
+    """Ask a broker whether it can apply a filter; called before a topic is read with an SQL92 condition.
+
+    Without this question a broker takes a condition that it cannot parse for one that everything meets.
+    Raises FilterRejectedError, and what Remoting.call raises.
+    """
+    body = {"clientId": "check", "group": group, "subscriptionData": message_filter.subscription(topic)}
+    remoting.call(
+        Call(
+            code=RequestCode.CHECK_CLIENT_CONFIG,
+            target=lambda: (address, {}),
+            body=json.dumps(body).encode(),
+            topic=topic,
+            detail=f"with the filter {message_filter.expression!r} for topic {topic}",
+        )
+    )

@@ -64,8 +64,9 @@ class Membership:
         self._closed = threading.Event()
         self.on_changed: Callable[[], None] = lambda: None
         """Called when `target` changed or would raise, in the thread of the membership; set by the user."""
-        self._lock = threading.Lock()  # guards _target and _error
+        self._lock = threading.Lock()  # guards _target, _claimed and _error
         self._target: frozenset[MessageQueue] = frozenset()
+        self._claimed: set[MessageQueue] = set()
         self._error: RocketMQError | None = None
         # A connection that ends takes the registration with it; so what counts is the connection, not the address.
         self._registered: dict[str, Connection] = {}
@@ -101,10 +102,21 @@ class Membership:
             raise error
         return target if self._locks is None else target & self._locks.held()
 
+    def claim(self, queues: Collection[MessageQueue]) -> list[MessageQueue]:
+        """Say that queues are being taken; gives those of them that may be. Each must be released some time."""
+        with self._lock:
+            granted = self._target if self._locks is None else self._target & self._locks.held()
+            claimed = [queue for queue in queues if queue in granted]
+            self._claimed.update(claimed)
+        return claimed
+
     def release(self, queues: Collection[MessageQueue]) -> None:
         """Say that queues were given up, their offsets being committed, so that another member may take them."""
+        with self._lock:
+            self._claimed.difference_update(queues)
+            unwanted = [queue for queue in queues if queue not in self._target]
         if self._locks is not None:
-            self._locks.release(queues)
+            self._locks.release(unwanted)
 
     def close(self) -> None:
         """Leave the group, so that the others take over at once. Failures are logged."""
@@ -156,7 +168,7 @@ class Membership:
         if clock() >= self._rebalance_at or (self._rebalance_wanted and clock() >= self._settled_at):
             self._rebalance_wanted = False
             try:
-                self._rebalance(routes)
+                self._rebalance()
             except RocketMQError:
                 self._rebalance_wanted = True
                 raise
@@ -220,9 +232,11 @@ class Membership:
         if address in self._registered:
             self._wake.set()
 
-    def _rebalance(self, routes: Sequence[Route]) -> None:
+    def _rebalance(self) -> None:
         target: set[MessageQueue] = set()
-        for route in routes:
+        for topic in self._filters:
+            self._routes.refresh(topic)  # members that see different queues would share them out differently
+            route = self._routes.get(topic)
             members = self._members(route)
             if self._client_id not in members:
                 self._registered.clear()
@@ -257,11 +271,14 @@ class Membership:
         return []
 
     def _take_locks(self, locks: QueueLocks) -> None:
+        before = locks.held()
         with self._lock:
             wanted = self._target
-        before = locks.held()
+            # Locks that came when the target was another, and that nobody claimed since.
+            unwanted = before - wanted - self._claimed
+        locks.release(unwanted)
         granted = locks.take(wanted)
-        if locks.held() != before:
+        if locks.held() != before - unwanted:
             self.on_changed()
         self._locks_at = self._remoting.clock() + (RENEW_INTERVAL_S if granted >= wanted else RETRY_INTERVAL_S)
 

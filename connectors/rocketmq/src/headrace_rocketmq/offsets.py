@@ -27,7 +27,11 @@ class Offsets:
         return self._offsets(RequestCode.GET_MIN_OFFSET, queues, {})
 
     def latest(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """One more than each queue's largest offset: where the next message will be."""
+        """One more than each queue's largest offset: where the next message will be.
+
+        A message that was just sent may not be counted yet: the broker enters it into the queue a moment after storing
+        it.
+        """
         return self._offsets(RequestCode.GET_MAX_OFFSET, queues, {})
 
     def at_time(self, queues: Iterable[MessageQueue], moment: datetime) -> dict[MessageQueue, int]:

@@ -22,12 +22,13 @@ from headrace_rocketmq.errors import (
     BrokerError,
     ClientClosedError,
     ConfigurationError,
+    OffsetOutOfRangeError,
     QueueUnavailableError,
     RocketMQError,
     TopicNotFoundError,
 )
 from headrace_rocketmq.fetch import Answer, Pull, QueueFetch
-from headrace_rocketmq.filters import Filter
+from headrace_rocketmq.filters import Filter, check_filter
 from headrace_rocketmq.frame import Frame
 from headrace_rocketmq.pool import Backoff
 from headrace_rocketmq.remoting import Remoting
@@ -40,6 +41,7 @@ PULL_MESSAGES_MAX = 32
 
 # Brokers look for suspended pulls that are over every 5 s only; the rest is for a slow network.
 _ANSWER_MARGIN_S = 15.0
+_INDEX_DELAY_S = 5.0
 # While stopping, a broker's store gives nothing and the broker says "system error".
 _PASSING_CODES = frozenset(
     {ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.FILTER_DATA_NOT_LATEST}
@@ -59,8 +61,8 @@ class ReaderOptions:
     suspend: timedelta = timedelta(seconds=15)
     """How long a broker holds a pull while there is no message. It looks at the clock every 5 s only."""
     out_of_range: Literal["raise", "follow"] = "raise"
-    """What to do when a queue no longer or not yet has an offset: raise OffsetOutOfRangeError, or go where the broker
-    says, which loses messages silently."""
+    """What to do when a queue no longer has an offset, or not yet and not within 5 s either: raise OffsetOutOfRangeError,
+    or go where the broker says, which loses or repeats messages silently."""
     outage: timedelta = timedelta(minutes=5)
     """How long a queue may be unreadable, its broker being down for example, before QueueUnavailableError is raised."""
     body_bytes_max: int = BODY_BYTES_MAX
@@ -80,6 +82,8 @@ class _Source:
     backoff: Backoff
     broker_id: int = MASTER_BROKER_ID
     failing_since: float | None = None
+    ahead_since: float | None = None
+    """Since when the broker says that the queue ends before our offset."""
     leftover: MessageBatch | None = None
     error: RocketMQError | None = None
     taken: list[Answer] = field(default_factory=list)
@@ -106,6 +110,7 @@ class Reader:
         self._arrived = threading.Event()
         self._closed = False
         self._interrupted = False
+        self._checked_brokers: set[str] = set()
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -113,9 +118,15 @@ class Reader:
         return list(self._sources)
 
     def add(self, queue: MessageQueue, offset: int, *, end_offset: int | None = None) -> None:
-        """Read one more queue, from `offset` on, up to but not including `end_offset` if that is given."""
+        """Read one more queue, from `offset` on, up to but not including `end_offset` if that is given.
+
+        With an SQL92 filter, the broker is asked about it first: raises FilterRejectedError, and what calls raise.
+        """
         if offset < 0:
             raise ConfigurationError(f"the offset {offset} for {queue} is negative")
+        if self._filter.needs_check and queue.broker_name not in self._checked_brokers:
+            check_filter(self._remoting, self._routes.master_address(queue), self._group, queue.topic, self._filter)
+            self._checked_brokers.add(queue.broker_name)
         fetch = QueueFetch(
             queue,
             offset,
@@ -123,7 +134,6 @@ class Reader:
             window=self._options.window,
             pull_messages_max=self._options.pull_messages_max,
             is_dense=self._filter.is_everything,
-            follow_moved=self._options.out_of_range == "follow",
         )
         self._sources[queue] = _Source(fetch, Backoff(first_s=0.1, most_s=2.0, clock=self._remoting.clock))
 
@@ -297,7 +307,7 @@ class Reader:
         return self._filter.apply(batch)
 
     def _note_success(self, source: _Source, answer: Answer) -> None:
-        source.failing_since = None
+        source.failing_since = source.ahead_since = None
         source.broker_id = answer.suggested_broker_id
         if source.fetch.made_progress:
             source.backoff.succeeded()
@@ -306,6 +316,9 @@ class Reader:
 
     def _note_failure(self, source: _Source, error: RocketMQError) -> None:
         queue = source.fetch.queue
+        if isinstance(error, OffsetOutOfRangeError):
+            self._note_out_of_range(source, error)
+            return
         is_passing = error.retriable or (type(error) is BrokerError and error.code in _PASSING_CODES)
         if isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
             self._routes.forget(queue.topic)
@@ -324,6 +337,22 @@ class Reader:
             source.error.__cause__ = error
         source.backoff.failed()
         source.broker_id = MASTER_BROKER_ID
+
+    def _note_out_of_range(self, source: _Source, error: OffsetOutOfRangeError) -> None:
+        # A broker says that a message is stored a moment before it has entered it into the queue's index, and after a
+        # restart it enters all of them anew. So an offset beyond the end is believed after a while only.
+        now = self._remoting.clock()
+        if source.ahead_since is None:
+            source.ahead_since = now
+        if error.is_ahead and now - source.ahead_since < _INDEX_DELAY_S:
+            source.backoff.failed()
+            return
+        source.ahead_since = None
+        if self._options.out_of_range == "follow":
+            logger.warning("going on at %d: %s", error.suggested, error)
+            source.fetch.restart(error.suggested)
+        else:
+            source.error = error
 
     def _raise_error(self) -> None:
         for source in self._sources.values():

@@ -153,7 +153,7 @@ class RouteTable:
         with self._lock:
             topics = list(self._routes)
         for topic in topics:
-            self._refresh(topic)
+            self.refresh(topic)
 
     def master_address(self, queue: MessageQueue) -> str:
         """The address of the master that holds a queue. Raises ConnectionFailedError if there is none now."""
@@ -167,7 +167,7 @@ class RouteTable:
         """
         address = _pick(self.get(queue.topic).broker_addresses(queue.broker_name), broker_id, allow_others)
         if address is None or self._remoting.pool.is_troubled(address):
-            self._refresh(queue.topic)
+            self.refresh(queue.topic)
             address = _pick(self.get(queue.topic).broker_addresses(queue.broker_name), broker_id, allow_others)
         if address is None:
             raise ConnectionFailedError(
@@ -175,7 +175,8 @@ class RouteTable:
             )
         return address
 
-    def _refresh(self, topic: str) -> None:
+    def refresh(self, topic: str) -> None:
+        """Ask for a topic's route if it was not just asked for. A failure leaves the old route and is logged."""
         now = self._remoting.clock()
         with self._lock:
             if now < self._refresh_at.get(topic, float("-inf")):

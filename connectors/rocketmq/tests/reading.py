@@ -1,0 +1,52 @@
+"""Reads until enough has come; for tests against brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from headrace_rocketmq import Consumer, MessageBatch, MessageQueue, Reader
+
+PATIENCE_S = 30.0
+"""How long a loaded machine may take for what should take a moment."""
+
+
+def poll_until(
+    source: Reader | Consumer, is_enough: Callable[[list[MessageBatch]], bool], max_messages: int = 1000
+) -> list[MessageBatch]:
+    """All batches, once they are enough; fails when that takes too long."""
+    batches: list[MessageBatch] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_enough(batches):
+        assert time.monotonic() < deadline, f"after {PATIENCE_S:g} s there are only {batches}"
+        batches += source.poll(max_messages, timedelta(seconds=1))
+    return batches
+
+
+def poll_messages(source: Reader | Consumer, count: int, max_messages: int = 1000) -> list[MessageBatch]:
+    """All batches, once they hold `count` messages."""
+    batches = poll_until(source, lambda batches: sum(map(len, batches)) >= count, max_messages)
+    assert sum(map(len, batches)) == count
+    return batches
+
+
+def bodies(batches: list[MessageBatch]) -> list[bytes]:
+    """The bodies of batches, as they came."""
+    return [body for batch in batches for body in batch.bodies]
+
+
+def bodies_by_queue(batches: list[MessageBatch]) -> dict[MessageQueue, list[bytes]]:
+    """The bodies of each queue, as they came."""
+    found: dict[MessageQueue, list[bytes]] = {}
+    for batch in batches:
+        found.setdefault(batch.queue, []).extend(batch.bodies)
+    return found
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Look again and again until it is so; fails when that takes too long."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+        time.sleep(0.02)  # asks a real server: there is no clock to move
