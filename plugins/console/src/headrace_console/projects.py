@@ -77,13 +77,16 @@ def template_values(kind: str, name: str) -> dict[str, str]:
         )
     if keyword.iskeyword(identifier) or keyword.issoftkeyword(identifier):
         raise JobError(f"{name!r} is a word of Python's own", hint=_OTHER_NAME)
+    suffix = kind.capitalize() if kind in ("sink", "source") else ""
+    base = "".join(part.capitalize() for part in name.split("-")).removesuffix(suffix) or suffix
     values = {
         "kind": kind,
         "name": name,
         "identifier": identifier,
         "distribution": f"headrace-{name}",
         "module": f"headrace_{identifier}",
-        "class_name": "".join(part.capitalize() for part in name.split("-")),
+        "base_name": base,
+        "class_name": base + suffix,
         "kind_module": _KIND_MODULE[kind],
         "dependencies": _DEPENDENCIES[kind],
     }

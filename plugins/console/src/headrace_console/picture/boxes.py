@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from headrace.explain import NodeDescription
 
 from headrace_console.picture.layout import Size
-from headrace_console.picture.text_width import monospace_width, text_width
+from headrace_console.picture.text_width import fitted, monospace_width, text_width
 
 PADDING = 14.0
 ICON = 30.0
@@ -19,6 +19,9 @@ TITLE_X = PADDING + ICON + 10
 TITLE_SIZE, SUBTITLE_SIZE, LINE_SIZE, CHIP_SIZE, BADGE_SIZE = 14.0, 11.5, 12.0, 11.0, 10.5
 LINE_HEIGHT, CHIP_HEIGHT, CHIP_GAP = 17.0, 20.0, 5.0
 WIDTH_MIN, WIDTH_MAX = 250.0, 400.0
+_LINE_ROOM = WIDTH_MAX - 2 * PADDING
+#: Room for the name of a column.
+_CHIP_ROOM = 200.0
 _LINES_MAX, _OPTION_LINES_MAX, _CHIP_ROWS_MAX = 6, 5, 3
 
 
@@ -57,13 +60,12 @@ class Box:
         badge = text_width(self.badge, BADGE_SIZE) + 26 if self.badge else 0.0
         title = text_width(self.title, TITLE_SIZE, bold=True) + badge
         widest = max(
-            [TITLE_X + max(title, text_width(self.subtitle, SUBTITLE_SIZE)), *map(self._line_width, self.lines)]
+            [
+                TITLE_X + max(title, text_width(self.subtitle, SUBTITLE_SIZE)),
+                *(PADDING + _line_width(line.name + line.text) for line in self.lines),
+            ]
         )
         return min(WIDTH_MAX, max(WIDTH_MIN, widest + PADDING))
-
-    @staticmethod
-    def _line_width(line: Line) -> float:
-        return PADDING + monospace_width(line.name + line.text, LINE_SIZE)
 
     def size(self, width: float) -> Size:
         """Return the size of the box at a width."""
@@ -110,11 +112,14 @@ def box_of(node: NodeDescription) -> Box:
         subtitle, arguments = node.arguments, ""
     lines = [Line(text) for text in _limited(_wrapped(arguments), _LINES_MAX)]
     lines += _option_lines(node.options)
+    badge = node.guarantee or ""
+    room = WIDTH_MAX - TITLE_X - PADDING
+    title_room = room - (text_width(badge, BADGE_SIZE) + 26 if badge else 0)
     return Box(
         node=node,
-        title=_shortened(node.id, 34),
-        subtitle=_shortened(subtitle, 54),
-        badge=node.guarantee or "",
+        title=fitted(node.id, title_room, lambda text: text_width(text, TITLE_SIZE, bold=True)),
+        subtitle=fitted(subtitle, room, lambda text: text_width(text, SUBTITLE_SIZE)),
+        badge=badge,
         lines=tuple(lines),
         chips=tuple(_chips(node)),
         tip=_tip(node),
@@ -123,7 +128,11 @@ def box_of(node: NodeDescription) -> Box:
 
 def _option_lines(options: Mapping[str, str]) -> list[Line]:
     name_width = max(map(len, options), default=0) + 2
-    shown = [Line(_shortened(value, 50 - name_width), name.ljust(name_width)) for name, value in options.items()]
+    room = _LINE_ROOM - monospace_width(" " * name_width, LINE_SIZE)
+    shown = [
+        Line(fitted(" ".join(value.split()), room, _line_width), name.ljust(name_width))
+        for name, value in options.items()
+    ]
     if len(shown) > _OPTION_LINES_MAX:
         shown[_OPTION_LINES_MAX - 1 :] = [Line("", f"… and {len(shown) - _OPTION_LINES_MAX + 1} more options")]
     return shown
@@ -137,7 +146,7 @@ def _chips(node: NodeDescription) -> list[Chip]:
     decoded = node.columns if node.decoded is None else node.decoded
     return [
         Chip(
-            _shortened(name, 30),
+            fitted(name, _CHIP_ROOM, lambda text: text_width(text, CHIP_SIZE)),
             f"{name}: {kind}" + ("" if name in decoded else " (not needed: not decoded)"),
             name not in decoded,
         )
@@ -151,18 +160,23 @@ def _tip(node: NodeDescription) -> str:
 
 
 def _wrapped(text: str) -> list[str]:
-    width = int((WIDTH_MAX - 2 * PADDING) / monospace_width("x", LINE_SIZE))
+    most = int(_LINE_ROOM / _line_width("x"))
     lines: list[str] = []
     for line in textwrap.dedent(text).splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
-        lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
+        # textwrap counts characters, of which some are twice as wide.
+        width = most if monospace_width(line, 1) < monospace_width("x", 1) * (len(line) + 0.5) else most // 2
+        lines += textwrap.wrap(line, width, subsequent_indent=indent[: width // 2], break_on_hyphens=False)
     return lines
 
 
+def _line_width(text: str) -> float:
+    return monospace_width(text, LINE_SIZE)
+
+
 def _limited(lines: Sequence[str], most: int) -> list[str]:
-    return list(lines) if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1]} …"]
-
-
-def _shortened(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return (
+        list(lines)
+        if len(lines) <= most
+        else [*lines[: most - 1], fitted(f"{lines[most - 1]} …", _LINE_ROOM, _line_width)]
+    )

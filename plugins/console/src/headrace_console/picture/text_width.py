@@ -6,6 +6,7 @@ but does not run over the edge of its box.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from unicodedata import east_asian_width
 
 _NARROW = frozenset("iljtfr.,:;'|!()[]{}I \"`-/\\")
@@ -23,6 +24,16 @@ def text_width(text: str, size: float, *, bold: bool = False) -> float:
 def monospace_width(text: str, size: float) -> float:
     """Return how wide a text in a fixed-width font is, in pixels."""
     return sum(2 if east_asian_width(sign) in "WF" else 1 for sign in text) * _MONOSPACE * size
+
+
+def fitted(text: str, room: float, measure: Callable[[str], float]) -> str:
+    """Return the text, cut with an ellipsis if need be so that ``measure`` gives at most ``room``."""
+    if measure(text) <= room:
+        return text
+    end = len(text)
+    while end and measure(text[:end] + "…") > room:
+        end -= 1
+    return text[:end].rstrip() + "…"
 
 
 def _advance(sign: str) -> float:

@@ -1,0 +1,155 @@
+"""``headrace new``: what it makes installs and passes its tests in an environment made for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from headrace_console import projects
+from typer.testing import Result
+
+Command = Callable[..., Result]
+
+WORKSPACE = Path(__file__).parents[3]
+KINDS = ("sink", "source", "udf", "operator")
+#: Packages of the workspace that a plug-in's author has: headrace, the contract suite, and the command.
+PACKAGES = ("core", "plugins/contract", "plugins/console")
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with nothing in it but the packages of an author, built from the workspace."""
+    place = tmp_path_factory.mktemp("author") / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", place)
+    install(place, *(WORKSPACE / package for package in PACKAGES), "pytest")
+    return place
+
+
+def install(environment: Path, *packages: str | Path) -> None:
+    """Install packages as an author does; ``-e`` may stand before one."""
+    run(sys.executable, "-m", "uv", "pip", "install", "-q", "--python", environment / "bin" / "python", *packages)
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    # Nothing of the environment that these tests run in may help.
+    left_out = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_ADDOPTS")
+    clean = {name: value for name, value in os.environ.items() if name not in left_out}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=clean, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_project_installs_and_passes_its_tests_at_once(kind: str, environment: Path, tmp_path: Path) -> None:
+    run(environment / "bin" / "headrace", "new", kind, f"fresh-{kind}", cwd=tmp_path)
+    project = tmp_path / f"headrace-fresh-{kind}"
+    install(environment, "-e", project)
+    done = run(environment / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
+    last = done.stdout.strip().splitlines()[-1]
+    assert " passed" in last
+    assert "failed" not in last
+    shown = run(environment / "bin" / "headrace", "plugins", f"fresh_{kind}").stdout
+    assert shown.startswith(f"fresh_{kind}  headrace-fresh-{kind} 0.1.0")
+    assert f"fresh_{kind}" in shown.partition("\n")[2]
+
+
+def test_what_it_makes_is_typed_and_formatted(headrace: Command, tmp_path: Path) -> None:
+    for kind in KINDS:
+        assert headrace("new", kind, f"typed-{kind}").exit_code == 0
+    made = [tmp_path / f"headrace-typed-{kind}" for kind in KINDS]
+    rules = ["--isolated", "--line-length", "120", "--no-cache"]
+    for project in made:
+        run(sys.executable, "-m", "ruff", "check", *rules, "--select", "E,F,I,B,UP", ".", cwd=project)
+        run(sys.executable, "-m", "ruff", "format", "--check", *rules, ".", cwd=project)
+    sources = [project / "src" for project in made]
+    (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = True\n")
+    run(
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        tmp_path / "mypy.ini",
+        "--cache-dir",
+        tmp_path / "cache",
+        *sources,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_and_metadata(kind: str, headrace: Command, tmp_path: Path) -> None:
+    result = headrace("new", kind, "my-thing", "--directory", tmp_path / "here")
+    assert result.exit_code == 0
+    module = {"udf": "functions"}.get(kind, kind)
+    written = {str(path.relative_to(tmp_path / "here")) for path in (tmp_path / "here").rglob("*") if path.is_file()}
+    assert written == {
+        ".gitignore", "README.md", "pyproject.toml",
+        "src/headrace_my_thing/__init__.py", "src/headrace_my_thing/plugin.py", "src/headrace_my_thing/py.typed",
+        f"src/headrace_my_thing/{module}.py", f"tests/test_{module}.py",
+    }  # fmt: skip
+    declared = tomllib.loads((tmp_path / "here" / "pyproject.toml").read_text())["project"]
+    assert declared["name"] == "headrace-my-thing"
+    assert declared["entry-points"] == {"headrace": {"my_thing": "headrace_my_thing.plugin"}}
+    assert not [path for path in written if "{{" in (tmp_path / "here" / path).read_text()]
+    assert f"cd {tmp_path / 'here'}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "My-Sink", "1st", "my_sink", "my--sink", "-sink", "sink-", "söhne", "a b", "../up", "a/b", "x" * 41, "a\nb"],
+)
+def test_names_that_are_none(headrace: Command, tmp_path: Path, name: str) -> None:
+    result = headrace("new", "sink", "--", name)
+    assert result.exit_code == 2
+    assert "is no name for a plug-in" in result.stderr
+    assert "use a-z, 0-9 and single dashes" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("sink", "print", "the plug-in 'print' is installed already: headrace-print"),
+        ("sink", "class", "'class' is a word of Python's own"),
+        ("operator", "where", "the operator 'where' exists already: plug-in 'columnar' offers it"),
+        ("operator", "union", "a verb cannot be called 'union'"),
+        ("operator", "to-upper", "a verb cannot be called 'to_upper'"),
+    ],
+)
+def test_names_that_are_taken(headrace: Command, tmp_path: Path, kind: str, name: str, message: str) -> None:
+    result = headrace("new", kind, name)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "choose another name" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(headrace: Command, tmp_path: Path) -> None:
+    (tmp_path / "headrace-fine").mkdir()
+    assert headrace("new", "sink", "fine").exit_code == 0
+    before = (tmp_path / "headrace-fine" / "pyproject.toml").read_text()
+    result = headrace("new", "source", "fine")
+    assert result.exit_code == 2
+    assert "headrace-fine exists already and is not empty" in result.stderr
+    assert (tmp_path / "headrace-fine" / "pyproject.toml").read_text() == before
+
+
+def test_an_unknown_kind(headrace: Command) -> None:
+    result = headrace("new", "sinc", "x")
+    assert result.exit_code == 2
+    assert "sink" in result.stderr
+
+
+def test_every_template_is_shipped_and_used() -> None:
+    """A placeholder without a value raises, and every file of the template folders is written for some kind."""
+    place = Path(projects.__file__).with_name("templates")
+    on_disk = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    assert all(name.endswith(".template") for name in on_disk)
+    used = {
+        str(path) for kind in KINDS for path, _ in projects.rendered(kind, projects.template_values(kind, "a-name"))
+    }
+    assert len(used) == len({name.partition("/")[2] for name in on_disk})
