@@ -120,6 +120,14 @@ class Plan:
         for sink_id, sink in self.sinks.items():
             sink.sink.writer_name = f"{self.job_name}.{sink_id}"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_ids"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Nodes are other objects in another process.
+        self.__dict__.update(state)
+        self._ids = {id(node): node_id for node_id, node in self.nodes.items()}
+
     @property
     def job_name(self) -> str:
         return f"{self.namespace}.{self.pipeline}"
