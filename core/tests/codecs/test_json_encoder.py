@@ -155,7 +155,11 @@ def test_column_that_is_no_json_text_is_refused(text: str) -> None:
 
 
 def test_dynamic_rows_keep_their_own_keys_in_their_order() -> None:
-    rows = [{"b": 1, "a": {"t": dt.datetime(2024, 1, 1), "k": [Decimal("1E+2"), b"a"]}}, {}, {"c": Decimal("NaN")}]
+    rows: list[dict[str, Any]] = [
+        {"b": 1, "a": {"t": dt.datetime(2024, 1, 1), "k": [Decimal("1E+2"), b"a"]}},
+        {},
+        {"c": Decimal("NaN")},
+    ]
     assert ENCODER.encode_lines(dynamic(rows)) == (
         b'{"b":1,"a":{"t":"2024-01-01T00:00:00.000000","k":["100","YQ=="]}}\n{}\n{"c":null}\n'
     )

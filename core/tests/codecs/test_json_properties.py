@@ -212,17 +212,17 @@ def test_nesting_is_counted_outside_texts(value: Any) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_thousands_of_damaged_lines_leave_their_neighbours_alone(seed: int) -> None:
     choice = random.Random(seed)
-    line = json.dumps(
+    whole = json.dumps(
         {"n": 1, "s": "é\\ud83d\ude00", "f": 1.5, "b": True, "t": "2024-01-02T03:04:05Z", "l": [1], "x": {"y": [1]}}
     )
-    clean = line.encode()
+    clean = whole.encode()
     bodies = []
     for _ in range(15_000):
-        body = bytearray(clean)
+        line = bytearray(clean)
         for _ in range(choice.choice([0, 0, 1, 1, 3])):
-            at = choice.randrange(len(body))
-            body[at : at + choice.randrange(4)] = choice.choice([b"", b"\x00", b"\xff", b"{", b'"', b"9", b"\n", b"e"])
-        bodies.append(bytes(body))
+            at = choice.randrange(len(line))
+            line[at : at + choice.randrange(4)] = choice.choice([b"", b"\x00", b"\xff", b"{", b'"', b"9", b"\n", b"e"])
+        bodies.append(bytes(line))
     decoder = JsonCodec().decoder(SCHEMA)
     decoded = decoder.decode(Bodies.of(bodies))
     assert decoded.rows is not None

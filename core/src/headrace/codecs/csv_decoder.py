@@ -91,7 +91,7 @@ class CsvDecoder(Decoder):
             return self._frame_of([])
         if self._width == 1 and (records.starts == records.ends).any():
             # polars skips blank lines, which are records here.
-            return self._frame_of([split_record(record.decode(), self._dialect) for record in records])
+            return self._one_by_one(records)
         texts = pl.read_csv(
             records.joined(),
             has_header=False,
@@ -101,7 +101,7 @@ class CsvDecoder(Decoder):
             quote_char=self._dialect.quote,
         )
         if texts.height != len(records):
-            raise AssertionError(f"{len(records)} well-formed CSV records were read as {texts.height}")
+            return self._one_by_one(records)
         return self._with_nulls(texts, records)
 
     def _with_nulls(self, texts: pl.DataFrame, records: Bodies) -> pl.DataFrame:
@@ -118,6 +118,9 @@ class CsvDecoder(Decoder):
             pl.when(~(column & ~pl.Series(quoted[:, int(column.name)]))).then(pl.col(column.name)).alias(column.name)
             for column in null
         )
+
+    def _one_by_one(self, records: Bodies) -> pl.DataFrame:
+        return self._frame_of([split_record(record.decode(), self._dialect) for record in records])
 
     def _frame_of(self, records: Sequence[Sequence[Field]]) -> pl.DataFrame:
         return pl.DataFrame(

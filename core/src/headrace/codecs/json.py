@@ -68,5 +68,4 @@ class JsonCodec(Codec):
         for name in named:
             if schema is not None and name not in schema:
                 raise OptionError(f"column {name!r} is not in the schema", plugin="json", option="json_columns")
-        # A schema may know by itself which columns were declared with the type "json".
-        return frozenset(named) | frozenset(getattr(schema, "json_columns", ()))
+        return frozenset(named)

@@ -46,7 +46,11 @@ def named_groups(pattern: str) -> tuple[str, ...]:
         )
     for name in names:
         if name.startswith(RESERVED_PREFIX):
-            raise OptionError(f"group name {name!r} begins with {RESERVED_PREFIX!r}, which is reserved", plugin="raw")
+            raise OptionError(
+                f"group name {name!r} begins with {RESERVED_PREFIX!r}, which is reserved",
+                plugin="raw",
+                option="pattern",
+            )
     return names
 
 
