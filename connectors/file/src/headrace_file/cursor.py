@@ -20,7 +20,7 @@ from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerp
 from headrace_file.rotation import RotatedNames, find_successor, locate, stat_or_none
 from headrace_file.segment import BOM, Segment, cut_segment, make_segment
 from headrace_file.settings import FileSourceSettings
-from headrace_file.streams import ByteStream, FileMovedError, OpenFile, PlainStream, open_stream
+from headrace_file.streams import ByteStream, CompressedStream, FileMovedError, OpenFile, PlainStream, open_stream
 from headrace_file.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class Cursor:
         #: The file that was seen at the path instead of this one, and where this one was then.
         self._left_for: tuple[int, int] | None = None
         self._left_to = ""
+        self._warned = False
 
     # ------------------------------------------------------------------------------------------------ for owners
 
@@ -128,7 +129,6 @@ class Cursor:
         ``build`` says whether their bytes are wanted. Without ``cross`` the cursor stays in its file. Raises DataError
         when records that were known to be there are gone.
         """
-        self._before_taking = None
         if self._is_quiet():
             return None
         for _ in range(_STEPS_MAX):
@@ -146,10 +146,10 @@ class Cursor:
         return self._quiet is not None and self._bound is None and self._quiet == _signature(stat_or_none(self.name))
 
     def untake(self) -> None:
-        """Undo the last ``advance`` if it took an unfinished line: for counts, which must not hold on to it."""
+        """Undo the taking of an unfinished line, if that came last: for counts, which must not hold on to it."""
         if self._before_taking is not None:
             self.offset, self.taken = self._before_taking
-            self._before_taking = None
+            self._before_taking = self._quiet = None
 
     def prepare(self) -> None:
         """Open the file at the place, to see whether it is there. Raises DataError when known records are gone."""
@@ -190,7 +190,7 @@ class Cursor:
         tail = self._read_tail(stream)
         lead, wanted = len(tail), self._window_bytes(max_records)
         data = stream.read_at(self.byte - lead, lead + wanted)
-        if data[:lead] != tail:
+        if data[:lead] != tail or (not self.byte and not self._known_file().head.matches(data)):
             raise FileMovedError(self.name)
         at_end = len(data) < lead + wanted
         at_bound = False
@@ -231,8 +231,8 @@ class Cursor:
         """Stand at ``data[end:]``."""
         self.byte += end - lead
         self._tail = data[max(0, end - TAIL_BYTES) : end]
-        self.taken = 0
-        self._searched = 0
+        self.taken = self._searched = 0
+        self._before_taking = None
         if self._stream is not None:
             self._stream.keep_from(self.byte - len(self._tail))
 
@@ -325,7 +325,8 @@ class Cursor:
             if newline >= 0:
                 end = at + newline
                 segment = cut_segment(body, self.offset, end - self.byte)
-                self.byte, self._tail, self.taken, self._searched = end + 1, None, 0, 0
+                self.byte, self.taken, self._searched = end + 1, 0, 0
+                self._before_taking = None
                 before = (last + piece[: newline + 1])[-TAIL_BYTES:]
                 self._tail = before if len(before) == TAIL_BYTES else stream.read_at(end + 1 - TAIL_BYTES, TAIL_BYTES)
                 self.offset += 1
@@ -376,6 +377,9 @@ class Cursor:
         """Nothing more is in this file now: see whether another has taken its place."""
         if self._bound is not None:
             self._step_to_bound(self._bound)
+        if isinstance(self._stream, CompressedStream) and self._stream.is_cut and not self._warned:
+            self._warned = True
+            logger.warning("%s ends in the middle of its compressed data, after record %d", self.name, self.offset - 1)
         before = self._before_reading
         if not unfinished and before is not None and before[:2] == self._open().file.expected:
             self._quiet = before
@@ -514,6 +518,7 @@ class Cursor:
         self._file, self.generation, self.first = file, generation, self.offset
         self.byte = self.taken = self._searched = self._window = 0
         self._tail, self._tail_mark, self.more = b"", Fingerprint(), False
+        self._before_taking = None
 
     def _lost(self, why: str) -> None:
         """Records that should be there are gone: stop, or skip what is asked for, as the option says."""

@@ -37,6 +37,11 @@ class Decompressor(ABC):
         self._input = b""
 
     @property
+    def within_member(self) -> bool:
+        """Whether the input so far ends before its gzip member or zstd frame does."""
+        return self._current is not None
+
+    @property
     @abstractmethod
     def needs_input(self) -> bool:
         """Whether nothing more can come without more input."""

@@ -119,7 +119,7 @@ class Glimpse:
 
 
 def glimpse(path: str, compression: str) -> Glimpse | None:
-    """Look at the beginning of a file; None when it is gone or cannot be decompressed."""
+    """Look at the beginning of a file; None when it is gone. Raises DataError when it cannot be decompressed."""
     try:
         stream = open_stream(path, compression)
     except FileMovedError:
@@ -127,14 +127,17 @@ def glimpse(path: str, compression: str) -> Glimpse | None:
     try:
         identity, head = FileIdentity.of(stream)
         return Glimpse(identity, head, not isinstance(stream, PlainStream))
-    except (FileMovedError, DataError):
+    except FileMovedError:
         return None
     finally:
         stream.release()
 
 
 def holds(path: str, compression: str, file: FileIdentity, byte: int, tail: Fingerprint) -> bool:
-    """Return whether the file at ``path`` begins as ``file`` did and has the same bytes before ``byte``."""
+    """Return whether the file at ``path`` begins as ``file`` did and has the same bytes before ``byte``.
+
+    Raises DataError when it cannot be decompressed.
+    """
     seen = glimpse(path, compression)
     if seen is None or not file.head.matches(seen.head):
         return False
@@ -146,7 +149,7 @@ def holds(path: str, compression: str, file: FileIdentity, byte: int, tail: Fing
         return False
     try:
         return tail.matches(stream.read_at(byte - tail.length, tail.length))
-    except (FileMovedError, DataError):
+    except FileMovedError:
         return False
     finally:
         stream.close()
@@ -158,14 +161,17 @@ def locate(
     """Return where the file that was read at ``path`` up to ``byte`` is now, or None when it is nowhere near.
 
     The same inode goes first: at its path, then under another name; then copies under the names that rotation gives;
-    then the path itself when a copy was put in its place.
+    then the path itself when a copy was put in its place. Raises DataError when the same inode cannot be decompressed.
     """
 
     def same(candidate: str) -> bool:
-        return holds(candidate, compression, file, byte, tail)
+        try:
+            return holds(candidate, compression, file, byte, tail)
+        except DataError:
+            return False  # a damaged copy is no copy
 
     status = stat_or_none(path)
-    if status is not None and status.st_ino == file.inode and same(path):
+    if status is not None and status.st_ino == file.inode and holds(path, compression, file, byte, tail):
         return path
     beside = list(siblings(path))
     for sibling in beside:
@@ -193,7 +199,8 @@ def find_successor(
 ) -> Successor | None:
     """Return the file that came after ``current`` under the name ``path``: a rotated one, else the one there now.
 
-    ``is_excluded`` is asked whether a file belongs to another queue or was read before.
+    ``is_excluded`` is asked whether a file belongs to another queue or was read before. Raises DataError when a file
+    that could be it cannot be decompressed.
     """
     after = order_key(current_path, current.modified_ns)
     is_rotated = names.matcher(path)

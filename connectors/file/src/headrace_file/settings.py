@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from headrace.errors import OptionError
@@ -96,8 +96,8 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
     path: Annotated[str, option("directory of the part files; made when it is missing")]
     format: Annotated[str, option("json, csv, parquet, or any installed codec that can encode")] = "json"
-    format_options: Annotated[dict[str, str | int | float | bool | None], option("options of the format's codec")] = (
-        msgspec.field(default_factory=dict)
+    format_options: Annotated[dict[str, Any], option("options of the format's codec")] = msgspec.field(
+        default_factory=dict
     )
     compression: Annotated[
         Literal["none", "gzip", "zstd"] | None,

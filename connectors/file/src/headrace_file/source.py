@@ -50,14 +50,16 @@ class FileSource(Source):
         self._context: Context | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_context": None}
+        # A copy looks at its own machine's clock.
+        return {**self.__dict__, "_context": None, "_clock": None}
 
     # ------------------------------------------------------------------------------------------------ building
 
     def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None = None) -> None:
         """Take the job's format, which decides about the framing. Called when the job is built, before ``check``.
 
-        ``schema`` is what the bodies are decoded to; with it, the header of csv files is compared with the columns.
+        ``schema`` is what the bodies are decoded to. The header of csv files is compared with the format's option
+        ``columns``, else with the schema, as far as either is given.
         """
         self._format = format
         options = getattr(codec, "settings", None)
@@ -65,7 +67,8 @@ class FileSource(Source):
         delimiter = "\t" if delimiter == "\\t" else delimiter
         self._csv_options = (self.settings.csv_delimiter or delimiter, self.settings.csv_quote or quote)
         self._body_bytes_max = getattr(options, "max_body_bytes", 0)
-        self._columns = tuple(schema) if schema is not None and format == "csv" else None
+        columns = tuple(getattr(options, "columns", ())) or tuple(schema or ())
+        self._columns = columns if columns and format == "csv" else None
 
     def use_run(self, *, until: Literal["end"] | None) -> None:
         """Take whether the run ends with the input: then a last line without newline is a record.

@@ -235,6 +235,11 @@ class CompressedStream(ByteStream):
         return self._kept_at <= position
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the file, as far as it was read, ends within a gzip member or zstd frame."""
+        return self._decompressor.within_member
+
+    @property
     def at_start(self) -> bool:
         return self._raw_position == 0
 

@@ -7,13 +7,13 @@ them, and other queues do not go on with them.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.clock import Clock
+from headrace.errors import DataError
 from headrace.messages import ReadPosition
 
 from headrace_file.identity import FileIdentity, Place, past_of
@@ -112,7 +112,8 @@ class Tracker:
     def _move(self, state: QueueFiles, place: Place) -> None:
         before = state.current
         state.place = place
-        if before is not None and place.file is not None and before.key != place.file.key and before not in state.past:
+        left = before is not None and place.file is not None and before.key != place.file.key
+        if before is not None and left and before.head.length and before not in state.past:
             state.past.append(before)
             if not self._paths.may_hold_rotated:
                 del state.past[:-_PAST_MAX]
@@ -212,7 +213,7 @@ class Tracker:
         known = owners[key][1]
         if not known.head.length:
             return True
-        seen = glimpse(name, self._compression)
+        seen = self._glimpse(name)
         return seen is not None and seen.is_same_as(known)
 
     def _revive(self, state: QueueFiles, file: FileIdentity) -> None:
@@ -229,7 +230,7 @@ class Tracker:
         state.ahead = state.plan = state.plan_memory = None
 
     def _is_current(self, state: QueueFiles) -> bool:
-        seen = glimpse(state.name, self._compression)
+        seen = self._glimpse(state.name)
         return seen is not None and state.current is not None and seen.is_same_as(state.current)
 
     def _claim_successors(self, state: QueueFiles, current: FileIdentity, located: str | None, owners: Owners) -> None:
@@ -252,7 +253,7 @@ class Tracker:
         place = state.place
         if place.more or not place.byte:
             return True
-        seen = glimpse(located, self._compression)
+        seen = self._glimpse(located)
         status = stat_or_none(located)
         if seen is None or status is None:
             return False
@@ -276,7 +277,10 @@ class Tracker:
             state = known.get(original)
             if state is None or not self._names.matcher(original)(name):
                 continue
-            seen = glimpse(name, self._compression)
+            try:
+                seen = glimpse(name, self._compression)
+            except DataError:
+                return None  # reading it will say what is wrong
             if seen is None or not seen.head:
                 return ""
             copied = next((known for known in self._heads(state) if known.head.matches(seen.head)), None)
@@ -294,9 +298,15 @@ class Tracker:
         for known in (state.current, *state.past):
             if known is not None and known.head.length:
                 yield known
-        seen = glimpse(state.name, self._compression) if os.path.exists(state.name) else None
+        seen = self._glimpse(state.name)
         if seen is not None and seen.identity.head.length:
             yield replace(seen.identity, generation=state.place.generation)
+
+    def _glimpse(self, path: str) -> Glimpse | None:
+        try:
+            return glimpse(path, self._compression)
+        except DataError:
+            return None  # damaged: not a file that was read
 
     def _forget_past(self, present: set[Key]) -> None:
         """Forget past files that discovery cannot meet any more."""
