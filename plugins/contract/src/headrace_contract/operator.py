@@ -158,11 +158,12 @@ class OperatorContract(OperatorHarness):
         spec = self.make_spec()
         schema, frame = self.input_schema, self.input()
         whole = self.run([frame], spec=spec)
-        header = [name for name in frame.columns if name in HEADER_COLUMNS]
+        given = [name for name in frame.columns if name in HEADER_COLUMNS]
         for output in whole.outputs():
             rows = whole.frame(output)
             assert rows is not None
             columns = list(user_columns(rows))
+            header = [name for name in given if name in rows.columns]
             for wanted in ([], *([column] for column in columns), columns):
                 required = spec.required_columns(wanted, schema)
                 if required is None:
@@ -170,7 +171,7 @@ class OperatorContract(OperatorHarness):
                 mend = f"return every input column that {wanted} and the operator's own work need"
                 foreign = [name for name in required if name not in schema]
                 expect(not foreign, expected=f"columns of the input {list(schema)}", found=f"{foreign}", mend=mend)
-                narrow = frame.select([*header, *(name for name in schema if name in set(required))])
+                narrow = frame.select([*given, *(name for name in schema if name in set(required))])
                 try:
                     found = self.run([narrow], spec=spec).frame(output)
                 except Exception as error:
@@ -188,10 +189,10 @@ class OperatorContract(OperatorHarness):
 
         Steps: run an empty batch between two others. Passes when the outcome is that without it.
         """
-        frame = self.input()
+        frame, spec = self.input(), self.make_spec()
         first, second = cut(frame, RECORDS // 2)
         try:
-            found = self.run([first, frame.clear(), second])
+            found = self.run([first, frame.clear(), second], spec=spec)
         except Exception as error:
             violated(
                 expected="nothing comes of an empty batch",
@@ -212,9 +213,9 @@ class OperatorContract(OperatorHarness):
         for name, row in zip(self.schema, rows, strict=True):
             row[name] = None
         rows.append(dict.fromkeys(self.schema))
-        frame = self.input(rows=rows)
+        frame, spec = self.input(rows=rows), self.make_spec()
         try:
-            whole, apart = self.run([frame]), self.run(cut(frame, 1))
+            whole, apart = self.run([frame], spec=spec), self.run(cut(frame, 1), spec=spec)
         except Exception as error:
             violated(
                 expected="rows with NULLs are processed or rejected",
@@ -320,10 +321,10 @@ class OperatorContract(OperatorHarness):
         """
         self.need("bad_row")
         rows = self.make_rows(0, 9)
-        frame = self.input(rows=[*rows[:4], self.bad_row(), *rows[5:]])
+        frame, spec = self.input(rows=[*rows[:4], self.bad_row(), *rows[5:]]), self.make_spec()
         mend = "return RejectedRows(the rows as they came in, with header; one reason for each)"
         try:
-            outcome = self.run([frame])
+            outcome = self.run([frame], spec=spec)
         except Exception as error:
             violated(
                 expected="the bad row is rejected", found=f"{type(error).__name__}: {shortened(str(error))}", mend=mend

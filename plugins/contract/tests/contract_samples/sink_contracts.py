@@ -16,18 +16,21 @@ from contract_samples.sinks import LedgerSink, LineSink, TableSink
 class LineContract(SinkContract):
     """What the author of a simple sink writes."""
 
+    kind: type[LineSink] = LineSink
+
     def make_sink(self) -> LineSink:
-        return LineSink(LineSink.Settings(path=str(self.tmp_path / "rows")))
+        return self.kind(self.kind.Settings(path=str(self.tmp_path / "rows")))
 
     def read_rows(self) -> Sequence[Mapping[str, Any]]:
-        return [json.loads(line) for line in (self.tmp_path / "rows").read_bytes().splitlines()]
+        file = self.tmp_path / "rows"
+        return [json.loads(line) for line in file.read_bytes().splitlines()] if file.exists() else []
 
 
 class TableContract(SinkContract):
     """A sink with every optional method."""
 
     types = (*BASIC_TYPES, "int8", "int32", "binary", "json")
-    kind = TableSink
+    kind: type[TableSink] = TableSink
 
     def make_sink(self) -> TableSink:
         return self.kind(self.kind.Settings(database=str(self.tmp_path / "database" / "file"), table=self.unique_name))

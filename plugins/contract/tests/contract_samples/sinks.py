@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,9 +27,21 @@ class LineSink(hr.Sink):
         self.settings: LineSettings = settings
 
     def batch_insert(self, batch: SinkBatch) -> None:
-        lines = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in batch.rows())
-        with Path(self.settings.path).open("ab", buffering=0) as file:
+        lines = self.to_lines(self.rows_of(batch))
+        with self.path().open("ab", buffering=0) as file:
             file.write(lines)
+
+    def path(self) -> Path:
+        """Return the file that rows are appended to."""
+        return Path(self.settings.path)
+
+    def rows_of(self, batch: SinkBatch) -> list[dict[str, Any]]:
+        """Return the rows to write."""
+        return batch.rows()
+
+    def to_lines(self, rows: list[dict[str, Any]]) -> bytes:
+        """Return the lines of rows."""
+        return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
 class TableSettings(hr.SinkSettings, frozen=True, kw_only=True):
@@ -68,9 +81,11 @@ class TableSink(hr.IdempotentSink):
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            return sqlite3.connect(self.settings.database, timeout=20)
+            connection = sqlite3.connect(self.settings.database, timeout=20)
         except sqlite3.OperationalError as error:
             raise RetriableError(f"cannot open {self.settings.database}: {error}") from error
+        connection.execute("PRAGMA synchronous = OFF")  # outlives processes, not machines: enough here, and quick
+        return connection
 
     def batch_insert(self, batch: SinkBatch) -> None:
         connection = self._connect()
@@ -83,14 +98,26 @@ class TableSink(hr.IdempotentSink):
             connection.close()
 
     def _insert(self, connection: sqlite3.Connection, batch: SinkBatch) -> None:
+        self.store(connection, batch, self.ids(batch))
+
+    def store(self, connection: sqlite3.Connection, batch: SinkBatch, ids: Sequence[str | None]) -> None:
+        """Store the rows of a batch under these ids."""
         marks = ", ".join("?" for _ in range(len(self._columns) + 1))
         rows = batch.rows()
-        if any(row.get("text") == "refuse me" for row in rows):
-            raise DataError("the text 'refuse me' is refused")
+        self.refuse(rows)
         values: list[list[Any]] = [
-            [name, *(row[column] for column in self._columns)] for name, row in zip(batch.ids(), rows, strict=True)
+            [name, *(row[column] for column in self._columns)] for name, row in zip(ids, rows, strict=True)
         ]
         connection.executemany(f"INSERT OR REPLACE INTO {self.settings.table} VALUES ({marks})", values)  # noqa: S608
+
+    def ids(self, batch: SinkBatch) -> Sequence[str]:
+        """Return the keys of rows."""
+        return batch.ids()
+
+    def refuse(self, rows: list[dict[str, Any]]) -> None:
+        """Raise for rows that the target does not take."""
+        if any(row.get("text") == "refuse me" for row in rows):
+            raise DataError("the text 'refuse me' is refused")
 
 
 class LedgerSink(TableSink, hr.TransactionalSink):
@@ -106,19 +133,23 @@ class LedgerSink(TableSink, hr.TransactionalSink):
         finally:
             connection.close()
 
+    def key(self, queue: hr.Queue) -> str:
+        """Return the key of a queue's position."""
+        return queue.id
+
+    def expected(self, batch: SinkBatch) -> hr.Position | None:
+        """Return what must be stored when the batch is."""
+        return batch.after
+
     def _stored(self, connection: sqlite3.Connection, queue: hr.Queue) -> hr.Position | None:
-        row = connection.execute('SELECT "offset", "index" FROM positions WHERE queue = ?', (queue.id,)).fetchone()
+        found = connection.execute('SELECT "offset", "index" FROM positions WHERE queue = ?', (self.key(queue),))
+        row = found.fetchone()
         return None if row is None else hr.Position(*row)
 
     def _insert(self, connection: sqlite3.Connection, batch: SinkBatch) -> None:
         connection.execute("BEGIN IMMEDIATE")
         stored = self._stored(connection, batch.queue)
-        if stored != batch.after:
+        if stored != self.expected(batch):
             raise hr.StaleWriterError(f"stored is {stored}, not {batch.after}", queue=batch.queue.id)
-        marks = ", ".join("?" for _ in range(len(self._columns) + 1))
-        rows = batch.rows()
-        if any(row.get("text") == "refuse me" for row in rows):
-            raise DataError("the text 'refuse me' is refused")
-        values = [[None, *(row[column] for column in self._columns)] for row in rows]
-        connection.executemany(f"INSERT INTO {self.settings.table} VALUES ({marks})", values)  # noqa: S608
-        connection.execute("INSERT OR REPLACE INTO positions VALUES (?, ?, ?)", (batch.queue.id, *batch.last))
+        self.store(connection, batch, [None] * len(batch))
+        connection.execute("INSERT OR REPLACE INTO positions VALUES (?, ?, ?)", (self.key(batch.queue), *batch.last))

@@ -31,13 +31,14 @@ class LogSource(hr.Source):
 
     def __init__(self, settings: LogSettings) -> None:
         self.settings = settings
+        self.reader: type[LogReader] = LogReader
 
     def queues(self) -> Collection[hr.Queue]:
         with self.connected() as connection:
             return [hr.Queue(name) for (name,) in connection.execute("SELECT name FROM queues")]
 
     def open(self, queue: hr.Queue, start: StartPosition) -> hr.Reader:
-        return LogReader(self, queue.name, start)
+        return self.reader(self, queue.name, start)
 
     @contextmanager
     def connected(self) -> Iterator[sqlite3.Connection]:
@@ -128,11 +129,12 @@ class LogReader(hr.Reader):
 class ColumnLogSource(LogSource):
     """Knows its columns and gives frames instead of bodies."""
 
+    def __init__(self, settings: LogSettings) -> None:
+        super().__init__(settings)
+        self.reader = ColumnLogReader
+
     def schema(self) -> Schema:
         return Schema.of({"number": "int64", "text": "string"})
-
-    def open(self, queue: hr.Queue, start: StartPosition) -> hr.Reader:
-        return ColumnLogReader(self, queue.name, start)
 
 
 class ColumnLogReader(LogReader):
@@ -158,6 +160,7 @@ class LogWorld:
     def connected(self) -> Iterator[sqlite3.Connection]:
         """Give a connection in a transaction."""
         connection = sqlite3.connect(self.path, timeout=20)
+        connection.execute("PRAGMA synchronous = OFF")  # outlives processes, not machines: enough here, and quick
         try:
             with connection:
                 yield connection
