@@ -33,6 +33,8 @@ _OPERATIONS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "<=>": lambda left, right: left.eq_missing(right),
     "IS DISTINCT FROM": lambda left, right: left.ne_missing(right),
 }
+_MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
+_MIRRORED["IS DISTINCT FROM"] = "IS DISTINCT FROM"
 _TEMPORAL = (pl.Date, pl.Datetime, pl.Time)
 
 
@@ -42,9 +44,15 @@ def compare(compiler: Compiler, node: Any, operation: str, left: Typed, right: T
     NaN equals NaN and is greater than every other number, as in Spark.
     """
     left_expression, right_expression = aligned(compiler, node, operation, left, right)
-    result = _OPERATIONS[operation](left_expression, right_expression)
-    if (left.is_null or right.is_null) and operation not in ("<=>", "IS DISTINCT FROM"):
-        result = pl.lit(None, dtype=pl.Boolean)
+    if left.is_constant and not right.is_constant:
+        # polars 2.1: a literal on the left, compared with a CASE that chose one constant for a whole batch, gives one
+        # row instead of one per row. The literal on the right is safe.
+        result = _OPERATIONS[_MIRRORED[operation]](right_expression, left_expression)
+    else:
+        result = _OPERATIONS[operation](left_expression, right_expression)
+    null = any(side.is_constant and side.constant is None for side in (left, right))
+    if null and operation not in ("<=>", "IS DISTINCT FROM"):
+        return Typed(pl.lit(None, dtype=pl.Boolean), pl.Boolean(), node, None)
     return Typed(result, pl.Boolean(), node)
 
 
@@ -98,7 +106,7 @@ def _literal_to_time(compiler: Compiler, operand: Typed, other: Typed) -> Typed:
     converted = casts.convert(operand, target)
     value = pl.select(converted).item() if converted is not None else None
     if value is None:
-        raise compiler.error(operand.node, f"{operand.constant!r} is not a {shown(target)}")
+        raise compiler.error(operand.node, f"{operand.constant!r} cannot be read as {shown(target)}")
     return Typed(pl.lit(value, dtype=target), target, operand.node, value)
 
 
@@ -138,7 +146,7 @@ def _in_list(compiler: Compiler, node: Any, value: Typed, items: list[Typed]) ->
     """True if equal to an item; else NULL if the value or any item is NULL; else false."""
     items = [_literal_to_time(compiler, item, value) for item in items]
     fast = value.data_type.is_integer() or is_text(value.data_type) or isinstance(value.data_type, pl.Date)
-    known = [item for item in items if not item.is_null]
+    known = [item for item in items if not (item.is_constant and item.constant is None)]
     if not (fast and all(item.is_constant and common_type(value.data_type, item.data_type) for item in known)):
         matched = [compare(compiler, item.node, "=", value, item).expression for item in items]
         return matched[0] if len(matched) == 1 else pl.any_horizontal(matched)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
 import polars as pl
 from headrace.errors import ExpressionError, OptionError, did_you_mean
 from headrace.schema import Schema, data_type
-from headrace_columnar import casts, comparisons, dialect, operators, registry
+from headrace_columnar import casts, comparisons, dialect, logic, operators, registry
 from headrace_columnar.evaluation import Check, FunctionCall, UserFunction
-from headrace_columnar.sql_types import NOT_CONSTANT, Typed, common_type, shown, widen
+from headrace_columnar.sql_types import NOT_CONSTANT, Typed, shown
 from sqlglot import exp
 
 _AGGREGATES = frozenset({
@@ -45,6 +45,8 @@ class Compiler:
         self.deterministic = True
         self._column_prefix = column_prefix
         self._guards: list[pl.Expr] = []
+        #: Grows with every column read and function called: unchanged after a part means that the part is constant.
+        self._reads = 0
 
     # What parts of an expression need to say.
 
@@ -84,7 +86,9 @@ class Compiler:
         for call in self.calls:
             same = call.function is function and len(call.arguments) == len(arguments) and _deterministic(function)
             if same and guard is None and call.guard is None and _all_equal(call.arguments, arguments):
+                self._reads += 1
                 return pl.col(call.column)
+        self._reads += 1
         column = f"{self._column_prefix}_{len(self.calls)}"
         self.calls.append(FunctionCall(column, function, tuple(arguments), guard))
         self.deterministic = self.deterministic and _deterministic(function)
@@ -97,7 +101,12 @@ class Compiler:
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise self.error(node, f"{_called(node)} is not supported in expressions")
-        return handler(self, node)
+        before = self._reads
+        typed = handler(self, node)
+        if typed.is_constant:
+            # Whatever was read (a branch that no row takes, …), the result does not depend on it.
+            self._reads = before
+        return typed if typed.is_constant or self._reads != before else _folded(typed, node)
 
     def boolean(self, node: exp.Expr, what: str) -> Typed:
         """Compile a node that must be boolean; ``what`` names its role in the error message."""
@@ -108,10 +117,21 @@ class Compiler:
             raise self.error(node, f"{what} must be boolean, not {shown(typed.data_type)}")
         return typed
 
+    def check_only(self, node: Any, boolean_as: str | None = None) -> Typed:
+        """Compile a part that no row evaluates: for its errors and its type."""
+        checks, calls = len(self.checks), len(self.calls)
+        if isinstance(node, Typed):
+            return node
+        typed = self.boolean(node, boolean_as) if boolean_as else self.compile(node)
+        del self.checks[checks:]
+        del self.calls[calls:]
+        return Typed(pl.lit(None, dtype=typed.data_type), typed.data_type, node, None)
+
     def column(self, node: Any, name: str) -> Typed:
         if name not in self.schema:
             raise self.error(node, f"unknown column {name!r}", hint=dialect.column_hint(name, self.schema))
         self.columns.add(name)
+        self._reads += 1
         return Typed(pl.col(name), self.schema[name], node)
 
     def type_of(self, node: exp.DataType, place: Any) -> pl.DataType:
@@ -138,6 +158,17 @@ class Compiler:
         if word == "USERDEFINED":
             return str(node.args.get("kind"))
         return _TYPE_WORDS.get(word, word.lower())
+
+
+def _folded(typed: Typed, node: Any) -> Typed:
+    """Compute a constant part now. It also becomes a scalar, which polars takes beside columns of any height."""
+    kind = typed.data_type
+    if isinstance(kind, pl.Null):
+        return Typed(pl.lit(None), kind, node, None)
+    if kind.is_nested():
+        return Typed(typed.expression.first(), kind, node)
+    value = pl.select(typed.expression.alias("value")).item()
+    return Typed(pl.lit(value, dtype=kind), kind, node, value)
 
 
 def _deterministic(function: UserFunction) -> bool:
@@ -259,71 +290,8 @@ def _hex(compiler: Compiler, node: exp.HexString) -> Typed:
     return Typed(pl.lit(value), pl.Binary(), node, value)
 
 
-# Logic.
-
-
 def _paren(compiler: Compiler, node: exp.Paren) -> Typed:
     return compiler.compile(node.this)
-
-
-def _and(compiler: Compiler, node: exp.And) -> Typed:
-    left = compiler.boolean(node.left, "an operand of AND")
-    with compiler.guarded(left.expression.fill_null(True)):
-        right = compiler.boolean(node.right, "an operand of AND")
-    return Typed(left.expression & right.expression, pl.Boolean(), node)
-
-
-def _or(compiler: Compiler, node: exp.Or) -> Typed:
-    left = compiler.boolean(node.left, "an operand of OR")
-    with compiler.guarded(~left.expression.fill_null(False)):
-        right = compiler.boolean(node.right, "an operand of OR")
-    return Typed(left.expression | right.expression, pl.Boolean(), node)
-
-
-def _not(compiler: Compiler, node: exp.Not) -> Typed:
-    operand = compiler.boolean(node.this, "the operand of NOT")
-    return Typed(~operand.expression, pl.Boolean(), node)
-
-
-def _case(compiler: Compiler, node: exp.Case) -> Typed:
-    """Both forms. A branch is evaluated for failures and user functions only where it is chosen."""
-    subject = compiler.compile(node.this) if node.this is not None else None
-    conditions: list[pl.Expr] = []
-    results: list[Typed] = []
-    with ExitStack() as earlier:
-        for branch in node.args["ifs"]:
-            condition = _when(compiler, subject, branch.this).fill_null(False)
-            with compiler.guarded(condition):
-                results.append(compiler.compile(branch.args["true"]))
-            conditions.append(condition)
-            earlier.enter_context(compiler.guarded(~condition))
-        default = node.args.get("default")
-        results.append(compiler.compile(default) if default is not None else Typed(pl.lit(None), pl.Null()))
-    return choose(compiler, node, conditions, results)
-
-
-def _when(compiler: Compiler, subject: Typed | None, node: exp.Expr) -> pl.Expr:
-    if subject is None:
-        return compiler.boolean(node, "the condition of WHEN").expression
-    return comparisons.compare(compiler, node, "=", subject, compiler.compile(node)).expression
-
-
-def choose(compiler: Compiler, node: Any, conditions: list[pl.Expr], results: list[Typed]) -> Typed:
-    """Return the first result whose condition is true, else the last result (one more than conditions)."""
-    kind: pl.DataType = pl.Null()
-    for result in results:
-        common = common_type(kind, result.data_type)
-        if common is None:
-            raise compiler.error(
-                result.node if result.node is not None else node,
-                f"the branches do not go together: {shown(kind)} and {shown(result.data_type)}",
-                hint="CAST one of them",
-            )
-        kind = common
-    chosen: Any = pl
-    for condition, result in zip(conditions, results, strict=False):
-        chosen = chosen.when(condition).then(widen(result, kind))
-    return Typed(chosen.otherwise(widen(results[-1], kind)), kind, node)
 
 
 # Calls.
@@ -360,7 +328,7 @@ def _constant_cast(compiler: Compiler, node: exp.Cast, operand: Typed, target: p
         converted = converted.str.slice(0, length)
     value = pl.select(converted).item() if not target.is_nested() else NOT_CONSTANT
     if value is None and strict:
-        raise compiler.error(operand.node, f"{operand.constant!r} is not a {shown(target)}")
+        raise compiler.error(operand.node, f"{operand.constant!r} cannot be read as {shown(target)}")
     if isinstance(value, NOT_CONSTANT.__class__):
         return Typed(converted, target, node)
     return Typed(pl.lit(value, dtype=target), target, node, value)
@@ -385,7 +353,7 @@ def call_function(compiler: Compiler, node: Any, name: str, arguments: list[Any]
     declared = registry.find(name)
     if declared is None:
         raise _unknown_function(compiler, node, name)
-    special = _LAZY_CALLS.get(declared.name)
+    special = logic.LAZY_CALLS.get(declared.name)
     if special is not None and declared.signatures[0].takes(len(arguments)):
         return special(compiler, node, arguments)
     compiled = []
@@ -424,31 +392,6 @@ def _user_call(compiler: Compiler, node: exp.Anonymous, function: UserFunction) 
     arguments = [compiler.compile(argument) for argument in node.expressions]
     column = compiler.add_call(function, [argument.expression for argument in arguments])
     return Typed(column, function.return_type, node)
-
-
-# Functions that decide which of their arguments a row evaluates.
-
-
-def _coalesce(compiler: Compiler, node: Any, arguments: list[Any]) -> Typed:
-    results: list[Typed] = []
-    with ExitStack() as earlier:
-        for argument in arguments:
-            typed = argument if isinstance(argument, Typed) else compiler.compile(argument)
-            results.append(typed)
-            earlier.enter_context(compiler.guarded(typed.expression.is_null()))
-    return choose(compiler, node, [result.expression.is_not_null() for result in results[:-1]], results)
-
-
-def _if(compiler: Compiler, node: Any, arguments: list[Any]) -> Typed:
-    condition = compiler.boolean(arguments[0], "the condition of IF").expression.fill_null(False)
-    with compiler.guarded(condition):
-        then = compiler.compile(arguments[1])
-    with compiler.guarded(~condition):
-        otherwise = compiler.compile(arguments[2])
-    return choose(compiler, node, [condition], [then, otherwise])
-
-
-_LAZY_CALLS: dict[str, Callable[[Compiler, Any, list[Any]], Typed]] = {"coalesce": _coalesce, "if": _if}
 
 
 def _named(name: str, *keys: str) -> Callable[[Compiler, Any], Typed]:
@@ -511,8 +454,8 @@ def _alias(compiler: Compiler, node: exp.Alias) -> Typed:
 
 _HANDLERS: dict[type[exp.Expr], Callable[[Compiler, Any], Typed]] = {
     exp.Column: _column, exp.Identifier: _identifier, exp.Dot: _dot, exp.Bracket: _bracket, exp.Literal: _literal,
-    exp.Null: _null, exp.Boolean: _boolean_literal, exp.HexString: _hex, exp.Paren: _paren, exp.And: _and, exp.Or: _or,
-    exp.Not: _not, exp.Case: _case, exp.Cast: _cast, exp.TryCast: _cast, exp.Interval: _interval, exp.Anonymous: _call,
+    exp.Null: _null, exp.Boolean: _boolean_literal, exp.HexString: _hex, exp.Paren: _paren,
+    exp.Cast: _cast, exp.TryCast: _cast, exp.Interval: _interval, exp.Anonymous: _call,
     exp.Alias: _alias, exp.Array: _array, exp.Concat: _concat, exp.DPipe: _pipes, exp.Trim: _trim,
     exp.Substring: _named("substring", "this", "start", "length"),
     exp.StrPosition: _named("locate", "substr", "this", "position"),
@@ -520,6 +463,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Compiler, Any], Typed]] = {
     exp.Extract: _named("extract", "this", "expression"),
     exp.CurrentTimestamp: _named("current_timestamp"), exp.CurrentDate: _named("current_date"),
     exp.JSONValue: _json_value, exp.AtTimeZone: _named("at_time_zone", "this", "zone"),
+    **logic.HANDLERS,
     **comparisons.HANDLERS,
     **operators.HANDLERS,
 }  # fmt: skip

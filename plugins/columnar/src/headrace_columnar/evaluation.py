@@ -89,10 +89,7 @@ def evaluate_all(
     columns = [one.staged.alias(name) for one, name in zip(compiled, names, strict=True)]
     if checks:
         columns.append(pl.any_horizontal([check.condition for check in checks]).alias("__hr_failed"))
-    result = frame.select(columns)
-    if result.height != frame.height:
-        # Only constants were asked for: they come as one row whatever the frame's height.
-        result = pl.DataFrame([column.new_from_index(0, frame.height) for column in result.get_columns()])
+    result = _selected(frame, columns)
     if checks:
         failed = result.drop_in_place("__hr_failed").fill_null(False)
         if failed.any():
@@ -100,6 +97,24 @@ def evaluate_all(
     if rows.found:
         result = _blank(result, compiled, list(rows.found))
     return result, rows.listed()
+
+
+def _selected(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataFrame:
+    """Select with one value per row always: constants, which polars gives as one row, are spread over the height."""
+    try:
+        result = frame.select(columns)
+    except pl.exceptions.InvalidOperationError:
+        # polars 2.1 forgets the height of a comparison whose right side came out as one and the same value for the
+        # whole batch while its optimizer made a literal of the left side; then it refuses that beside other columns.
+        # Alone, such an expression comes as the one value that all rows have.
+        return (
+            pl.DataFrame([_selected(frame, [column]).to_series() for column in columns])
+            if len(columns) > 1
+            else (frame.select(columns))
+        )
+    if result.height == frame.height:
+        return result
+    return pl.DataFrame([column.new_from_index(0, frame.height) for column in result.get_columns()])
 
 
 def _blank(result: pl.DataFrame, compiled: Sequence[CompiledExpression], failed: list[int]) -> pl.DataFrame:

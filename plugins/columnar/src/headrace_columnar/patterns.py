@@ -59,12 +59,6 @@ def split_like(pattern: str, escape: str | None) -> list[str | None]:
     return tidy
 
 
-def like_regex(pattern: str, escape: str | None) -> str:
-    """Return the regular expression (for both engines) that matches a whole string as the LIKE pattern does."""
-    pieces = [".*" if part is None else "." if part == "" else re.escape(part) for part in split_like(pattern, escape)]
-    return "(?s)^" + "".join(pieces) + r"$"
-
-
 def _rust_like_regex(parts: list[str | None]) -> str:
     pieces = [".*" if part is None else "." if part == "" else pl.escape_regex(part) for part in parts]
     body = "".join(pieces)
@@ -76,7 +70,19 @@ def _rust_like_regex(parts: list[str | None]) -> str:
 
 def like(value: pl.Expr, pattern: str, escape: str | None) -> pl.Expr:
     """Return the test of a LIKE pattern that is known now. ``%`` and ``_`` match line breaks too."""
-    parts = split_like(pattern, escape)
+    return _like_parts(value, split_like(pattern, escape))
+
+
+def ilike(value: pl.Expr, pattern: str, escape: str | None) -> pl.Expr:
+    """As ``like``, with both sides in lower case, which is how Spark defines ILIKE."""
+    return _like_parts(value.str.to_lowercase(), _in_lower_case(split_like(pattern, escape)))
+
+
+def _in_lower_case(parts: list[str | None]) -> list[str | None]:
+    return [lower(part) if part else part for part in parts]
+
+
+def _like_parts(value: pl.Expr, parts: list[str | None]) -> pl.Expr:
     literals = [part for part in parts if part]
     if not parts:
         return value == ""
@@ -192,7 +198,7 @@ def match(compiler: Compiler, kind: str, node: Any, value: Typed, pattern: Typed
     for operand in (value, pattern):
         if not is_text(operand.data_type) and not operand.is_null:
             raise compiler.error(operand.node, f"{_NAMES[kind]} needs text, not {shown(operand.data_type)}")
-    if value.is_null or pattern.is_null:
+    if any(operand.is_null or (operand.is_constant and operand.constant is None) for operand in (value, pattern)):
         return pl.lit(None, dtype=pl.Boolean)
     text = value.expression if isinstance(value.data_type, pl.String) else value.expression.cast(pl.String)
     if not pattern.is_constant:
@@ -212,8 +218,7 @@ def _constant_match(kind: str, text: pl.Expr, pattern: str, escape: str | None) 
     if kind == "like":
         return like(text, pattern, escape)
     if kind == "ilike":
-        # As Spark defines it: both sides in lower case.
-        return like(text.str.to_lowercase(), lower(pattern), escape)
+        return ilike(text, pattern, escape)
     return regex_find(text, similar_regex(pattern, escape) if kind == "similar" else pattern)
 
 
@@ -227,7 +232,8 @@ def _matcher(kind: str, pattern: str, escape: str | None) -> tuple[str, str] | N
     """Return (engine, regular expression) for a pattern from a column; None if it cannot be understood."""
     try:
         if kind in ("like", "ilike"):
-            return "rust", _rust_like_regex(split_like(lower(pattern) if kind == "ilike" else pattern, escape))
+            parts = split_like(pattern, escape)
+            return "rust", _rust_like_regex(_in_lower_case(parts) if kind == "ilike" else parts)
         source = similar_regex(pattern, escape) if kind == "similar" else pattern
         return engine(source), source
     except PatternError:

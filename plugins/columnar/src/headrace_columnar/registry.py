@@ -114,6 +114,8 @@ class Function:
     examples: tuple[tuple[str, Any], ...]
     build: Callable[[Call], pl.Expr | Typed]
     deterministic: bool = True
+    #: Whether the function may be something else than NULL when an argument is NULL.
+    answers_null: bool = False
 
 
 _functions: dict[str, Function] = {}
@@ -126,6 +128,7 @@ def function(
     summary: str,
     examples: Iterable[tuple[str, Any]],
     deterministic: bool = True,
+    answers_null: bool = False,
 ) -> Callable[[Callable[[Call], pl.Expr | Typed]], Callable[[Call], pl.Expr | Typed]]:
     """Declare a SQL function: the decorated builder makes its polars expression from typed arguments.
 
@@ -145,6 +148,7 @@ def function(
             tuple(examples),
             build,
             deterministic,
+            answers_null,
         )
         for name in names:
             if name in _by_name:
@@ -231,13 +235,20 @@ def bind(compiler: Compiler, declared: Function, node: Any, arguments: Sequence[
         matched = _match(compiler, declared, signature, arguments)
         if isinstance(matched, tuple):
             coerced, result_type = matched
-            built = declared.build(Call(compiler, declared, node, coerced, result_type))
-            if isinstance(built, Typed):
-                return Typed(built.expression, built.data_type, node, built.constant)
-            return Typed(built, result_type, node)
+            return _built(Call(compiler, declared, node, coerced, result_type))
         problem = problem or matched
     assert problem is not None
     raise problem
+
+
+def _built(call: Call) -> Typed:
+    built = call.function.build(call)
+    if not isinstance(built, Typed):
+        built = Typed(built, call.result_type)
+    absent = any(argument.is_constant and argument.constant is None for argument in call.arguments)
+    if absent and not call.function.answers_null:
+        return Typed(pl.lit(None, dtype=built.data_type), built.data_type, call.node, None)
+    return Typed(built.expression, built.data_type, call.node, built.constant)
 
 
 def _count(count: int) -> str:
@@ -258,6 +269,8 @@ def _match(
             return compiler.error(
                 argument.node, f"{declared.name}: {parameter.name} must be a constant", hint=_usage(declared)
             )
+        if parameter.constant and argument.constant is None:
+            return compiler.error(argument.node, f"{declared.name}: {parameter.name} must not be NULL")
         if parameter.kind not in ("T", "array<T>") or argument.is_null:
             continue
         if parameter.kind == "array<T>" and not isinstance(argument.data_type, pl.List | pl.Array):

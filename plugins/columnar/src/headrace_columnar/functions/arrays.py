@@ -15,6 +15,7 @@ from headrace_columnar.sql_types import Typed, inner_type, is_scalar, is_text
     signature="value T... -> array<T>",
     summary="An array of the arguments. Also written ARRAY[…].",
     examples=[("array(1, 2, 3)", [1, 2, 3]), ("ARRAY['a', NULL]", ["a", None])],
+    answers_null=True,
 )
 def array(call: Call) -> pl.Expr:
     return pl.concat_list([_wrapped(call, index) for index in range(len(call))])
@@ -64,6 +65,7 @@ def element_at(call: Call) -> Typed:
     signature="values array<T>, value T -> boolean",
     summary="Whether an element equals the value; NULL if either is NULL, or if none does and an element is NULL.",
     examples=[("array_contains(array(1, 2), 2)", True), ("array_contains(array(1, NULL), 3)", None)],
+    answers_null=True,
 )
 def array_contains(call: Call) -> pl.Expr:
     found = pl.when(call[1].is_not_null()).then(call[0].list.contains(call[1], nulls_equal=False))
@@ -90,6 +92,7 @@ def _place(values: list[object], value: object) -> int:
     signature="values array, separator string, [instead_of_null string] -> string",
     summary="The elements as one text; NULL elements are left out or replaced.",
     examples=[("array_join(array('a', 'b'), '-')", "a-b"), ("array_join(array('a', NULL, 'c'), ',', 'x')", "a,x,c")],
+    answers_null=True,
 )
 def array_join(call: Call) -> pl.Expr:
     kind = inner_type(call.arguments[0].data_type)
@@ -165,6 +168,7 @@ def _of_present(call: Call, made: pl.Expr) -> pl.Expr:
     signature="values array<T>, value T -> array<T>",
     summary="The array with one more element at its end.",
     examples=[("array_append(array(1), 2)", [1, 2])],
+    answers_null=True,
 )
 def array_append(call: Call) -> pl.Expr:
     return pl.when(call[0].is_not_null()).then(pl.concat_list([call[0], _wrapped(call, 1)]))
@@ -175,6 +179,7 @@ def array_append(call: Call) -> pl.Expr:
     signature="values array<T>, value T -> array<T>",
     summary="The array with one more element at its start.",
     examples=[("array_prepend(array(1), 2)", [2, 1])],
+    answers_null=True,
 )
 def array_prepend(call: Call) -> pl.Expr:
     return pl.when(call[0].is_not_null()).then(pl.concat_list([_wrapped(call, 1), call[0]]))
@@ -279,6 +284,7 @@ def _cut(values: list[object], start: int, length: int) -> list[object]:
     signature="value T, count integer -> array<T>",
     summary="An array of the value so many times; NULL for more than a million.",
     examples=[("array_repeat('a', 2)", ["a", "a"]), ("array_repeat('a', -1)", [])],
+    answers_null=True,
 )
 def array_repeat(call: Call) -> pl.Expr:
     count = pl.when(call[1] <= 1_000_000).then(pl.max_horizontal(call[1], pl.lit(0)))
@@ -309,6 +315,7 @@ def _flat(values: list[list[object] | None]) -> list[object] | None:
     signature="name constant string, value any, [more any...] -> ?",
     summary="A struct of names and values: named_struct('a', 1, 'b', 'x').",
     examples=[("named_struct('a', 1, 'b', 'x')", {"a": 1, "b": "x"}), ("named_struct('a', 1).a", 1)],
+    answers_null=True,
 )
 def named_struct(call: Call) -> Typed:
     if len(call) % 2:

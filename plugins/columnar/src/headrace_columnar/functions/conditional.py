@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import polars as pl
 from headrace_columnar.registry import Call, function
 from headrace_columnar.sql_types import Typed, is_decimal
@@ -12,6 +14,7 @@ from headrace_columnar.sql_types import Typed, is_decimal
     signature="value T, [others T...] -> T",
     summary="The first argument that is not NULL. Later arguments are not evaluated for the row.",
     examples=[("coalesce(NULL, 'a', 'b')", "a"), ("coalesce(CAST(NULL AS STRING), '30')", "30")],
+    answers_null=True,
 )
 def coalesce(call: Call) -> pl.Expr:
     return pl.coalesce(call.expressions())
@@ -23,6 +26,7 @@ def coalesce(call: Call) -> pl.Expr:
     signature="condition boolean, then T, otherwise T -> T",
     summary="The second argument where the condition is true, else (also for NULL) the third.",
     examples=[("if(1 < 2, 'Jack', 'Harry')", "Jack"), ("if(CAST(NULL AS BOOLEAN), 'a', 'b')", "b")],
+    answers_null=True,
 )
 def if_(call: Call) -> pl.Expr:
     return pl.when(call[0]).then(call[1]).otherwise(call[2])
@@ -34,6 +38,7 @@ def if_(call: Call) -> pl.Expr:
     signature="value T, instead T -> T",
     summary="The second argument where the first is NULL.",
     examples=[("nvl(NULL, 5)", 5), ("ifnull('a', 'b')", "a")],
+    answers_null=True,
 )
 def nvl(call: Call) -> pl.Expr:
     return pl.coalesce(call.expressions())
@@ -44,6 +49,7 @@ def nvl(call: Call) -> pl.Expr:
     signature="value any, then T, otherwise T -> T",
     summary="The second argument where the first is not NULL, else the third.",
     examples=[("nvl2('x', 1, 2)", 1), ("nvl2(NULL, 1, 2)", 2)],
+    answers_null=True,
 )
 def nvl2(call: Call) -> pl.Expr:
     return pl.when(call[0].is_not_null()).then(call[1]).otherwise(call[2])
@@ -54,9 +60,13 @@ def nvl2(call: Call) -> pl.Expr:
     signature="value T, unwanted T -> T",
     summary="NULL where both are equal, else the first.",
     examples=[("nullif('', '')", None), ("nullif(5, 0)", 5), ("nullif(5, NULL)", 5)],
+    answers_null=True,
 )
 def nullif(call: Call) -> pl.Expr:
-    return pl.when((call[0] == call[1]).fill_null(False)).then(None).otherwise(call[0])
+    from headrace_columnar.comparisons import compare
+
+    equal = compare(call.compiler, call.node, "=", *call.arguments)
+    return pl.when(equal.expression.fill_null(False)).then(None).otherwise(call[0])
 
 
 def _extreme(call: Call, *, greatest: bool) -> pl.Expr:
@@ -85,7 +95,7 @@ def greatest(call: Call) -> pl.Expr:
     "least",
     signature="value T, others T... -> T",
     summary="The least argument; NULL if any is NULL (as in Flink; Spark skips NULL).",
-    examples=[("least(3, 1, 2)", 1), ("least(1.5, 2)", 1.5), ("least(1, NULL)", None)],
+    examples=[("least(3, 1, 2)", 1), ("least(1.5, 2)", Decimal("1.5")), ("least(1, NULL)", None)],
 )
 def least(call: Call) -> pl.Expr:
     return _extreme(call, greatest=False)
@@ -96,6 +106,7 @@ def least(call: Call) -> pl.Expr:
     signature="value any -> boolean",
     summary="Whether the value is NULL.",
     examples=[("isnull(NULL)", True), ("isnull(1)", False)],
+    answers_null=True,
 )
 def isnull(call: Call) -> pl.Expr:
     return call[0].is_null()
@@ -106,6 +117,7 @@ def isnull(call: Call) -> pl.Expr:
     signature="value any -> boolean",
     summary="Whether the value is not NULL.",
     examples=[("isnotnull(NULL)", False), ("isnotnull(1)", True)],
+    answers_null=True,
 )
 def isnotnull(call: Call) -> pl.Expr:
     return call[0].is_not_null()
@@ -116,6 +128,7 @@ def isnotnull(call: Call) -> pl.Expr:
     signature="value any -> string",
     summary="The name of the value's type.",
     examples=[("typeof(1)", "int64"), ("typeof('a')", "string"), ("typeof(1.5)", "decimal(2, 1)")],
+    answers_null=True,
 )
 def typeof(call: Call) -> Typed:
     from headrace_columnar.sql_types import shown

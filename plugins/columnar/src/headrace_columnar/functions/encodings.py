@@ -171,6 +171,7 @@ def _test(call: Call, pattern: str) -> pl.Expr:
     signature="text string -> boolean",
     summary="Whether the text is made of letters, and not empty; false for NULL.",
     examples=[("is_alpha('asd')", True), ("is_alpha('a1')", False), ("is_alpha(NULL)", False)],
+    answers_null=True,
 )
 def is_alpha(call: Call) -> pl.Expr:
     return _test(call, r"^\p{L}+$")
@@ -181,6 +182,7 @@ def is_alpha(call: Call) -> pl.Expr:
     signature="text string -> boolean",
     summary="Whether the text is made of decimal digits, and not empty; false for NULL.",
     examples=[("is_digit('3')", True), ("is_digit('3a')", False), ("is_digit(NULL)", False)],
+    answers_null=True,
 )
 def is_digit(call: Call) -> pl.Expr:
     return _test(call, r"^\p{Nd}+$")
@@ -196,6 +198,7 @@ def is_digit(call: Call) -> pl.Expr:
         ("is_decimal('x')", False),
         ("is_decimal(NULL)", False),
     ],
+    answers_null=True,
 )
 def is_decimal(call: Call) -> pl.Expr:
     return _test(call, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")

@@ -88,6 +88,7 @@ def _object_at(path: JsonPath, text: str) -> str | None:
         ("""json_value('{}', 'lax $.a' DEFAULT 'd' ON EMPTY)""", "d"),
         ("""json_value('{}', '$.a' DEFAULT 'd' ON ERROR)""", "d"),
     ],
+    answers_null=True,
 )
 def json_value(call: Call) -> pl.Expr:
     path = _path(call)
@@ -212,6 +213,7 @@ def to_json(call: Call) -> pl.Expr:
     signature="key string, value any, [more any...] -> string",
     summary="A JSON object of keys and values: json_object('a', 1, 'b', 'x').",
     examples=[("json_object('a', 1, 'b', NULL)", '{"a":1,"b":null}')],
+    answers_null=True,
 )
 def json_object(call: Call) -> pl.Expr:
     if len(call) % 2:

@@ -437,6 +437,7 @@ def _shifted_right(x: int, places: int) -> int:
     signature="x double -> boolean",
     summary="Whether x is NaN; false for NULL.",
     examples=[("isnan(sqrt(-1))", True), ("isnan(1)", False)],
+    answers_null=True,
 )
 def isnan(call: Call) -> pl.Expr:
     return call[0].is_nan().fill_null(False)

@@ -100,6 +100,7 @@ def concat(call: Call) -> pl.Expr:
     signature=["separator string, values array<string> -> string", "separator string, value text... -> string"],
     summary="The texts joined with a separator; NULL texts are left out, a NULL separator gives NULL.",
     examples=[("concat_ws('|', 'a', NULL, 'b')", "a|b"), ("concat_ws(NULL, 'a', 'b')", None)],
+    answers_null=True,
 )
 def concat_ws(call: Call) -> pl.Expr:
     if isinstance(call.arguments[1].data_type, pl.List):
@@ -524,6 +525,7 @@ def _value_of(text: str, between_pairs: str, between: str, key: str) -> str | No
     signature="index integer, value string... -> string",
     summary="The index-th of the texts that follow, counted from 1; NULL if there is none.",
     examples=[("elt(2, 'a', 'b')", "b"), ("elt(3, 'a', 'b')", None)],
+    answers_null=True,
 )
 def elt(call: Call) -> pl.Expr:
     chosen: Any = pl
