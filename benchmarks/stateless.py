@@ -29,10 +29,10 @@ def baseline(directory: Path) -> dict[str, Any]:
     loads = orjson.loads
     for file in sorted(directory.glob("events-*.ndjson")):
         lines = file.read_bytes().splitlines()
-        begun = time.perf_counter()
+        begun = time.process_time()
         for line in lines:
             loads(line)
-        seconds += time.perf_counter() - begun
+        seconds += time.process_time() - begun
         count += len(lines)
     return {"messages": count, "seconds": seconds}
 

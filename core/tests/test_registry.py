@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 
 import pytest
-from headrace.errors import MissingPluginError, PluginConflictError
+from headrace.errors import JobError, MissingPluginError, PluginConflictError
 from headrace.hookspecs import hookimpl
 from headrace.registry import Registry
 from headrace.testing import MemorySource
@@ -80,7 +80,7 @@ def test_only_the_plugin_that_is_named_is_loaded(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "headrace_lazy_test", module)
     registry = Registry([entry("broken", "headrace_there_is_no_such_module"), entry("lazy", "headrace_lazy_test")])
     assert registry.find("source", "lazy") is MemorySource
-    with pytest.raises(ModuleNotFoundError):
+    with pytest.raises(JobError, match=r"(?s)plug-in 'broken'.*cannot be loaded.*HEADRACE_PLUGINS"):
         registry.load_all()
 
 

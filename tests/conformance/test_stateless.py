@@ -80,14 +80,16 @@ def test_spark_gives_what_light_gives(name, reference, tmp_path) -> None:  # typ
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_light_killed_at_a_named_place_loses_and_doubles_nothing(fault, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    for case in CASES:
+    # Every case meets two or three of the places; all together would take minutes.
+    cases = CASES[FAULTS.index(fault) % 3 :: 3]
+    for case in cases:
         case.lay_out(make(tmp_path / case.name))
     killed = 0
-    for case in CASES:
+    for case in cases:
         killed += start("light", tmp_path, [case.name], fault=f"{fault}:kill") == -signal.SIGKILL
-    assert killed >= len(CASES) // 3, "the fault point is hardly ever passed: the test proves nothing"
-    assert start("light", tmp_path, NAMES) == 0
-    for case in CASES:
+    assert killed >= len(cases) // 3, "the fault point is hardly ever passed: the test proves nothing"
+    assert start("light", tmp_path, [case.name for case in cases]) == 0
+    for case in cases:
         assert differences(outputs(tmp_path / case.name), reference(case.name)) == [], case.name
 
 

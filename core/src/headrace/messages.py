@@ -125,8 +125,12 @@ class Bodies(Sequence[bytes]):
         return self.buffer[self.starts[index] : self.ends[index]]
 
     def __iter__(self) -> Iterator[bytes]:
-        for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
-            yield self.buffer[start:end]
+        if self.newline_separated:
+            lines = self.joined().split(b"\n")
+            if len(lines) == len(self):  # no body holds a newline itself
+                return iter(lines)
+        places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        return (self.buffer[start:end] for start, end in places)
 
     def joined(self) -> bytes:
         """Return the bodies with one newline between each two, without a copy of each where that can be avoided."""
