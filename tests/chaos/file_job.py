@@ -1,6 +1,6 @@
 """The job that the file tests kill: numbered records from files, some rows changed, some dropped, written to files.
 
-    python -m tests.chaos.file_job BACKEND DIRECTORY end|never
+python -m tests.chaos.file_job BACKEND DIRECTORY end|never
 """
 
 from __future__ import annotations

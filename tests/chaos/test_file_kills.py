@@ -62,7 +62,7 @@ class Feed:
             output.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def feed(tmp_path: Path) -> Iterator[Feed]:
     made = Feed(tmp_path / "in", rate_per_second=3000)
     yield made
@@ -118,19 +118,19 @@ def test_light_killed(feed: Feed, tmp_path: Path) -> None:
     kill_again_and_again("light", tmp_path, feed, kills=6, seed=1)
 
 
-@pytest.mark.slow()
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_light_killed_fifty_times(feed: Feed, tmp_path: Path) -> None:
     kill_again_and_again("light", tmp_path, feed, kills=50, seed=2)
 
 
-@pytest.mark.spark()
+@pytest.mark.spark
 def test_spark_killed(feed: Feed, tmp_path: Path) -> None:
     kill_again_and_again("spark", tmp_path, feed, kills=2, seed=3)
 
 
-@pytest.mark.spark()
-@pytest.mark.slow()
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_spark_killed_fifty_times(feed: Feed, tmp_path: Path) -> None:
     kill_again_and_again("spark", tmp_path, feed, kills=50, seed=4)
@@ -170,13 +170,13 @@ def python_workers(pid: int) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.spark()
+@pytest.mark.spark
 def test_spark_workers_killed(feed: Feed, tmp_path: Path) -> None:
     kill_workers(tmp_path, feed, kills=5, seed=5)
 
 
-@pytest.mark.spark()
-@pytest.mark.slow()
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_spark_workers_killed_fifty_times(feed: Feed, tmp_path: Path) -> None:
     kill_workers(tmp_path, feed, kills=50, seed=6)

@@ -1,0 +1,1 @@
+"""Damaged input in bulk."""
