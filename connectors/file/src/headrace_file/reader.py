@@ -53,9 +53,8 @@ class FileReader(Reader):
             clock.wait(never, min(remaining, self._context.settings.poll_interval.total_seconds()))
 
     def _batch(self, segment: Segment) -> RawBatch:
-        position = self.position
         self._rest()
-        return RawBatch(offsets=segment.offsets, next_position=position, bodies=segment.bodies)
+        return RawBatch(offsets=segment.offsets, next_position=self.position, bodies=segment.bodies)
 
     def _rest(self) -> None:
         """Note how far it is; hold no descriptor between polls when there are too many."""

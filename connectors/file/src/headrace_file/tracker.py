@@ -48,11 +48,13 @@ class QueueFiles:
         return self.place.file
 
     def files(self) -> Iterator[FileIdentity]:
-        """Yield every file that is this queue's own."""
-        if self.current is not None:
-            yield self.current
-        yield from self.past
-        yield from self.claimed
+        """Yield every file that is this queue's own.
+
+        Those of a queue that has gone count only where their content is known: their inodes may be used again.
+        """
+        for known in (self.current, *self.past, *self.claimed):
+            if known is not None and (known.head.length or not self.gone):
+                yield known
 
 
 #: Which queue each file belongs to, and what is known of the file.
@@ -140,7 +142,7 @@ class Tracker:
             return any(
                 seen.is_same_as(known)
                 for state in self._queues.values()
-                if state.name != name and not state.gone
+                if state.name != name
                 for known in state.files()
             )
 
@@ -153,7 +155,7 @@ class Tracker:
             known = dict(self._queues)
             for state in known.values():
                 state.claimed = []
-            owners = {f.key: (state, f) for state in known.values() if not state.gone for f in state.files()}
+            owners = {f.key: (state, f) for state in known.values() for f in state.files()}
             # Shorter names first: app.log claims its rotated files before app.log.1 asks for what now bears its name.
             names = [
                 state.name
@@ -196,7 +198,7 @@ class Tracker:
         if current is None or (file is not None and file.key == current.key):
             state.missing_since = None
             return file is not None
-        located = next((s.path for s in siblings(state.name) if s.inode == current.inode), None)
+        located = self._locate(state, current)
         self._claim_successors(state, current, located, owners)
         if file is not None:
             owners[file.key] = (state, file)
@@ -207,6 +209,24 @@ class Tracker:
             return True
         state.gone = True
         return False
+
+    def _locate(self, state: QueueFiles, current: FileIdentity) -> str | None:
+        """Return where the file that the queue reads is, when it is not at its path: renamed, else copied."""
+        beside = list(siblings(state.name))
+        for sibling in beside:
+            if sibling.inode == current.inode:
+                seen = self._glimpse(sibling.path)
+                if seen is not None and seen.is_same_as(current):
+                    return sibling.path
+        if not current.head.length:
+            return None
+        is_rotated = self._names.matcher(state.name)
+        for sibling in beside:
+            if is_rotated(sibling.path):
+                seen = self._glimpse(sibling.path)
+                if seen is not None and current.head.matches(seen.head):
+                    return sibling.path
+        return None
 
     def _really_owned(self, name: str, key: Key, owners: Owners) -> bool:
         """Return whether the file is the one its owner knows, and not a new one that was given an old inode."""
@@ -233,6 +253,15 @@ class Tracker:
         seen = self._glimpse(state.name)
         return seen is not None and state.current is not None and seen.is_same_as(state.current)
 
+    def _claim_after_truncation(self, state: QueueFiles, owners: Owners) -> None:
+        """Claim the copies made since, when the queue's file was copied and truncated: its inode does not tell."""
+        current = state.current
+        if state.gone or current is None or not current.head.length:
+            return
+        status = stat_or_none(state.name)
+        if status is not None and (status.st_dev, status.st_ino) == current.key and not self._is_current(state):
+            self._claim_successors(state, current, self._locate(state, current), owners)
+
     def _claim_successors(self, state: QueueFiles, current: FileIdentity, located: str | None, owners: Owners) -> None:
         status = stat_or_none(located) if located is not None else None
         after = order_key(located or "", status.st_mtime_ns if status is not None else current.modified_ns)
@@ -244,7 +273,7 @@ class Tracker:
             if status is None or order_key(sibling.path, status.st_mtime_ns) <= after:
                 continue
             key = (status.st_dev, status.st_ino)
-            if key not in owners:
+            if key not in owners or not self._really_owned(sibling.path, key, owners):
                 identity = FileIdentity(*key)
                 owners[key] = (state, identity)
                 state.claimed.append(identity)
@@ -277,6 +306,9 @@ class Tracker:
             state = known.get(original)
             if state is None or not self._names.matcher(original)(name):
                 continue
+            self._claim_after_truncation(state, owners)
+            if key in owners:
+                return owners[key][0].name
             try:
                 seen = glimpse(name, self._compression)
             except DataError:
