@@ -170,6 +170,14 @@ def test_a_file_that_runs_its_job_while_loaded_is_refused(write_file: WriteFile,
     assert load_job(str(path)).run("light").records_read == 6
 
 
+def test_annotations_are_those_of_the_file(write_file: WriteFile, simple_text: str) -> None:
+    """The file decides by itself whether its annotations are texts."""
+    check = (
+        "    def f(x: int) -> str: ...\n    assert f.__annotations__ == {'x': int, 'return': str}, f.__annotations__\n"
+    )
+    assert load_job(str(write_file(simple_text + check))).name == "test.simple"
+
+
 def test_what_the_file_defines_is_pickled_by_value(write_file: WriteFile, simple_text: str) -> None:
     """Worker processes cannot import the job file."""
     path = write_file(simple_text.replace('.where("a >= 2")', ".map(double)").replace(

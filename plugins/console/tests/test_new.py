@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,18 @@ PACKAGES = ("core", "plugins/contract", "plugins/console")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with nothing in it but the packages of an author, built from the workspace."""
     place = tmp_path_factory.mktemp("author") / "venv"
-    run(sys.executable, "-m", "venv", "--without-pip", place)
+    run(sys.executable, "-m", "venv", place)
     install(place, *(WORKSPACE / package for package in PACKAGES), "pytest")
     return place
 
 
 def install(environment: Path, *packages: str | Path) -> None:
-    """Install packages as an author does; ``-e`` may stand before one."""
-    run(sys.executable, "-m", "uv", "pip", "install", "-q", "--python", environment / "bin" / "python", *packages)
+    """Install packages as an author does, with uv where it is at hand, which is quicker; ``-e`` may stand before one."""
+    interpreter = environment / "bin" / "python"
+    if find_spec("uv") is not None:
+        run(sys.executable, "-m", "uv", "pip", "install", "-q", "--python", interpreter, *packages)
+    else:
+        run(interpreter, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages)
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

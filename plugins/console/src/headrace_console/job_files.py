@@ -37,7 +37,8 @@ def load_job(target: str, parameters: Mapping[str, str] | None = None) -> Job:
     module = types.ModuleType(MODULE)
     module.__file__ = str(path)
     with _building(module, path):
-        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+        # dont_inherit: the file is not to be compiled with the __future__ imports of this one.
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
         found = _choose(path, _candidates(module), name)
         if isinstance(found, Job):
             if parameters:
