@@ -105,24 +105,55 @@ def test_committing_chosen_offsets(client: Client, topic: str, consumer_group: s
         assert bodies(poll_messages(consumer, 6)) == [b"%d" % number for number in range(4, 10)]
 
 
-@pytest.mark.parametrize("start", [Start.EARLIEST, Start.LATEST, "moment"])
-def test_where_to_start(client: Client, topic: str, consumer_group: str, start: object) -> None:
+def test_starting_with_the_earliest_message(client: Client, topic: str, consumer_group: str) -> None:
     (queue,) = client.create_topic(topic, 1)
     client.send_many(topic, [Message(b"old")] * 3, queue=queue)
-    (batch,) = poll_messages(client.reader({queue: 0}), 3)
-    moment = datetime.fromtimestamp(batch.store_timestamps_ms[-1] / 1000, UTC) + timedelta(milliseconds=1)
-    wait_until(lambda: datetime.now(UTC) > moment, "the next millisecond")
-    chosen = moment if start == "moment" else start
-    if start == "moment":
+    with client.consumer(consumer_group, topic, start=Start.EARLIEST) as consumer:
+        assert bodies(poll_messages(consumer, 3)) == [b"old"] * 3
+
+
+def test_starting_with_the_next_message(client: Client, topic: str, consumer_group: str) -> None:
+    (queue,) = client.create_topic(topic, 1)
+    client.send_many(topic, [Message(b"old")] * 3, queue=queue)
+    wait_until(lambda: client.latest_offsets([queue])[queue] == 3, "all in the queue")
+    with client.consumer(consumer_group, topic, start=Start.LATEST) as consumer:
+        assert consumer.poll(1, NOT_LONG) == []
+        assert consumer.queues == [queue]
         client.send_many(topic, [Message(b"new")] * 2, queue=queue)
-        wait_until(lambda: client.latest_offsets([queue])[queue] == 5, "both in the queue")
-    with client.consumer(consumer_group, topic, start=chosen) as consumer:  # type: ignore[arg-type]
-        wait_until(lambda: bool(consumer.poll(1, NOT_LONG)) or consumer.queues == [queue], "the queue is taken")
-        if start is Start.LATEST:
-            client.send_many(topic, [Message(b"new")] * 2, queue=queue)
-        consumer.seek(queue, {Start.EARLIEST: 0, Start.LATEST: 3, "moment": 3}[start])
-        expected = [b"old"] * 3 if start is Start.EARLIEST else [b"new"] * 2
-        assert bodies(poll_messages(consumer, len(expected))) == expected
+        assert bodies(poll_messages(consumer, 2)) == [b"new"] * 2
+
+
+def test_starting_at_a_moment(client: Client, topic: str, consumer_group: str) -> None:
+    (queue,) = client.create_topic(topic, 1)
+    client.send_many(topic, [Message(b"old")] * 3, queue=queue)
+    stored_ms = poll_messages(client.reader({queue: 0}), 3)[-1].store_timestamps_ms[-1]
+    moment = datetime.fromtimestamp(stored_ms / 1000, UTC) + timedelta(milliseconds=1)
+    wait_until(lambda: datetime.now(UTC) > moment, "the next millisecond")
+    client.send_many(topic, [Message(b"new")] * 2, queue=queue)
+    wait_until(lambda: client.latest_offsets([queue])[queue] == 5, "all in the queue")
+    with client.consumer(consumer_group, topic, start=moment) as consumer:
+        assert bodies(poll_messages(consumer, 2)) == [b"new"] * 2
+
+
+def test_what_was_committed_comes_before_where_to_start(client: Client, topic: str, consumer_group: str) -> None:
+    (queue,) = client.create_topic(topic, 1)
+    client.send_many(topic, [Message(b"%d" % number) for number in range(5)], queue=queue)
+    client.create_group(consumer_group)
+    client.commit_offsets(consumer_group, {queue: 3})
+    with client.consumer(consumer_group, topic, start=Start.LATEST) as consumer:
+        assert bodies(poll_messages(consumer, 2)) == [b"3", b"4"]
+
+
+def test_seeking_when_assigned(client: Client, topic: str, consumer_group: str) -> None:
+    (queue,) = client.create_topic(topic, 1)
+    client.send_many(topic, [Message(b"%d" % number) for number in range(5)], queue=queue)
+
+    def seek(queues: Collection[MessageQueue]) -> None:
+        for queue in queues:
+            consumer.seek(queue, 4)
+
+    with client.consumer(consumer_group, topic, on_assigned=seek) as consumer:
+        assert bodies(poll_messages(consumer, 1)) == [b"4"]
 
 
 def test_members_share_and_take_over(client: Client, topic: str, join: Callable[..., Member]) -> None:
@@ -190,7 +221,7 @@ def test_a_queue_that_is_added_is_taken(client: Client, topic: str, join: Callab
 def test_shares_by_consistent_hash(client: Client, topic: str, join: Callable[..., Member]) -> None:
     queues = client.create_topic(topic, 8)
     members = [join(allocation=consistent_hash) for _ in range(2)]
-    ids = sorted(member.client._client_id for member in members)
+    ids = sorted(member.consumer.member_id for member in members)
     expected = [len(consistent_hash(member, queues, ids)) for member in ids]
     settle(members, queues, expected)
 

@@ -41,8 +41,8 @@ def test_offsets_at_a_moment(client: Client, topic: str) -> None:
     queues = client.create_topic(topic, 2)
     client.send_many(topic, [Message(b"early")] * 5, queue=queues[0])
     # The broker's clock decides, in milliseconds; so wait for the next one.
-    (first,) = poll_messages(client.reader({queues[0]: 0}), 5)
-    moment = datetime.fromtimestamp(first.store_timestamps_ms[-1] / 1000, UTC) + timedelta(milliseconds=1)
+    stored_ms = poll_messages(client.reader({queues[0]: 0}), 5)[-1].store_timestamps_ms[-1]
+    moment = datetime.fromtimestamp(stored_ms / 1000, UTC) + timedelta(milliseconds=1)
     wait_until(lambda: datetime.now(UTC) > moment, "the next millisecond")
     client.send_many(topic, [Message(b"late")] * 5, queue=queues[0])
     wait_until(lambda: client.latest_offsets(queues)[queues[0]] == 10, "both in the queue")

@@ -116,6 +116,11 @@ class Consumer:
         """The queues held now; none while there are more members than queues."""
         return self._reader.queues
 
+    @property
+    def member_id(self) -> str:
+        """What the group knows this member by; shares are computed from all members' ids."""
+        return self._membership.client_id
+
     def poll(self, max_messages: int, timeout: timedelta) -> list[MessageBatch]:
         """Take and give up queues as the group wants, then give what has come; see Reader.poll.
 

@@ -56,7 +56,8 @@ class Membership:
         self._remoting = remoting
         self._routes = routes
         self._group = group
-        self._client_id = client_id
+        self.client_id = client_id
+        """What the broker and the other members know this member by."""
         self._filters = dict(filters)
         self._allocation = allocation
         self._locks = locks
@@ -210,12 +211,12 @@ class Membership:
             "unitMode": False,
             "subscriptionDataSet": [each.subscription(topic) for topic, each in self._filters.items()],
         }
-        body = json.dumps({"clientID": self._client_id, "producerDataSet": [], "consumerDataSet": [consumer]}).encode()
+        body = json.dumps({"clientID": self.client_id, "producerDataSet": [], "consumerDataSet": [consumer]}).encode()
         frame = connection.call(RequestCode.HEART_BEAT, body=body, timeout_s=self._remoting.timeout_s)
         check_answer(frame, address=connection.address, operation=f"heartbeat of group {self._group}")
 
     def _unregister(self) -> None:
-        fields = {"clientID": self._client_id, "consumerGroup": self._group}
+        fields = {"clientID": self.client_id, "consumerGroup": self._group}
         for connection in self._registered.values():
             if connection.is_open:
                 try:
@@ -238,10 +239,10 @@ class Membership:
             self._routes.refresh(topic)  # members that see different queues would share them out differently
             route = self._routes.get(topic)
             members = self._members(route)
-            if self._client_id not in members:
+            if self.client_id not in members:
                 self._registered.clear()
-                raise NotAMemberError(self._group, self._client_id)
-            target.update(self._allocation(self._client_id, route.readable_queues(), members))
+                raise NotAMemberError(self._group, self.client_id)
+            target.update(self._allocation(self.client_id, route.readable_queues(), members))
         with self._lock:
             changed = target != self._target
             self._target = frozenset(target)

@@ -167,7 +167,7 @@ class RouteTable:
         """
         address = _pick(self.get(queue.topic).broker_addresses(queue.broker_name), broker_id, allow_others)
         if address is None or self._remoting.pool.is_troubled(address):
-            self.refresh(queue.topic)
+            self._refresh_if_due(queue.topic)
             address = _pick(self.get(queue.topic).broker_addresses(queue.broker_name), broker_id, allow_others)
         if address is None:
             raise ConnectionFailedError(
@@ -175,13 +175,16 @@ class RouteTable:
             )
         return address
 
-    def refresh(self, topic: str) -> None:
-        """Ask for a topic's route if it was not just asked for. A failure leaves the old route and is logged."""
+    def _refresh_if_due(self, topic: str) -> None:
         now = self._remoting.clock()
         with self._lock:
             if now < self._refresh_at.get(topic, float("-inf")):
                 return
             self._refresh_at[topic] = now + _REFRESH_INTERVAL_MIN_S
+        self.refresh(topic)
+
+    def refresh(self, topic: str) -> None:
+        """Ask for a topic's route. A failure leaves the old route and is logged."""
         try:
             self.get(topic, refresh=True, timeout_s=_REFRESH_TIMEOUT_S)
         except RocketMQError as error:
