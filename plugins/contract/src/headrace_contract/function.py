@@ -42,8 +42,8 @@ class FunctionHarness(Contract):
         return resolve(self.make_function())
 
     def arguments(self) -> list[Any]:
-        """Return the arguments of all cases."""
-        return [arguments for arguments, _ in self.cases]
+        """Return the arguments of all cases: copies, which a function may spoil."""
+        return [copy.deepcopy(arguments) for arguments, _ in self.cases]
 
     def results(self, function: Callable[..., Any], arguments: Sequence[Arguments]) -> list[Any]:
         """Return what the function gives for each of these arguments. Each contract knows how."""
@@ -88,7 +88,7 @@ class FunctionChecks(FunctionHarness):
 
         Steps: call it with copies of each case's arguments. Passes when these are as before.
         """
-        given = copy.deepcopy(self.arguments())
+        given = self.arguments()
         self.results(self.function(), given)
         for before, after in zip(self.arguments(), given, strict=True):
             expect(

@@ -322,6 +322,7 @@ class OperatorContract(OperatorHarness):
         self.need("bad_row")
         rows = self.make_rows(0, 9)
         frame, spec = self.input(rows=[*rows[:4], self.bad_row(), *rows[5:]]), self.make_spec()
+        whole = frame.filter(pl.col(OFFSET) == 4)
         mend = "return RejectedRows(the rows as they came in, with header; one reason for each)"
         try:
             outcome = self.run([frame], spec=spec)
@@ -337,7 +338,6 @@ class OperatorContract(OperatorHarness):
         good = [place[:2] for place in refused] == [(4, 0)] and bool(refused[0][2].strip())
         expect(good, expected="row (4, 0) is rejected with a reason", found=f"rejected: {refused}", mend=mend)
         rejected = next(r.frame for r in outcome.rejected if 4 in r.frame[OFFSET]).filter(pl.col(OFFSET) == 4)
-        whole = frame.filter(pl.col(OFFSET) == 4)
         missing = [name for name in whole.columns if name not in rejected.columns]
         expect(not missing, expected=f"the row as it came in: {whole.columns}", found=f"without {missing}", mend=mend)
         expect_same_frame(rejected.select(whole.columns), whole, what="the rejected row", mend=mend)

@@ -25,6 +25,8 @@ class ScaleContract(OperatorContract):
         for number, row in enumerate(rows):
             if number % 11 == 5:
                 row["price"] = -1.0 * number
+            if all(value is None for value in row.values()):
+                row["name"] = "not all is NULL"
         return rows
 
     def bad_row(self) -> dict[str, Any]:
