@@ -353,6 +353,15 @@ def test_lines_keep_to_the_width() -> None:
     assert max(map(len, lines)) <= 90
 
 
+def test_texts_lose_the_indentation_of_the_file_that_they_stand_in() -> None:
+    text = """a > 1
+                        AND b > 2
+                          OR c"""
+    plan = Plan("a", "b", [sink(step(source(), Step("where", text)))])
+    assert describe_nodes(plan)["where"].arguments == "a > 1\nAND b > 2\n  OR c"
+    assert "  ○  where    a > 1\n  │           AND b > 2\n  │             OR c\n" in plan_as_text(plan)
+
+
 def test_an_unknown_kind_of_node_is_refused() -> None:
     strange = Node(label="strange", schema=SCHEMA)
     with pytest.raises(PlanError, match=r"cannot explain a Node \[job 'a.b', plugin 'strange'\]"):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -157,7 +158,8 @@ def _describe(plan: Plan, node_id: str, node: Node, decoded: Mapping[str, Sequen
         id=node_id,
         kind=kind,
         what=what,
-        arguments=arguments.strip(),
+        # Texts of several lines bring the indentation of the Python file that they stand in.
+        arguments=inspect.cleandoc(arguments),
         inputs=tuple((plan.id_of(edge.node), edge.output) for edge in node.inputs),
         columns=None if node.schema is None else {name: type_name(t) for name, t in node.schema.items()},
         changes_columns=not isinstance(node, SinkNode) and not any(_same(node.schema, other) for other in before),

@@ -50,7 +50,7 @@ SAMPLE = """
 
     @hr.hookimpl
     def headrace_sources():
-        return {"radio": Radio, "television": "sample_plugin.missing:Television"}
+        return {"radio": Radio, "television": "sample_plugin.missing:Television", "telex": "sample_plugin:Telex"}
 
     @hr.hookimpl
     def headrace_operators():
@@ -93,7 +93,7 @@ class TestWithSamplePlugins:
         assert f"headrace headrace {hr.__version__} codecs: csv, json, raw" in lines
         assert "print headrace-print 0.1.0 sink: print" in lines
         assert "light headrace-light 0.1.0 backend: light" in lines
-        at = lines.index("sample sample_plugin sources: radio, television")
+        at = lines.index("sample sample_plugin sources: radio, television, telex")
         assert lines[at + 1 : at + 3] == ["operator: loud", "function: shout"]
         broken = next(line for line in lines if line.startswith("broken"))
         assert "cannot be loaded: ModuleNotFoundError: No module named 'a_module_that_nobody_has'" in broken
@@ -120,6 +120,8 @@ class TestWithSamplePlugins:
 
     def test_what_needs_a_module_that_is_not_there_says_so(self, headrace: Command) -> None:
         lines = headrace("plugins", "sample").stdout.splitlines()
+        at = lines.index("source telex")
+        assert lines[at + 1] == "  cannot be loaded: AttributeError: module 'sample_plugin' has no attribute 'Telex'"
         at = lines.index("source television")
         assert "needs the module 'sample_plugin.missing', which is not installed" in lines[at + 1]
 

@@ -135,9 +135,10 @@ def _show_thing(console: Console, entry: PluginEntry, kind: str, name: str) -> N
     try:
         thing = entry.registry.find(kind, name)
         thing = resolve(thing, name=name) if kind == "function" else thing
-    except HeadraceError as error:
+    except Exception as error:  # whatever a foreign module raises; the rest of the page is shown
+        text = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
         console.print(Text.assemble((f"{kind} {name}", "bold cyan")))
-        console.print(Text(f"  {error}", style="red"))
+        console.print(Text(f"  cannot be loaded: {text}", style="red"))
         return
     console.print(Text.assemble((f"{kind} {name}", "bold cyan"), f"   {usage(kind, name, thing)}"))
     text = summary(thing)
