@@ -26,7 +26,7 @@ from headrace_console.reporting import EXIT_INTERRUPTED, EXIT_JOB_FAILED, say
 
 _POLL = timedelta(milliseconds=200)
 #: How long a graceful stop may take before the command gives up waiting.
-STOP_TIMEOUT = timedelta(seconds=60)
+STOP_TIMEOUT = timedelta(minutes=5)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
