@@ -323,7 +323,7 @@ class TestStarts:
         world.write("log", lines(*range(100)))
         assert drain(world.open(world.source(), start=ReadPosition(97))).numbers == [97, 98, 99]
         assert drain(world.open(world.source(), start=ReadPosition(100))).numbers == []
-        with pytest.raises(DataError, match="record 101 of .*log is not there: the next to come is 100"):
+        with pytest.raises(DataError, match=r"record 101 of .*log is not there: the next to come is 100"):
             world.open(world.source(), start=ReadPosition(101))
 
     def test_a_damaged_hint_is_named(self, world: World) -> None:
@@ -455,7 +455,7 @@ class TestManyFiles:
 
 class TestErrors:
     def test_a_missing_path_is_named(self, world: World) -> None:
-        with pytest.raises(JobError, match="nothing.log is not there"):
+        with pytest.raises(JobError, match=r"nothing\.log is not there"):
             world.source("nothing.log").queues()
 
     @pytest.mark.parametrize(

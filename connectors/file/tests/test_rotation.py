@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from file_world import NO_WAIT, Records, World, checkpointed, drain, lines
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from rotating_log import KEEPING, RotatingLog, compress
-
 from headrace.errors import DataError
 from headrace_file.reader import FileReader
 from headrace_file.rotation import RotatedNames, order_key
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rotating_log import KEEPING, RotatingLog, compress
 
 #: live: the reader lives on; idle: it holds no descriptor; restart: a new process begins at the checkpoint's position.
 HOWS = ("live", "idle", "restart")

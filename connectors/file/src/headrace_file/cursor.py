@@ -5,6 +5,7 @@ Readers, plans and counts all walk with the same cursor, so that they agree on w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from headrace.errors import DataError, RetriableError
 
 from headrace_file.framing import NEWLINE, Framing
 from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerprint, Place
-from headrace_file.rotation import RotatedNames, find_successor, locate, stat_or_none
+from headrace_file.rotation import Mark, RotatedNames, find_successor, locate, stat_or_none
 from headrace_file.segment import BOM, Segment, cut_segment, make_segment
 from headrace_file.settings import FileSourceSettings
 from headrace_file.streams import ByteStream, CompressedStream, FileMovedError, OpenFile, PlainStream, open_stream
@@ -122,6 +123,10 @@ class Cursor:
     def bind(self, end: Place | None) -> None:
         """Read to ``end``, which a plan has fixed, and no further: what was unfinished or not rotated then stays so."""
         self._bound = end
+        if end is not None and end.generation == self.generation and end.file is not None:
+            # The plan may have seen more of the file than there was when the place was noted.
+            self._file = end.file
+            self.close()
 
     def advance(self, max_records: int, *, build: bool, cross: bool = True) -> Segment | None:
         """Walk over the next records, at most ``max_records``; None when there are none now.
@@ -137,8 +142,9 @@ class Cursor:
             except _Again:
                 continue
             except FileMovedError:
-                if not self._find_again(cross):
-                    return None
+                with contextlib.suppress(_Again):
+                    if not self._find_again(cross):
+                        return None
         raise RetriableError(f"{self.name} changes faster than it can be read", plugin="file", queue=self.name)
 
     def _is_quiet(self) -> bool:
@@ -150,6 +156,10 @@ class Cursor:
         if self._before_taking is not None:
             self.offset, self.taken = self._before_taking
             self._before_taking = self._quiet = None
+
+    def forget_taking(self) -> None:
+        """Hold on to an unfinished line that was taken: the next reading begins behind it."""
+        self._before_taking = None
 
     def prepare(self) -> None:
         """Open the file at the place, to see whether it is there. Raises DataError when known records are gone."""
@@ -291,7 +301,7 @@ class Cursor:
                     np.array([begin], dtype=np.int64),
                     np.array([len(data)], dtype=np.int64),
                     self.offset,
-                    keep_blank=True,
+                    keep_blank=self._settings.blank_lines == "keep",
                     build=build,
                 ),
                 rest,
@@ -324,7 +334,7 @@ class Cursor:
             newline = piece.find(bytes((NEWLINE,)))
             if newline >= 0:
                 end = at + newline
-                segment = cut_segment(body, self.offset, end - self.byte)
+                segment = cut_segment(body, self.offset, end - self.byte - (begin - lead))
                 self.byte, self.taken, self._searched = end + 1, 0, 0
                 self._before_taking = None
                 before = (last + piece[: newline + 1])[-TAIL_BYTES:]
@@ -336,7 +346,8 @@ class Cursor:
             at += len(piece)
         self._searched = at
         if at - self.byte != self.taken and (at_bound or at == stop or self._takes()):
-            return self._take(cut_segment(body, self.offset, at - self.byte), at - self.byte)
+            length = at - self.byte
+            return self._take(cut_segment(body, self.offset, length - (begin - lead)), length)
         self._step_at_end(cross, unfinished=True)
         return None
 
@@ -423,9 +434,10 @@ class Cursor:
     def _locate(self) -> str | None:
         if self._tail is not None:
             self._tail_mark = Fingerprint.of(self._tail)
-        return locate(
-            self.name, self._context.names, self._settings.compression, self._known_file(), self.byte, self._tail_mark
-        )
+        marks = [Mark(self.byte, self._tail_mark)]
+        if self._bound is not None and self._bound.generation == self.generation:
+            marks.append(Mark(self._bound.byte, self._bound.tail))
+        return locate(self.name, self._context.names, self._settings.compression, self._known_file(), marks)
 
     def _switch(self, path: str) -> ByteStream:
         """Read on from the file at ``path``, which begins as the one at the place did."""

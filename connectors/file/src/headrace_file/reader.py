@@ -110,24 +110,32 @@ class FileReader(Reader):
     def position_after(self, max_records: int) -> ReadPosition:
         """Return where a read of at most ``max_records`` would end; never beyond the file in which it begins to read."""
         with self._files.lock:
-            asked = (self._cursor.place, max_records)
-            if self._files.plan_memory is not None and self._files.plan_memory[0] == asked:
-                return self._files.plan_memory[1]
-            plan: Cursor | None = self._files.plan
-            if plan is None or not plan.stands_at(asked[0]):
-                if plan is not None:
-                    plan.close()
-                plan = self._files.plan = Cursor(self._context, self._name, asked[0])
-            end = self._cursor.offset + max_records
+            begin = self._cursor.place
+            plan = self._plan_from(begin, max_records)
+            end = begin.offset + max_records
             while plan.offset < end:
-                begun = plan.offset > self._cursor.offset
-                if plan.advance(end - plan.offset, build=False, cross=not begun) is None:
+                crossing = plan.offset == begin.offset
+                if plan.advance(end - plan.offset, build=False, cross=crossing) is None:
                     break
             self._context.tracker.reached(self._name, plan.place)
             position = plan.place.to_position(self._context.tracker.past(self._name))
             plan.release()
-            self._files.plan_memory = (asked, position)
             return position
+
+    def _plan_from(self, begin: Place, max_records: int) -> Cursor:
+        """Return a cursor for a plan from ``begin``: that of the last plan when it began or ended there."""
+        files = self._files
+        plan: Cursor | None = files.plan
+        if plan is not None and files.plan_begin == begin and plan.offset <= begin.offset + max_records:
+            plan.untake()
+            return plan
+        if plan is None or not plan.stands_at(begin):
+            if plan is not None:
+                plan.close()
+            plan = files.plan = Cursor(self._context, self._name, begin)
+        plan.forget_taking()
+        files.plan_begin = begin
+        return plan
 
     def close(self) -> None:
         self._cursor.close()

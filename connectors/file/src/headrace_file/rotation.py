@@ -133,32 +133,42 @@ def glimpse(path: str, compression: str) -> Glimpse | None:
         stream.release()
 
 
-def holds(path: str, compression: str, file: FileIdentity, byte: int, tail: Fingerprint) -> bool:
-    """Return whether the file at ``path`` begins as ``file`` did and has the same bytes before ``byte``.
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place that was read, and the bytes that were before it then."""
 
-    Raises DataError when it cannot be decompressed.
+    byte: int
+    tail: Fingerprint
+
+
+def holds(path: str, compression: str, file: FileIdentity, marks: Sequence[Mark]) -> bool:
+    """Return whether the file at ``path`` begins as ``file`` did and has the same bytes before the marks.
+
+    Of a compressed file only the first mark is looked at, where reading is to go on. Raises DataError when it cannot be
+    decompressed.
     """
     seen = glimpse(path, compression)
     if seen is None or not file.head.matches(seen.head):
         return False
-    if not byte:
+    looked_at = [mark for mark in (marks[:1] if seen.compressed else marks) if mark.byte]
+    if not looked_at:
         return True
     try:
-        stream = open_stream(path, compression, near=byte)
+        stream = open_stream(path, compression, near=looked_at[0].byte)
     except FileMovedError:
         return False
     try:
-        return tail.matches(stream.read_at(byte - tail.length, tail.length))
+        return all(
+            mark.tail.matches(stream.read_at(mark.byte - mark.tail.length, mark.tail.length)) for mark in looked_at
+        )
     except FileMovedError:
         return False
     finally:
         stream.close()
 
 
-def locate(
-    path: str, names: RotatedNames, compression: str, file: FileIdentity, byte: int, tail: Fingerprint
-) -> str | None:
-    """Return where the file that was read at ``path`` up to ``byte`` is now, or None when it is nowhere near.
+def locate(path: str, names: RotatedNames, compression: str, file: FileIdentity, marks: Sequence[Mark]) -> str | None:
+    """Return where the file that was read at ``path`` is now, or None when it is nowhere near.
 
     The same inode goes first: at its path, then under another name; then copies under the names that rotation gives;
     then the path itself when a copy was put in its place. Raises DataError when the same inode cannot be decompressed.
@@ -166,12 +176,12 @@ def locate(
 
     def same(candidate: str) -> bool:
         try:
-            return holds(candidate, compression, file, byte, tail)
+            return holds(candidate, compression, file, marks)
         except DataError:
             return False  # a damaged copy is no copy
 
     status = stat_or_none(path)
-    if status is not None and status.st_ino == file.inode and holds(path, compression, file, byte, tail):
+    if status is not None and status.st_ino == file.inode and holds(path, compression, file, marks):
         return path
     beside = list(siblings(path))
     for sibling in beside:

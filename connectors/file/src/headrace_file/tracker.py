@@ -41,7 +41,7 @@ class QueueFiles:
     lock: threading.RLock = field(default_factory=threading.RLock)
     ahead: Any = None
     plan: Any = None
-    plan_memory: tuple[Any, ReadPosition] | None = None
+    plan_begin: Place | None = None
 
     @property
     def current(self) -> FileIdentity | None:
@@ -247,7 +247,7 @@ class Tracker:
             self._move(state, state.beginning)
         else:
             state.beginning = state.place = Place(0, 0, 0, 0, file)
-        state.ahead = state.plan = state.plan_memory = None
+        state.ahead = state.plan = state.plan_begin = None
 
     def _is_current(self, state: QueueFiles) -> bool:
         seen = self._glimpse(state.name)
