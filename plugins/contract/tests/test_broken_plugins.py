@@ -76,6 +76,6 @@ def test_every_check_says_what_it_does() -> None:
     for contracts in MODULES.values():
         for contract in contracts:
             for check in checks_of(contract):
-                text = getattr(contract, check).__doc__ or ""
+                text = " ".join((getattr(contract, check).__doc__ or "").split())
                 assert "Steps: " in text, check
                 assert "Passes when" in text, check

@@ -7,6 +7,8 @@ from headrace.errors import HeadraceError, did_you_mean
 
 from headrace_contract.contract import Contract, ContractViolation, checks_of
 
+_DECLARED = "declared weakness: "
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make the tests of checks marked with ``for_each``."""
@@ -29,7 +31,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = contract.weaknesses.get(getattr(item, "originalname", item.name))
         if reason is not None:
             item.add_marker(
-                pytest.mark.xfail(
-                    reason=f"declared weakness: {reason}", strict=True, raises=(ContractViolation, HeadraceError)
-                )
+                pytest.mark.xfail(reason=f"{_DECLARED}{reason}", strict=True, raises=(ContractViolation, HeadraceError))
             )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the declared weaknesses that the run has confirmed: they are part of what a plug-in promises."""
+    confirmed = [
+        report
+        for report in terminalreporter.stats.get("xfailed", [])
+        if str(getattr(report, "wasxfail", "")).removeprefix("reason: ").startswith(_DECLARED)
+    ]
+    if confirmed:
+        terminalreporter.section("declared weaknesses of headrace plug-ins")
+        for report in confirmed:
+            reason = str(report.wasxfail).removeprefix("reason: ").removeprefix(_DECLARED)
+            terminalreporter.line(f"{report.nodeid}: {reason}")
