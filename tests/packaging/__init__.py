@@ -1,0 +1,1 @@
+"""The distributions as users install them."""
