@@ -131,6 +131,7 @@ def test_rows_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
 
 @given(st.timedeltas(dt.timedelta(microseconds=-(2**63) + 1), dt.timedelta(microseconds=2**63 - 1)))
 @example(dt.timedelta(microseconds=-1))
+@settings(deadline=None)
 def test_durations_are_written_as_polars_writes_them(value: dt.timedelta) -> None:
     assert duration_text(value) == pl.Series([value], dtype=pl.Duration("us")).dt.to_string("iso")[0]
 

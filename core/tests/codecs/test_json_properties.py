@@ -202,6 +202,7 @@ def test_any_cut_gives_the_same(bodies: list[bytes], times: int, choice: random.
 @given(
     st.recursive(st.just([]), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('[]{}"\\a'), inner))
 )
+@settings(deadline=None)
 def test_nesting_is_counted_outside_texts(value: Any) -> None:
     def depth(value: Any) -> int:
         return 1 + max(map(depth, value.values() if isinstance(value, dict) else value), default=0)

@@ -15,7 +15,7 @@ from headrace.codecs.timestamps import (
     parse_moment,
     parse_moments,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -62,6 +62,7 @@ def test_zone_is_bad_where_the_column_has_none() -> None:
 
 
 @given(st.datetimes(timezones=st.timezones() | st.just(dt.UTC)), st.sampled_from("T "), st.sampled_from([0, 3, 6]))
+@settings(deadline=None)
 def test_timestamp_agrees_with_the_standard_library(moment: dt.datetime, separator: str, places: int) -> None:
     timespec = {0: "seconds", 3: "milliseconds", 6: "microseconds"}[places]
     text = moment.isoformat(sep=separator, timespec=timespec)
@@ -96,6 +97,7 @@ def moments_texts() -> st.SearchStrategy[str]:
 
 @pytest.mark.parametrize("pattern", [TIMESTAMP, TIMESTAMP_WITHOUT_ZONE, DATE, TIME])
 @given(st.lists(moments_texts(), max_size=30), st.integers(1, 9))
+@settings(deadline=None)
 def test_columns_are_read_as_single_texts_are(pattern: re.Pattern[str], texts: list[str], times: int) -> None:
     many = texts * times  # beyond the number up to which texts are read one by one
     assert_same(parse_moments(many, pattern), [parse_moment(text, pattern) for text in many])

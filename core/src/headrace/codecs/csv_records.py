@@ -132,9 +132,9 @@ def quoted_fields(
     delimiters = np.flatnonzero(characters == ord(dialect.delimiter))
     between, _ = _outside_quotes(delimiters, starts, ends, quotes, np.searchsorted(quotes, starts))
     begins = np.column_stack([starts, between.reshape(len(starts), width - 1) + 1])
-    # The last field may be empty, and then begins where the data ends.
+    # Where the last field is empty it begins after the data, whose last character then is a delimiter.
     quoted: NDArray[np.bool_] = characters[np.minimum(begins, len(data) - 1)] == ord(dialect.quote)
-    return quoted & (begins < len(data))
+    return quoted
 
 
 def _misplaced_quotes(
