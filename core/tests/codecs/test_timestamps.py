@@ -103,6 +103,29 @@ def test_columns_are_read_as_single_texts_are(pattern: re.Pattern[str], texts: l
     assert_same(parse_moments(many, pattern), [parse_moment(text, pattern) for text in many])
 
 
+@pytest.mark.parametrize("text", ["2024-01-02T03:04:05.678Z", "2024-01-02 03:04:05,6+02:00", "2024-01-02T03:04"])
+def test_every_damage_among_texts_of_one_layout(text: str) -> None:
+    texts = [text] + [text[:at] + by + text[at + 1 :] for at in range(len(text)) for by in "0179:/T Z+-.,x\x00é٣"]
+    assert_same(parse_moments(texts, TIMESTAMP), [parse_moment(text, TIMESTAMP) for text in texts])
+
+
+def test_every_day_and_every_second_among_texts_of_one_layout() -> None:
+    days = [f"{year:04}-{month:02}-{day:02}" for year in (0, 1, 1900, 2000, 2023, 2024, 9999)
+            for month in range(14) for day in range(33)]  # fmt: skip
+    assert_same(parse_moments(days, DATE), [parse_moment(text, DATE) for text in days])
+    times = [
+        f"{hour:02}:{minute:02}:{second:02}"
+        for hour in (0, 9, 23, 24, 99)
+        for minute in (0, 59, 60)
+        for second in range(62)
+    ]
+    assert_same(parse_moments(times, TIME), [parse_moment(text, TIME) for text in times])
+    zones = [
+        f"0001-01-01T12:00{sign}{hour:02}:{minute:02}" for sign in "+-" for hour in range(26) for minute in (0, 59, 60)
+    ]
+    assert_same(parse_moments(zones, TIMESTAMP), [parse_moment(text, TIMESTAMP) for text in zones])
+
+
 def test_more_layouts_than_are_read_column_wise() -> None:
     texts = [f"2024-01-02{s}03:04:05{f}{z}" for s in "T " for f in ["", *(f".{'1' * n}" for n in range(1, 10))]
              for z in ("", "Z", "+01:00", "-01:00", "+01")] * 2  # fmt: skip
