@@ -14,6 +14,7 @@ import hashlib
 import json
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -131,17 +132,14 @@ def write(directory: Path, count: int, files: int, seed: int, damaged_lines: int
     directory.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed + 1)
     bad = set(rng.sample(range(count), damaged_lines)) if damaged_lines else set()
-    outputs = [open(directory / f"events-{index}.ndjson", "wb") for index in range(files)]
     size = 0
-    try:
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(open(directory / f"events-{index}.ndjson", "wb")) for index in range(files)]
         for number, event in enumerate(events(count, seed)):
             line = json.dumps(event).encode()
             if number in bad:
                 line = damaged(rng, line)
             size += outputs[number % files].write(line + b"\n")
-    finally:
-        for output in outputs:
-            output.close()
     return size
 
 

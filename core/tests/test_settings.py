@@ -23,7 +23,7 @@ class Example(Settings, frozen=True, kw_only=True):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("10 s", 10), ("1 min 30 s", 90), ("500ms", 0.5), ("2h", 7200), (3, 3), (0.25, 0.25), ("1 day", 86400), ("250 us", 25e-5)],
+    [("10 s", 10), ("1 min 30 s", 90), ("500ms", 0.5), ("2h", 7200), (3, 3), (0.25, 0.25), ("1 day", 86400), ("9 us", 9e-6)],
 )
 def test_durations(text: str | float, seconds: float) -> None:
     assert parse_duration(text).total_seconds() == pytest.approx(seconds)

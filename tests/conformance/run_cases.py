@@ -1,4 +1,6 @@
-"""Runs cases in a process of its own, so that a test can kill it: ``python -m tests.conformance.run_cases BACKEND DIRECTORY NAME …``
+"""Runs cases in a process of its own, so that a test can kill it.
+
+    python -m tests.conformance.run_cases BACKEND DIRECTORY NAME …
 
 A case that is done leaves a file ``done`` in its directory; started again, the process goes on with the others.
 """

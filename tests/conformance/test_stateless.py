@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -147,9 +148,7 @@ def start(
     except subprocess.TimeoutExpired:
         assert kill_after_seconds is not None, "the run hangs"
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
     return process.returncode

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DISTRIBUTIONS = sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml")) + [ROOT / "core"]
+DISTRIBUTIONS = [ROOT / "core", *sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))]
 
 SCRIPT = """
 import sys

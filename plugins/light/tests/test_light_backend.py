@@ -175,7 +175,8 @@ def test_a_failed_job_says_so_in_its_status() -> None:
         handle.wait(timedelta(seconds=20))
     status = handle.status()
     assert status.state is JobState.FAILED
-    assert status.error is not None and "no permission" in status.error
+    assert status.error is not None
+    assert "no permission" in status.error
 
 
 def test_a_sink_that_cannot_be_prepared_stops_the_job_before_anything_is_read() -> None:
