@@ -19,20 +19,20 @@ BODY = b"""{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.2:10911",1:"10.0.0.3:10911"
 
 def test_queues_for_reading_and_for_writing() -> None:
     route = Route.parse("t", BODY)
-    assert route.readable_queues() == [
+    assert route.readable_queues == (
         MessageQueue("t", "a", 0),
         MessageQueue("t", "b", 0),
         MessageQueue("t", "b", 1),
         MessageQueue("t", "slave-only", 0),
-    ]
+    )
     # "a" may only be read, "slave-only" has no master
-    assert route.writable_queues() == [MessageQueue("t", "b", 0)]
+    assert route.writable_queues == (MessageQueue("t", "b", 0),)
 
 
 def test_addresses() -> None:
     route = Route.parse("t", BODY)
-    assert route.broker_addresses("b") == {0: "10.0.0.2:10911", 1: "10.0.0.3:10911"}
-    assert route.broker_addresses("unknown") == {}
+    assert route.addresses["b"] == {0: "10.0.0.2:10911", 1: "10.0.0.3:10911"}
+    assert route.masters() == ["10.0.0.1:10911", "10.0.0.2:10911"]
     assert route.all_addresses() == ["10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911", "10.0.0.9:10911"]
 
 

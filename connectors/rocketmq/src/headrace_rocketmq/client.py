@@ -124,7 +124,7 @@ class Client:
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be read now, sorted. Asks the name server each time."""
-        return self._routes.get(topic, refresh=True).readable_queues()
+        return list(self._routes.get(topic, refresh=True).readable_queues)
 
     def reader(
         self,

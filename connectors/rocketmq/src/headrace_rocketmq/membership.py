@@ -242,7 +242,7 @@ class Membership:
             if self.client_id not in members:
                 self._registered.clear()
                 raise NotAMemberError(self._group, self.client_id)
-            target.update(self._allocation(self.client_id, route.readable_queues(), members))
+            target.update(self._allocation(self.client_id, route.readable_queues, members))
         with self._lock:
             changed = target != self._target
             self._target = frozenset(target)

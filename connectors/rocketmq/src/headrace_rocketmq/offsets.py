@@ -37,7 +37,7 @@ class Offsets:
     def at_time(self, queues: Iterable[MessageQueue], moment: datetime) -> dict[MessageQueue, int]:
         """The offset of each queue's first message stored at `moment` or later, by the broker's clock.
 
-        If there is none, brokers of 5.x give the latest offset, those of 4.x that of the last message.
+        If there is none, the latest offset. Brokers of 4.x often give the offset just before it.
         """
         if moment.tzinfo is None:
             raise ConfigurationError("the moment needs a time zone")

@@ -90,7 +90,7 @@ class Producer:
         compression: Compression | None = None,
         compress_over_bytes: int = 4096,
         batch_bytes_max: int = 1024 * 1024,
-        in_flight_max: int = 256,
+        in_flight_max: int = 64,
         now: Callable[[], float] = time.time,
     ) -> None:
         """Sends nothing yet.
@@ -187,10 +187,10 @@ class Producer:
         queues = self._writable_queues(topic)
         return queues[abs(java_string_hash(key)) % len(queues)]
 
-    def _writable_queues(self, topic: str) -> list[MessageQueue]:
-        queues = self._routes.get(topic).writable_queues()
+    def _writable_queues(self, topic: str) -> Sequence[MessageQueue]:
+        queues = self._routes.get(topic).writable_queues
         if not queues:
-            queues = self._routes.get(topic, refresh=True).writable_queues()
+            queues = self._routes.get(topic, refresh=True).writable_queues
         if not queues:
             raise TopicNotFoundError(topic, "any broker for writing", "no master, or no permission to write")
         return queues

@@ -42,7 +42,8 @@ PULL_MESSAGES_MAX = 32
 # Brokers look for suspended pulls that are over every 5 s only; the rest is for a slow network.
 _ANSWER_MARGIN_S = 15.0
 _INDEX_DELAY_S = 5.0
-# While stopping, a broker's store gives nothing and the broker says "system error".
+# While it stops, a broker's store gives nothing, and the broker says "system error"; after a restart it has to hear of
+# a subscription again. Brokers of 4.x also say "system error" to what is wrong for good.
 _PASSING_CODES = frozenset(
     {ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.FILTER_DATA_NOT_LATEST}
 )
@@ -114,8 +115,8 @@ class Reader:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues being read."""
-        return list(self._sources)
+        """The queues being read, sorted."""
+        return sorted(self._sources)
 
     def add(self, queue: MessageQueue, offset: int, *, end_offset: int | None = None) -> None:
         """Read one more queue, from `offset` on, up to but not including `end_offset` if that is given.
@@ -319,7 +320,9 @@ class Reader:
         if isinstance(error, OffsetOutOfRangeError):
             self._note_out_of_range(source, error)
             return
-        is_passing = error.retriable or (type(error) is BrokerError and error.code in _PASSING_CODES)
+        is_passing = error.retriable or (
+            type(error) is BrokerError and error.code in _PASSING_CODES and "illegal" not in error.remark
+        )
         if isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
             self._routes.forget(queue.topic)
             error = TopicNotFoundError(queue.topic, f"broker {queue.broker_name}")

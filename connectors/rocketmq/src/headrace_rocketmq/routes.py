@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace_rocketmq import fastjson
 from headrace_rocketmq.codes import MASTER_BROKER_ID, RequestCode, ResponseCode, TopicPermission
@@ -45,67 +45,61 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a topic lives. Equal routes are equal objects, so that a change can be seen."""
+    """Where a topic lives. Routes that say the same are equal."""
 
     topic: str
     counts: tuple[QueueCounts, ...]
-    addresses: tuple[tuple[str, tuple[tuple[int, str], ...]], ...]
-    """(broker name, ((broker id, address), …)), both sorted; id 0 is the master."""
+    """Sorted by broker name."""
+    addresses: Mapping[str, Mapping[int, str]]
+    """By broker name, then by broker id; id 0 is the master. Sorted by both."""
+    readable_queues: tuple[MessageQueue, ...] = field(init=False)
+    """The queues that can be read, sorted."""
+    writable_queues: tuple[MessageQueue, ...] = field(init=False)
+    """The queues that can be written, sorted: those whose broker has a master."""
+
+    def __post_init__(self) -> None:
+        readable, writable = [], []
+        for entry in self.counts:
+            present = self.addresses.get(entry.broker_name, {})
+            if entry.permission & TopicPermission.READ and present:
+                readable += [MessageQueue(self.topic, entry.broker_name, number) for number in range(entry.read_queues)]
+            if entry.permission & TopicPermission.WRITE and MASTER_BROKER_ID in present:
+                writable += [
+                    MessageQueue(self.topic, entry.broker_name, number) for number in range(entry.write_queues)
+                ]
+        object.__setattr__(self, "readable_queues", tuple(readable))
+        object.__setattr__(self, "writable_queues", tuple(writable))
 
     @classmethod
     def parse(cls, topic: str, body: bytes) -> Route:
         """The route in a name server's answer. Raises ProtocolError."""
         try:
             data = fastjson.loads(body)
-            counts = sorted(
-                (
-                    QueueCounts(
-                        broker_name=entry["brokerName"],
-                        read_queues=int(entry["readQueueNums"]),
-                        write_queues=int(entry["writeQueueNums"]),
-                        permission=int(entry["perm"]),
-                    )
-                    for entry in data.get("queueDatas") or ()
-                ),
-                key=lambda entry: entry.broker_name,
-            )
+            counts = [
+                QueueCounts(
+                    broker_name=entry["brokerName"],
+                    read_queues=int(entry["readQueueNums"]),
+                    write_queues=int(entry["writeQueueNums"]),
+                    permission=int(entry["perm"]),
+                )
+                for entry in data.get("queueDatas") or ()
+            ]
             addresses = {
-                entry["brokerName"]: tuple(sorted((int(id_), address) for id_, address in entry["brokerAddrs"].items()))
+                entry["brokerName"]: {int(id_): address for id_, address in sorted(entry["brokerAddrs"].items())}
                 for entry in data.get("brokerDatas") or ()
             }
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"the route of topic {topic!r} cannot be read: {error!r}") from error
-        return cls(topic, tuple(counts), tuple(sorted(addresses.items())))
-
-    def broker_addresses(self, broker_name: str) -> Mapping[int, str]:
-        """The addresses of a broker's master (0) and slaves; empty if the broker is not known or not there."""
-        return next((dict(entries) for name, entries in self.addresses if name == broker_name), {})
-
-    def readable_queues(self) -> list[MessageQueue]:
-        """The queues that can be read, sorted."""
-        return [
-            MessageQueue(self.topic, entry.broker_name, number)
-            for entry in self.counts
-            if entry.permission & TopicPermission.READ and self.broker_addresses(entry.broker_name)
-            for number in range(entry.read_queues)
-        ]
-
-    def writable_queues(self) -> list[MessageQueue]:
-        """The queues that can be written, sorted: those whose broker has a master."""
-        return [
-            MessageQueue(self.topic, entry.broker_name, number)
-            for entry in self.counts
-            if entry.permission & TopicPermission.WRITE and MASTER_BROKER_ID in self.broker_addresses(entry.broker_name)
-            for number in range(entry.write_queues)
-        ]
+        counts.sort(key=lambda entry: entry.broker_name)
+        return cls(topic, tuple(counts), dict(sorted(addresses.items())))
 
     def masters(self) -> list[str]:
         """The addresses of the topic's masters, sorted by broker name."""
-        return [dict(entries)[MASTER_BROKER_ID] for _, entries in self.addresses if MASTER_BROKER_ID in dict(entries)]
+        return [present[MASTER_BROKER_ID] for present in self.addresses.values() if MASTER_BROKER_ID in present]
 
     def all_addresses(self) -> list[str]:
-        """The addresses of all brokers, slaves too."""
-        return [address for _, entries in self.addresses for _, address in entries]
+        """The addresses of all brokers, slaves too, sorted by broker name and id."""
+        return [address for present in self.addresses.values() for address in present.values()]
 
 
 class RouteTable:
@@ -165,10 +159,10 @@ class RouteTable:
         Asks the name servers first if there is no connection where the queue was last: another machine may hold it now.
         Raises ConnectionFailedError if there is no such broker, and what `get` raises.
         """
-        address = _pick(self.get(queue.topic).broker_addresses(queue.broker_name), broker_id, allow_others)
+        address = _pick(self.get(queue.topic).addresses.get(queue.broker_name, {}), broker_id, allow_others)
         if address is None or self._remoting.pool.is_troubled(address):
             self._refresh_if_due(queue.topic)
-            address = _pick(self.get(queue.topic).broker_addresses(queue.broker_name), broker_id, allow_others)
+            address = _pick(self.get(queue.topic).addresses.get(queue.broker_name, {}), broker_id, allow_others)
         if address is None:
             raise ConnectionFailedError(
                 f"broker {queue.broker_name}", f"no name server knows it for topic {queue.topic!r}; is it down?"

@@ -77,7 +77,7 @@ class Topics:
         if attributes:
             fields["attributes"] = ",".join(f"+{name}={value}" for name, value in attributes.items())
         self._call_masters({name: masters[name] for name in wanted}, RequestCode.CREATE_TOPIC, fields, topic=topic)
-        return self._wait_for_queues(topic, set(wanted), queues).readable_queues()
+        return list(self._wait_for_queues(topic, set(wanted), queues).readable_queues)
 
     def _wait_for_queues(self, topic: str, brokers: set[str], queues: int) -> Route:
         # Brokers register the topic at the name servers after they answered, though mostly within milliseconds.
