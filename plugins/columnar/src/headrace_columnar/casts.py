@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import polars as pl
-from headrace_columnar.sql_types import Typed, inner_type, is_decimal, is_number, is_text, shown, widen
+from headrace_columnar.rowwise import by_series, float_quotient
+from headrace_columnar.sql_types import Typed, in_calendar, inner_type, is_decimal, is_number, is_text, shown, widen
 
 if TYPE_CHECKING:
     from headrace_columnar.compiler import Compiler
@@ -38,24 +41,28 @@ def parse_timestamp(text: pl.Expr, target: pl.DataType) -> pl.Expr:
 
     Text without a zone is read as UTC. For a target without zone, an instant with one is shown in UTC.
     """
-    trimmed = text.str.strip_chars()
-    parts = trimmed.str.extract_groups(
-        r"^(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}:\d{1,2})(:\d{1,2}(?:\.\d+)?)?)?\s*(Z|z|UTC|[+-]\d{2}(?::?\d{2})?)?$"
-    ).struct
-    day, minute = parts["1"], parts["2"].fill_null("00:00")
-    second = parts["3"].fill_null(":00")
-    zone = parts["4"].fill_null("Z")
+    return by_series([text], functools.partial(_parse_timestamps, target), target)
+
+
+_ISO = r"^(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}:\d{1,2})(:\d{1,2}(?:\.\d+)?)?)?\s*(Z|z|UTC|[+-]\d{2}(?::?\d{2})?)?$"
+
+
+def _parse_timestamps(target: pl.DataType, texts: pl.Series) -> pl.Series:
+    parts = texts.str.strip_chars().str.extract_groups(_ISO).struct.unnest()
+    day, zone = pl.col("1"), pl.col("4").fill_null("Z")
     offset = (
-        pl.when(zone.str.len_bytes() == 3, zone != "UTC")
-        .then(zone + "00")
-        .otherwise(zone.replace({"Z": "+0000", "z": "+0000", "UTC": "+0000"}))
-    )
-    whole = day + " " + minute + second + offset
+        pl.when(zone.is_in(["Z", "z", "UTC"])).then(pl.lit("+0000"))
+        .when(zone.str.len_bytes() == 3).then(zone + "00")
+        .otherwise(zone)
+    )  # fmt: skip
+    whole = day + " " + pl.col("2").fill_null("00:00") + pl.col("3").fill_null(":00") + offset
     instant = whole.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%#z", strict=False, time_unit="us", time_zone="UTC")
     zone_name = target.time_zone if isinstance(target, pl.Datetime) else None
     if zone_name is None:
-        return instant.dt.replace_time_zone(None)
-    return instant if zone_name == "UTC" else instant.dt.convert_time_zone(zone_name)
+        instant = instant.dt.replace_time_zone(None)
+    elif zone_name != "UTC":
+        instant = instant.dt.convert_time_zone(zone_name)
+    return parts.select(instant).to_series()
 
 
 def to_text(typed: Typed) -> pl.Expr:
@@ -64,7 +71,9 @@ def to_text(typed: Typed) -> pl.Expr:
     if isinstance(source, pl.String):
         return expression
     if isinstance(source, pl.Datetime):
-        return expression.dt.strftime("%Y-%m-%d %H:%M:%S%.f")
+        return in_calendar(expression, source).dt.strftime("%Y-%m-%d %H:%M:%S%.f")
+    if isinstance(source, pl.Date):
+        return in_calendar(expression, source).cast(pl.String)
     if isinstance(source, pl.Time):
         return expression.dt.strftime("%H:%M:%S%.f")
     if isinstance(source, pl.Binary):
@@ -129,7 +138,7 @@ def _float_to_decimal(expression: pl.Expr, target: pl.Decimal) -> pl.Expr:
 
 
 def _time_casts(typed: Typed, target: pl.DataType) -> pl.Expr | None:
-    source, expression = typed.data_type, typed.expression
+    source, expression = typed.data_type, in_calendar(typed.expression, typed.data_type)
     if isinstance(target, pl.Datetime):
         if isinstance(source, pl.Datetime) and source.time_zone and not target.time_zone:
             return expression.dt.convert_time_zone("UTC").dt.replace_time_zone(None).cast(target)
@@ -146,7 +155,10 @@ def _time_casts(typed: Typed, target: pl.DataType) -> pl.Expr | None:
         if target.is_integer():
             # Floor, so that half a second before 1970 is second -1.
             return (micros // _MICROSECONDS).cast(target, strict=False)
-        return (micros / _MICROSECONDS).cast(target, strict=False)
+        if isinstance(target, pl.Decimal):
+            exact = micros.cast(pl.Decimal(38, 6)) / pl.lit(Decimal(_MICROSECONDS))
+            return round_decimal(exact, target)
+        return float_quotient(micros.cast(pl.Float64), pl.lit(float(_MICROSECONDS))).cast(target)
     if isinstance(source, pl.Duration) and isinstance(target, pl.Duration):
         return expression.cast(target, strict=False)
     return None
@@ -245,7 +257,11 @@ def cast(compiler: Compiler, node: object, typed: Typed, target: pl.DataType, *,
         )
     if strict and not _always_fits(typed.data_type, target):
         condition = typed.expression.is_not_null() & converted.is_null()
-        compiler.fail_when(condition, f"CAST({{value}} AS {shown(target)}) is impossible", typed.expression)
+        compiler.fail_when(
+            condition,
+            f"CAST({{value}} AS {shown(target)}) is impossible",
+            in_calendar(typed.expression, typed.data_type),
+        )
     return Typed(converted, target, node)
 
 
@@ -254,11 +270,11 @@ def _always_fits(source: pl.DataType, target: pl.DataType) -> bool:
     if source == target or isinstance(source, pl.Null):
         return True
     if isinstance(target, pl.String):
-        return not isinstance(source, pl.Binary)
+        return not isinstance(source, pl.Binary | pl.Date | pl.Datetime)
     if isinstance(source, pl.Boolean) or (isinstance(target, pl.Boolean) and is_number(source)):
         return True
     if is_number(source) and isinstance(target, pl.Float32 | pl.Float64):
         return True
     if source.is_integer() and isinstance(target, pl.Int64):
         return not isinstance(source, pl.UInt64 | pl.Int128 | pl.UInt128)
-    return isinstance(source, pl.Date | pl.Datetime) and isinstance(target, pl.Date | pl.Datetime | pl.Time)
+    return False

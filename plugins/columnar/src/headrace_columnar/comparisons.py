@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from headrace_columnar import casts, patterns
 from headrace_columnar.sql_types import (
+    MonthInterval,
     Typed,
     common_type,
     integer_type,
@@ -61,7 +62,7 @@ def aligned(compiler: Compiler, node: Any, operation: str, left: Typed, right: T
     left, right = _literal_to_time(compiler, left, right), _literal_to_time(compiler, right, left)
     kinds = left.data_type, right.data_type
     common = common_type(*kinds)
-    if common is None:
+    if common is None or isinstance(common, MonthInterval):
         raise compiler.error(
             node,
             f"cannot compare {shown(kinds[0])} with {shown(kinds[1])} ({operation})",

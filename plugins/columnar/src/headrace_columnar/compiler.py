@@ -12,7 +12,7 @@ from headrace.errors import ExpressionError, OptionError, did_you_mean
 from headrace.schema import Schema, data_type
 from headrace_columnar import casts, comparisons, dialect, logic, operators, registry
 from headrace_columnar.evaluation import Check, FunctionCall, UserFunction
-from headrace_columnar.sql_types import NOT_CONSTANT, Typed, shown
+from headrace_columnar.sql_types import NOT_CONSTANT, Typed, in_calendar, shown
 from sqlglot import exp
 
 _AGGREGATES = frozenset({
@@ -390,7 +390,8 @@ def _unknown_function(compiler: Compiler, node: Any, name: str) -> ExpressionErr
 
 def _user_call(compiler: Compiler, node: exp.Anonymous, function: UserFunction) -> Typed:
     arguments = [compiler.compile(argument) for argument in node.expressions]
-    column = compiler.add_call(function, [argument.expression for argument in arguments])
+    # Python has no times outside of its calendar: the function is given NULL for them.
+    column = compiler.add_call(function, [in_calendar(one.expression, one.data_type) for one in arguments])
     return Typed(column, function.return_type, node)
 
 
@@ -430,7 +431,8 @@ def _json_value(compiler: Compiler, node: exp.JSONValue) -> Typed:
     conditions = node.args.get("on_condition")
     if conditions is not None:
         arguments += [_json_default(compiler, node, conditions.args.get(key)) for key in ("empty", "error")]
-    made = call_function(compiler, node, "json_value", arguments)
+    name = "json_value" if conditions is None else "json_value_or"
+    made = call_function(compiler, node, name, arguments)
     returning = node.args.get("returning")
     if not returning:
         return made

@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace_columnar.sql_types import MonthInterval, Typed, is_integer, shown, widen
+from headrace_columnar.rowwise import by_series, float_quotient
+from headrace_columnar.sql_types import MonthInterval, Typed, in_calendar, is_integer, shown, widen
 from sqlglot import exp
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _SHORT = {
     "HR": "HOUR", "HRS": "HOUR", "MON": "MONTH", "MONS": "MONTH", "Y": "YEAR", "D": "DAY", "H": "HOUR",
 }  # fmt: skip
 _DAY_MICROSECONDS = _MICROSECONDS["DAY"]
+_CALENDAR_MONTHS = 120_000
+_CALENDAR_MICROSECONDS = 3_660_000 * _MICROSECONDS["DAY"]
 _SPAN_ORDER = ("DAY", "HOUR", "MINUTE", "SECOND")
 
 
@@ -139,7 +142,7 @@ def _add_days(node: Any, left: Typed, right: Typed, operation: str) -> Typed:
 def add_days(date: pl.Expr, days: pl.Expr) -> pl.Expr:
     """Return the date so many days later; NULL beyond what a date can hold."""
     moved = date.cast(pl.Int32).cast(pl.Int64) + days
-    return moved.cast(pl.Int32, strict=False).cast(pl.Date)
+    return in_calendar(moved.cast(pl.Int32, strict=False).cast(pl.Date), pl.Date())
 
 
 def _add_months(node: Any, left: Typed, right: Typed, sign: int) -> Typed | None:
@@ -148,7 +151,39 @@ def _add_months(node: Any, left: Typed, right: Typed, sign: int) -> Typed | None
         return months(node, left.constant + count)
     if not isinstance(left.data_type, pl.Date | pl.Datetime):
         return None
-    return Typed(left.expression.dt.offset_by(f"{count}mo"), left.data_type, node)
+    moment = in_calendar(left.expression, left.data_type)
+    return Typed(add_months_to(moment, pl.lit(count), left.data_type), left.data_type, node)
+
+
+def add_months_to(moment: pl.Expr, months: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """Return the time so many months later, on the month's last day where the day is missing; NULL beyond the calendar.
+
+    The time given must be inside of it. polars' offset_by would need time in proportion to the months.
+    """
+    return by_series([moment, months], _months_added, kind)
+
+
+def _months_added(moments: pl.Series, months: pl.Series) -> pl.Series:
+    kind = moments.dtype
+    zone = kind.time_zone if isinstance(kind, pl.Datetime) else None
+    frame = pl.DataFrame({"moment": moments, "months": months})
+    if zone not in (None, "UTC"):
+        frame = frame.with_columns(pl.col("moment").dt.replace_time_zone(None))
+    moment, count = pl.col("moment"), pl.col("count")
+    inside = pl.when(pl.col("months").is_between(-_CALENDAR_MONTHS, _CALENDAR_MONTHS)).then(pl.col("months"))
+    number = moment.dt.year().cast(pl.Int64) * 12 + moment.dt.month().cast(pl.Int64) - 1 + inside
+    frame = frame.with_columns(number.alias("count"))
+    year = pl.when(count.is_between(12, _CALENDAR_MONTHS - 1)).then(count // 12)
+    frame = frame.with_columns(pl.date(year, count % 12 + 1, 1).alias("first"))
+    day = pl.min_horizontal(moment.dt.day(), pl.col("first").dt.month_end().dt.day()).cast(pl.Int32)
+    moved = pl.col("first").to_physical() + day - 1
+    if not isinstance(kind, pl.Datetime):
+        return frame.select(moved.cast(pl.Date)).to_series()
+    ticks = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}[kind.time_unit]
+    made = (moved.cast(pl.Int64) * ticks + moment.to_physical() % ticks).cast(pl.Datetime(kind.time_unit))
+    if zone is not None:
+        made = made.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    return frame.select(made).to_series()
 
 
 def _add_duration(node: Any, left: Typed, right: Typed, operation: str) -> Typed | None:
@@ -164,8 +199,7 @@ def _add_duration(node: Any, left: Typed, right: Typed, operation: str) -> Typed
         kind = pl.Datetime("us", "UTC")
     if isinstance(kind, pl.Datetime):
         kind = pl.Datetime("us", kind.time_zone)
-        moment = widen(left, kind)
-        return Typed(moment + added if operation == "+" else moment - added, kind, node)
+        return Typed(add_duration(widen(left, kind), added, kind, -1 if operation == "-" else 1), kind, node)
     if isinstance(kind, pl.Time):
         # A clock goes round: 23:30 + 1 hour is 00:30.
         nanos = left.expression.cast(pl.Int64)
@@ -173,6 +207,14 @@ def _add_duration(node: Any, left: Typed, right: Typed, operation: str) -> Typed
         moved = (nanos + step if operation == "+" else nanos - step) % (_DAY_MICROSECONDS * 1000)
         return Typed(moved.cast(pl.Time), pl.Time(), node)
     return None
+
+
+def add_duration(moment: pl.Expr, added: pl.Expr, kind: pl.DataType, sign: int = 1) -> pl.Expr:
+    """Return the time so much later (earlier, for sign -1); NULL outside of the years 1 to 9999."""
+    # 64 bits would wrap around into the calendar again for durations of hundreds of thousands of years.
+    step = pl.when(added.to_physical().is_between(-_CALENDAR_MICROSECONDS, _CALENDAR_MICROSECONDS)).then(added)
+    start = in_calendar(moment, kind)
+    return in_calendar(start + step if sign > 0 else start - step, kind)
 
 
 def _scaled(node: Any, operation: str, left: Typed, right: Typed) -> Typed | None:
@@ -186,5 +228,8 @@ def _scaled(node: Any, operation: str, left: Typed, right: Typed) -> Typed | Non
     if operation == "*" and is_integer(right.data_type):
         return Typed((micros * right.expression).cast(pl.Duration("us")), pl.Duration("us"), node)
     factor = right.expression.cast(pl.Float64)
-    scaled = (micros * factor if operation == "*" else micros / factor).round(0).cast(pl.Int64, strict=False)
+    exact = micros.cast(pl.Float64)
+    scaled = (
+        (exact * factor if operation == "*" else float_quotient(exact, factor)).round(0).cast(pl.Int64, strict=False)
+    )
     return Typed(scaled.cast(pl.Duration("us")), pl.Duration("us"), node)

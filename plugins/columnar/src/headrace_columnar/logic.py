@@ -147,7 +147,11 @@ def _coalesce(compiler: Compiler, node: Any, arguments: list[Any]) -> Typed:
                 earlier.enter_context(compiler.guarded(typed.expression.is_null()))
     if len(conditions) == len(results):
         results.append(Typed(pl.lit(None), pl.Null(), None, None))
-    return choose(compiler, node, conditions, results, unused)
+    made = choose(compiler, node, conditions, results, unused)
+    if conditions:
+        # The same with each operand written once.
+        return Typed(pl.coalesce([widen(result, made.data_type) for result in results]), made.data_type, node)
+    return made
 
 
 def _if(compiler: Compiler, node: Any, arguments: list[Any]) -> Typed:

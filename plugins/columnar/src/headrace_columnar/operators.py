@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from headrace_columnar.casts import round_decimal
+from headrace_columnar.rowwise import by_series, float_quotient, float_remainder
 from headrace_columnar.sql_types import (
     MonthInterval,
     Typed,
@@ -57,21 +60,16 @@ def arithmetic(compiler: Compiler, node: Any, operation: str, left: Typed, right
 
 def _floats(node: Any, operation: str, left: Typed, right: Typed) -> Typed:
     kind = common_type(left.data_type, right.data_type) or pl.Float64()
-    a, b = widen(left, kind), widen(right, kind)
+    if operation in "+-*":
+        a, b = widen(left, kind), widen(right, kind)
+        return Typed({"+": a + b, "-": a - b, "*": a * b}[operation], kind, node)
+    a, b = widen(left, pl.Float64()), widen(right, pl.Float64())
     if operation == "%":
-        return Typed(_float_remainder(a, b), kind, node)
+        return Typed(float_remainder(a, b).cast(kind), kind, node)
+    quotient = float_quotient(a, b)
     if operation == "DIV":
-        whole = (a / b).cast(pl.Int64, strict=False)
-        return Typed(whole, pl.Int64(), node)
-    made = {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[operation]
-    return Typed(made, kind, node)
-
-
-def _float_remainder(a: pl.Expr, b: pl.Expr) -> pl.Expr:
-    # The remainder of the absolute values has no sign to get wrong. x % infinity is x.
-    rest = a.abs() % b.abs()
-    rest = pl.when(b.is_infinite() & a.is_finite()).then(a.abs()).otherwise(rest)
-    return pl.when(a < 0).then(-rest).otherwise(rest)
+        return Typed(quotient.cast(pl.Int64, strict=False), pl.Int64(), node)
+    return Typed(quotient.cast(kind), kind, node)
 
 
 def _integers(compiler: Compiler, node: Any, operation: str, left: Typed, right: Typed) -> Typed:
@@ -80,16 +78,31 @@ def _integers(compiler: Compiler, node: Any, operation: str, left: Typed, right:
     if operation in "+-*":
         return Typed({"+": a + b, "-": a - b, "*": a * b}[operation], kind, node)
     _refuse_zero(compiler, node, left, right)
-    quotient, remainder = truncated(a, b)
-    return Typed(remainder if operation == "%" else quotient, kind, node)
+    return Typed(by_series([a, b], _remainder if operation == "%" else _quotient, kind), kind, node)
 
 
 def truncated(a: pl.Expr, b: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Return quotient cut toward zero and remainder with the dividend's sign; polars rounds down. NULL for b = 0."""
-    floor = a // b
-    rest = a - floor * b
-    off = (rest != 0) & ((a < 0) != (b < 0))
-    return floor + off.cast(pl.Int64), pl.when(off).then(rest - b).otherwise(rest)
+    """Return quotient cut toward zero and remainder with the dividend's sign; polars rounds down. NULL for b = 0.
+
+    Both are integers of one type: int64 or int128.
+    """
+    return by_series([a, b], _quotient, pl.Int64()), by_series([a, b], _remainder, pl.Int64())
+
+
+def _divided(a: pl.Series, b: pl.Series) -> pl.DataFrame:
+    frame = pl.DataFrame({"a": a, "b": b}).with_columns((pl.col("a") // pl.col("b")).alias("floor"))
+    frame = frame.with_columns((pl.col("a") - pl.col("floor") * pl.col("b")).alias("rest"))
+    return frame.with_columns(((pl.col("rest") != 0) & ((pl.col("a") < 0) != (pl.col("b") < 0))).alias("off"))
+
+
+def _quotient(a: pl.Series, b: pl.Series) -> pl.Series:
+    floor = pl.col("floor")
+    return _divided(a, b).select(floor + pl.col("off").cast(a.dtype)).to_series()
+
+
+def _remainder(a: pl.Series, b: pl.Series) -> pl.Series:
+    rest = pl.col("rest")
+    return _divided(a, b).select(pl.when("off").then(rest - pl.col("b")).otherwise(rest)).to_series()
 
 
 def _refuse_zero(compiler: Compiler, node: Any, left: Typed, right: Typed) -> None:
@@ -137,33 +150,40 @@ def _bounded(precision: int, scale: int) -> pl.Decimal:
 
 def _exact(operation: str, left: Typed, right: Typed, kind: pl.Decimal) -> pl.Expr:
     """Compute with decimals. polars raises when a result has more than 38 digits, so such rows are kept from it."""
-    scale = max(
-        kind.scale, decimal_digits(right.data_type)[1], decimal_digits(left.data_type)[1] if operation != "*" else 0
+    function = functools.partial(
+        _decimal_series, operation, decimal_digits(left.data_type)[1], decimal_digits(right.data_type)[1], kind
     )
+    return by_series([left.expression, right.expression], function, kind)
+
+
+def _decimal_series(
+    operation: str, left_scale: int, right_scale: int, kind: pl.Decimal, left: pl.Series, right: pl.Series
+) -> pl.Series:
+    scale = max(kind.scale, right_scale, left_scale if operation != "*" else 0)
     working = pl.Decimal(38, min(scale, 37))
-    a = left.expression.cast(working, strict=False)
-    b = right.expression.cast(pl.Decimal(38, decimal_digits(right.data_type)[1]), strict=False)
-    x, y = left.expression.cast(pl.Float64), right.expression.cast(pl.Float64)
+    frame = pl.DataFrame({"l": left, "r": right}).select(
+        pl.col("l").cast(working, strict=False).alias("a"),
+        pl.col("r").cast(pl.Decimal(38, right_scale), strict=False).alias("b"),
+        pl.col("l").cast(pl.Float64).alias("x"),
+        pl.col("r").cast(pl.Float64).alias("y"),
+    )
+    a, b, x, y = (pl.col(name) for name in "abxy")
     limit = 10.0 ** (38 - working.scale) * (1 - 1e-9)
     if operation in "+-":
-        size = x.abs() + y.abs()
-        a = pl.when(size < limit).then(a)
+        a = pl.when(x.abs() + y.abs() < limit).then(a)
         made = a + b.cast(working, strict=False) if operation == "+" else a - b.cast(working, strict=False)
     elif operation == "*":
-        a = pl.when((x * y).abs() < limit).then(a)
-        made = a * b
+        made = pl.when((x * y).abs() < limit).then(a) * b
     elif operation == "/":
-        b = pl.when(y != 0, (x / y).abs() < limit).then(b)
-        made = a / b
+        made = a / pl.when(y != 0, (x / y).abs() < limit).then(b)
     else:
         b = pl.when(y != 0).then(b)
         positive = a.abs() % b.abs()
         made = pl.when(x < 0).then(-positive).otherwise(positive)
         if operation == "DIV":
             made = (a - made) / b
-    from headrace_columnar.casts import round_decimal
-
-    return round_decimal(made, kind) if working.scale > kind.scale else made.cast(kind, strict=False)
+    fitted = round_decimal(made, kind) if working.scale > kind.scale else made.cast(kind, strict=False)
+    return frame.select(fitted).to_series()
 
 
 def _binary(operation: str) -> Callable[[Compiler, Any], Typed]:

@@ -18,6 +18,7 @@ from headrace.schema import data_type
 from headrace_columnar.sql_types import (
     Typed,
     common_type,
+    in_calendar,
     inner_type,
     is_integer,
     is_number,
@@ -371,6 +372,9 @@ def _coerce_time(compiler: Compiler, kind: str, argument: Typed) -> Typed | None
     from headrace_columnar.casts import parse_date, parse_timestamp
 
     source, expression = argument.data_type, argument.expression
+    if isinstance(source, pl.Date | pl.Datetime) and not argument.is_constant:
+        expression = in_calendar(expression, source)
+        argument = Typed(expression, source, argument.node)
     if kind == "date":
         if isinstance(source, pl.Date):
             return argument

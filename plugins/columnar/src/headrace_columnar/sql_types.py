@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 from headrace.schema import type_name
+from headrace_columnar.rowwise import by_series
 
 
 class NotConstant:
@@ -164,6 +165,33 @@ def inner_type(data_type: pl.DataType) -> pl.DataType:
     return _instance(data_type.inner)
 
 
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_TICKS = {"ms": 86_400_000, "us": 86_400_000_000}
+
+
+def in_calendar(expression: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """Return a date or timestamp with NULL for what lies outside of the years 1 to 9999.
+
+    Beyond, polars panics in many functions (its calendar ends at the year 262142) and Python has no such dates.
+    """
+    if isinstance(kind, pl.Date) or (isinstance(kind, pl.Datetime) and kind.time_unit in _TICKS):
+        return by_series([expression], _in_calendar, kind)
+    return expression
+
+
+def _in_calendar(times: pl.Series) -> pl.Series:
+    kind = times.dtype
+    first, last = _FIRST_DAY, _LAST_DAY
+    if isinstance(kind, pl.Datetime):
+        ticks = _TICKS[kind.time_unit]
+        first, last = _FIRST_DAY * ticks, (_LAST_DAY + 1) * ticks - 1
+    physical = times.to_physical()
+    least, most = physical.min(), physical.max()
+    if least is None or (least >= first and most <= last):  # type: ignore[operator]
+        return times
+    return times.zip_with(physical.is_between(first, last), pl.Series([None], dtype=kind).new_from_index(0, len(times)))
+
+
 def widen(typed: Typed, target: pl.DataType) -> pl.Expr:
     """Return the expression with ``target`` (a result of common_type) as its type. Never fails for any value.
 
@@ -179,8 +207,10 @@ def widen(typed: Typed, target: pl.DataType) -> pl.Expr:
     if isinstance(source, pl.Datetime) and isinstance(target, pl.Datetime):
         return _widen_datetime(typed.expression, source, target)
     if isinstance(source, pl.Date) and isinstance(target, pl.Datetime) and target.time_zone:
-        naive = typed.expression.cast(pl.Datetime("us"))
+        naive = in_calendar(typed.expression, source).cast(pl.Datetime("us"))
         return _widen_datetime(naive, pl.Datetime("us"), target)
+    if isinstance(source, pl.Date):
+        return in_calendar(typed.expression, source).cast(target, strict=False)
     return typed.expression.cast(target, strict=False)
 
 
@@ -189,6 +219,7 @@ def _widen_datetime(expression: pl.Expr, source: pl.Datetime, target: pl.Datetim
         expression = expression.cast(pl.Datetime(target.time_unit, source.time_zone))
     if target.time_zone is None or source.time_zone == target.time_zone:
         return expression
+    expression = in_calendar(expression, pl.Datetime(target.time_unit, source.time_zone))
     if source.time_zone is None:
         # A time without zone is read as UTC, as everywhere in headrace.
         expression = expression.dt.replace_time_zone("UTC")

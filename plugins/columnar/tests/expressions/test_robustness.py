@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import random
+import re
 from decimal import Decimal
-from typing import Any
 
 import polars as pl
 import pytest
 from headrace.errors import ExpressionError
 from headrace.schema import Schema
 from headrace_columnar import registry
-from headrace_columnar.expressions import CompiledExpression, compile_expression, evaluate
+from headrace_columnar.expressions import CompiledExpression, compile_expression, evaluate, evaluate_all
 from headrace_columnar.registry import Function, Parameter
 
 TEXTS = [
     "", " ", "a", "%", "_", "\\", "$1", "(", "[", "é", "ß", "\u212a", "İ", "🙂", "a\nb", "\x00", "2024-02-30", "2024-05-06",
-    "2024-05-06 07:08:09.5", "9999-12-31T23:59:59Z", "0001-01-01", "-5", "1e400", "NaN", "0x1F", "9" * 40, '{"a":[1,{"b":null}]}',
-    '{"a":', "http://u@h:1/p?q=1#r", "10.0.0.1", "::1", "10.0.0.0/8", "%zz", "SGk=", "a,b,,c", "x" * 300, "ff", "１２", "25:00:00",
+    "2024-05-06 07:08:09.5", "9999-12-31T23:59:59Z", "0001-01-01", "-5", "1e400", "NaN", "0x1F", "9" * 40,
+    '{"a":[1,{"b":null}]}',
+    '{"a":', "http://u@h:1/p?q=1#r", "10.0.0.1", "::1", "10.0.0.0/8", "%zz", "SGk=", "a,b,,c", "x" * 300, "ff", "１２",
+    "25:00:00",
 ]  # fmt: skip
 INTEGERS = [0, 1, -1, 2, 7, -7, 31, 64, 255, -300, 10**6, 2**31, -(2**31) - 1, 10**12, -(10**15), 2**63 - 1, -(2**63)]
 FLOATS = [0.0, -0.0, 1.5, -2.5, 1e-300, 1e300, -1e15, float("inf"), float("-inf"), float("nan")]
@@ -40,10 +43,14 @@ COLUMNS: dict[str, pl.Series] = {
     "timestamp": pl.Series([*MOMENTS, None], dtype=pl.Datetime("us", "UTC")),
     "naive": pl.Series([moment.replace(tzinfo=None) for moment in MOMENTS] + [None], dtype=pl.Datetime("us")),
     "time": pl.Series([datetime.time(0), datetime.time(23, 59, 59, 999999), None]),
-    "duration": pl.Series([datetime.timedelta(0), datetime.timedelta(days=-1, microseconds=1), None], dtype=pl.Duration("us")),
+    "duration": pl.Series(
+        [datetime.timedelta(0), datetime.timedelta(days=-1, microseconds=1), None], dtype=pl.Duration("us")
+    ),
     "numbers": pl.Series([[1, None, 3], [], [2**63 - 1], None], dtype=pl.List(pl.Int64)),
     "texts": pl.Series([["a", None], [], [""], None], dtype=pl.List(pl.String)),
-    "struct": pl.Series([{"x": 1, "y": "a"}, {"x": None, "y": None}, None], dtype=pl.Struct({"x": pl.Int64, "y": pl.String})),
+    "struct": pl.Series(
+        [{"x": 1, "y": "a"}, {"x": None, "y": None}, None], dtype=pl.Struct({"x": pl.Int64, "y": pl.String})
+    ),
 }
 BY_KIND: dict[str, list[str]] = {
     "string": ["text"], "text": ["text", "integer", "float", "decimal", "boolean", "date", "timestamp", "time", "binary"],
@@ -56,7 +63,8 @@ BY_KIND: dict[str, list[str]] = {
 }  # fmt: skip
 GENERIC = ["integer", "text", "float", "timestamp", "decimal"]
 CONSTANTS = {
-    "unit": ["'MONTH'", "'DAY'", "'HOUR'", "'YEAR'"], "format": ["'yyyy-MM-dd HH:mm:ss'", "'dd.MM.yy'", "'EEE MMM d a hh:mm:ss.SSS'"],
+    "unit": ["'MONTH'", "'DAY'", "'HOUR'", "'YEAR'"],
+    "format": ["'yyyy-MM-dd HH:mm:ss'", "'dd.MM.yy'", "'EEE MMM d a hh:mm:ss.SSS'"],
     "path": ["'$.a'", "'$.a[*].b'", "'lax $'"], "charset": ["'utf-8'", "'utf-16'", "'us-ascii'"], "digits": ["2", "0", "-2"],
     "part": ["'HOST'", "'QUERY'", "'FILE'"], "zone": ["'Asia/Shanghai'", "'America/New_York'"], "from": ["'Europe/Paris'"],
     "to": ["'UTC'"], "bits": ["256"], "precision": ["0", "3"], "from_base": ["16"], "to_base": ["2"], "weekday": ["'Mon'"],
@@ -84,7 +92,7 @@ def calls(function: Function) -> list[str]:
             ]
             combinations = list(itertools.product(*options))
             random.Random(function.name).shuffle(combinations)
-            made += [f"{function.name}({', '.join(arguments)})" for arguments in combinations[:12]]
+            made += [f"{function.name}({', '.join(arguments)})" for arguments in combinations[:5]]
     return list(dict.fromkeys(made))
 
 
@@ -92,7 +100,10 @@ def awkward_rows(height: int) -> pl.DataFrame:
     """Rows in which each column holds any of its values."""
     chance = random.Random(7)
     return pl.DataFrame(
-        {name: series.gather([chance.randrange(len(series)) for _ in range(height)]) for name, series in COLUMNS.items()}
+        {
+            name: series.gather([chance.randrange(len(series)) for _ in range(height)])
+            for name, series in COLUMNS.items()
+        }
     )
 
 
@@ -106,19 +117,34 @@ def values_of(series: pl.Series) -> list[str]:
 
 
 def check(compiled: CompiledExpression, text: str) -> None:
-    whole, failures = evaluate(compiled, FRAME)
-    assert whole.dtype == compiled.data_type, text
-    assert len(whole) == FRAME.height
-    if not compiled.deterministic:
+    check_all([compiled])
+
+
+def check_all(compiled: list[CompiledExpression]) -> None:
+    """Evaluate over all rows, over parts of them, over none and over NULLs: nothing raises, and the parts agree."""
+    if not compiled:
         return
+    whole, failures = evaluate_all(compiled, FRAME)
+    assert [series.dtype for series in whole] == [one.data_type for one in compiled]
+    assert whole.height == FRAME.height
     failed = dict(failures)
-    for start, stop in ((0, 1), (1, 8), (8, 61), (61, 160)):
-        part, part_failures = evaluate(compiled, FRAME[start:stop])
-        assert values_of(part) == values_of(whole[start:stop]), f"{text}: the result depends on the batch"
+    for start, stop in ((0, 1), (1, 30), (30, 160)):
+        part, part_failures = evaluate_all(compiled, FRAME[start:stop])
         assert [row + start for row, _ in part_failures] == [row for row in failed if start <= row < stop]
-    assert evaluate(compiled, FRAME.clear())[0].dtype == compiled.data_type
+        for one, values, wanted in zip(compiled, part, whole[start:stop], strict=True):
+            same = values_of(values) == values_of(wanted) or not one.deterministic
+            assert same, f"{one.text}: the result depends on the batch"
+    empty, _ = evaluate_all(compiled, FRAME.clear())
+    assert empty.height == 0
     nulls = pl.DataFrame({name: [None, None] for name in SCHEMA}, schema=dict(SCHEMA))
-    assert len(evaluate(compiled, nulls)[0]) == 2
+    assert evaluate_all(compiled, nulls)[0].height == 2
+
+
+#: What is rightly refused among the calls made up here.
+EXPECTED = re.compile(
+    "there is no part|a date has no|do(es)? not go together|goes with QUERY|must be a constant|must be arrays"
+    "|digits must lie|without a value|is there twice"
+)
 
 
 @pytest.mark.parametrize("function", [pytest.param(one, id=one.name) for one in registry.load().values()])
@@ -128,10 +154,8 @@ def test_functions(function: Function) -> None:
         try:
             compiled = compile_expression(text, SCHEMA)
         except ExpressionError as error:
-            assert "there is no part" in str(error) or "a date has no" in str(error) or "do not go" in str(error) or (
-                function.name in ("elt", "named_struct", "json_object", "parse_url", "flatten", "array_join", "in")
-                or "goes with QUERY" in str(error)
-            ), str(error)
+            if not EXPECTED.search(str(error)):
+                raise
             continue
         compiled_any = True
         check(compiled, text)
@@ -149,7 +173,8 @@ def test_casts(column: str, target: str) -> None:
     try:
         compiled = compile_expression(text, SCHEMA)
     except ExpressionError as error:
-        assert "there is no such conversion" in str(error)
+        if "there is no such conversion" not in str(error):
+            raise
         return
     check(compiled, text)
     strict = compile_expression(f"CAST({column} AS {target})", SCHEMA)
@@ -164,10 +189,10 @@ NUMBERS = ["integer", "small", "unsigned", "float", "decimal", "wide", "1", "1.5
 
 
 @pytest.mark.parametrize("operation", ["+", "-", "*", "/", "%", "DIV", "=", "<", "<=>", "IN"])
-@pytest.mark.parametrize(("left", "right"), [pair for pair in itertools.product(NUMBERS, NUMBERS)])
-def test_numbers(left: str, right: str, operation: str) -> None:
-    text = f"{left} {operation} ({right})"
-    check(compile_expression(text, SCHEMA), text)
+@pytest.mark.parametrize("left", NUMBERS)
+def test_numbers(left: str, operation: str) -> None:
+    texts = [f"{left} {operation} ({right})" for right in NUMBERS]
+    check_all([compile_expression(text, SCHEMA) for text in texts])
 
 
 TIMES = ["date", "timestamp", "naive", "time", "duration", "INTERVAL '3' DAY", "INTERVAL '1' MONTH", "INTERVAL '90' SECOND",
@@ -175,14 +200,13 @@ TIMES = ["date", "timestamp", "naive", "time", "duration", "INTERVAL '3' DAY", "
 
 
 @pytest.mark.parametrize("operation", ["+", "-", "*", "/", "=", "<"])
-@pytest.mark.parametrize(("left", "right"), [pair for pair in itertools.product(TIMES, TIMES)])
-def test_times(left: str, right: str, operation: str) -> None:
-    text = f"{left} {operation} {right}"
-    try:
-        compiled = compile_expression(text, SCHEMA)
-    except ExpressionError:
-        return
-    check(compiled, text)
+@pytest.mark.parametrize("left", TIMES)
+def test_times(left: str, operation: str) -> None:
+    compiled = []
+    for right in TIMES:
+        with contextlib.suppress(ExpressionError):
+            compiled.append(compile_expression(f"{left} {operation} {right}", SCHEMA))
+    check_all(compiled)
 
 
 @pytest.mark.parametrize(
@@ -200,3 +224,47 @@ def test_other_forms(text: str) -> None:
     check(compile_expression(text, SCHEMA), text)
 
 
+FAR_TIMES = pl.DataFrame(
+    {
+        "timestamp": pl.Series([2**63 - 1, -(2**63), 10**18, 0]).cast(pl.Datetime("us", "UTC")),
+        "naive": pl.Series([2**63 - 1, -(2**63), 10**18, 0]).cast(pl.Datetime("us")),
+        "date": pl.Series([2**31 - 1, -(2**31), 10**8, 0], dtype=pl.Int32).cast(pl.Date),
+        "integer": pl.Series([1, 2**63 - 1, -5, 10**9]),
+    }
+)
+TIME_KINDS = ("date", "timestamp", "datetime")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(function, id=function.name)
+        for function in registry.load().values()
+        if any(parameter.kind in TIME_KINDS for one in function.signatures for parameter in one.parameters)
+    ],
+)
+def test_times_beyond_the_calendar_give_null(function: Function) -> None:
+    """polars panics for years beyond 262142, which would take the whole process down."""
+    for text in calls(function):
+        if any(name in text for name in ("text", "float", "decimal", "small", "()")):
+            continue
+        try:
+            compiled = compile_expression(text, Schema(dict(FAR_TIMES.schema)))
+        except ExpressionError:
+            continue
+        values, _ = evaluate(compiled, FAR_TIMES)
+        assert values[:3].to_list() == [None] * 3, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CAST(timestamp AS STRING)", "CAST(date AS STRING)", "CAST(date AS TIMESTAMP)",
+        "timestamp AT TIME ZONE 'Asia/Tokyo'",
+        "date + INTERVAL '1' MONTH", "timestamp + INTERVAL '1' DAY", "date + integer", "naive = timestamp", "to_json(date)",
+        "timestamp || ''", "CAST(timestamp AS DATE)", "CAST(naive AS TIMESTAMP)", "date < timestamp",
+    ],
+)  # fmt: skip
+def test_operators_on_times_beyond_the_calendar(text: str) -> None:
+    values, _ = evaluate(compile_expression(text, Schema(dict(FAR_TIMES.schema))), FAR_TIMES)
+    assert values[:3].to_list() == [None] * 3

@@ -282,12 +282,12 @@ def _cut(values: list[object], start: int, length: int) -> list[object]:
 @function(
     "array_repeat",
     signature="value T, count integer -> array<T>",
-    summary="An array of the value so many times; NULL for more than a million.",
+    summary="An array of the value so many times; NULL for more than 10,000.",
     examples=[("array_repeat('a', 2)", ["a", "a"]), ("array_repeat('a', -1)", [])],
     answers_null=True,
 )
 def array_repeat(call: Call) -> pl.Expr:
-    count = pl.when(call[1] <= 1_000_000).then(pl.max_horizontal(call[1], pl.lit(0)))
+    count = pl.when(call[1] <= 10_000).then(pl.max_horizontal(call[1], pl.lit(0)))
     return pl.when(call[1].is_not_null()).then(call[0].repeat_by(count))
 
 

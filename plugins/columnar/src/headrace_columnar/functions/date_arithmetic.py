@@ -6,17 +6,17 @@ from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
-from headrace_columnar.intervals import _MICROSECONDS, _MONTHS, add_days, unit_name
+from headrace_columnar.intervals import _MICROSECONDS, _MONTHS, add_days, add_duration, add_months_to, unit_name
+from headrace_columnar.operators import truncated
 from headrace_columnar.registry import Call, function
-from headrace_columnar.sql_types import TIMESTAMP, Typed, widen
+from headrace_columnar.rowwise import by_series
+from headrace_columnar.sql_types import TIMESTAMP, TIMESTAMP_NTZ, Typed, in_calendar, widen
 
 _TRUNCATIONS = {
     "YEAR": "1y", "QUARTER": "1q", "MONTH": "1mo", "WEEK": "1w", "DAY": "1d", "HOUR": "1h", "MINUTE": "1m", "SECOND": "1s",
     "MILLISECOND": "1ms", "MICROSECOND": "1us",
 }  # fmt: skip
 _SHORT_UNITS = {"YYYY": "YEAR", "YY": "YEAR", "MM": "MONTH", "DD": "DAY", "Q": "QUARTER"}
-#: More months than lie between the years 1 and 9999.
-_MONTHS_MOST = 120_000
 
 
 def _unit(call: Call, index: int) -> str:
@@ -95,12 +95,6 @@ def datediff(call: Call) -> pl.Expr:
     return call[0].cast(pl.Int32).cast(pl.Int64) - call[1].cast(pl.Int32).cast(pl.Int64)
 
 
-def add_months_to(moment: pl.Expr, months: pl.Expr) -> pl.Expr:
-    """Return the time so many months later, the day cut to the month's last; NULL for more months than time has."""
-    inside = pl.when(months.abs() <= _MONTHS_MOST).then(months)
-    return moment.dt.offset_by(pl.format("{}mo", inside))
-
-
 @function(
     "add_months",
     signature="day date, months integer -> date",
@@ -108,7 +102,7 @@ def add_months_to(moment: pl.Expr, months: pl.Expr) -> pl.Expr:
     examples=[("add_months(DATE '2024-01-31', 1)", date(2024, 2, 29))],
 )
 def add_months(call: Call) -> pl.Expr:
-    return add_months_to(call[0], call[1])
+    return add_months_to(call[0], call[1], pl.Date())
 
 
 @function(
@@ -168,7 +162,7 @@ def make_date(call: Call) -> pl.Expr:
 def timestampadd(call: Call) -> Typed:
     unit, count, moment = _unit(call, 0), call[1], call.arguments[2]
     if unit in _MONTHS:
-        return Typed(add_months_to(moment.expression, count * _MONTHS[unit]), moment.data_type)
+        return Typed(add_months_to(moment.expression, count * _MONTHS[unit], moment.data_type), moment.data_type)
     micros = _MICROSECONDS[unit]
     limit = 10_000 * 366 * _MICROSECONDS["DAY"] // micros
     inside = pl.when(count.abs() <= limit).then(count)
@@ -176,15 +170,21 @@ def timestampadd(call: Call) -> Typed:
     if isinstance(kind, pl.Date) and micros % _MICROSECONDS["DAY"] == 0:
         return Typed(add_days(moment.expression, inside * (micros // _MICROSECONDS["DAY"])), pl.Date())
     zoned = pl.Datetime("us", kind.time_zone) if isinstance(kind, pl.Datetime) else TIMESTAMP
-    return Typed(widen(moment, zoned) + (inside * micros).cast(pl.Duration("us")), zoned)
+    return Typed(add_duration(widen(moment, zoned), (inside * micros).cast(pl.Duration("us")), zoned), zoned)
 
 
-def full_months(start: pl.Expr, end: pl.Expr) -> pl.Expr:
+def full_months(start: pl.Series, end: pl.Series) -> pl.Series:
     """Return the number of whole months from start to end, negative if end is earlier."""
-    first, last = pl.min_horizontal(start, end), pl.max_horizontal(start, end)
-    rough = (last.dt.year() - first.dt.year()).cast(pl.Int64) * 12 + last.dt.month() - first.dt.month()
-    whole = rough - (add_months_to(first, rough) > last).cast(pl.Int64)
-    return pl.when(end < start).then(-whole).otherwise(whole)
+    frame = pl.DataFrame({"start": start, "end": end}).select(
+        pl.min_horizontal("start", "end").alias("first"),
+        pl.max_horizontal("start", "end").alias("last"),
+        (pl.col("end") < pl.col("start")).alias("backwards"),
+    )
+    first, last, rough = pl.col("first"), pl.col("last"), pl.col("rough")
+    years = (last.dt.year() - first.dt.year()).cast(pl.Int64)
+    frame = frame.with_columns((years * 12 + last.dt.month() - first.dt.month()).alias("rough"))
+    beyond = add_months_to(first, rough, pl.Datetime("us")) > last
+    return frame.select(pl.when("backwards").then(-(rough - beyond)).otherwise(rough - beyond)).to_series()
 
 
 @function(
@@ -201,12 +201,8 @@ def timestampdiff(call: Call) -> pl.Expr:
     unit = _unit(call, 0)
     start, end = widen(call.arguments[1], TIMESTAMP), widen(call.arguments[2], TIMESTAMP)
     if unit in _MONTHS:
-        months = full_months(start.dt.replace_time_zone(None), end.dt.replace_time_zone(None))
-        from headrace_columnar.operators import truncated
-
-        return truncated(months, pl.lit(_MONTHS[unit]))[0]
-    from headrace_columnar.operators import truncated
-
+        bare = [start.dt.replace_time_zone(None), end.dt.replace_time_zone(None)]
+        return truncated(by_series(bare, full_months, pl.Int64()), pl.lit(_MONTHS[unit]))[0]
     return truncated((end - start).dt.total_microseconds(), pl.lit(_MICROSECONDS[unit]))[0]
 
 
@@ -231,7 +227,7 @@ def _zone(call: Call, index: int) -> str:
 )
 def from_utc_timestamp(call: Call) -> pl.Expr:
     instant = widen(call.arguments[0], TIMESTAMP)
-    return instant.dt.convert_time_zone(_zone(call, 1)).dt.replace_time_zone(None)
+    return in_calendar(instant.dt.convert_time_zone(_zone(call, 1)).dt.replace_time_zone(None), TIMESTAMP_NTZ)
 
 
 @function(
@@ -243,7 +239,7 @@ def from_utc_timestamp(call: Call) -> pl.Expr:
 def to_utc_timestamp(call: Call) -> pl.Expr:
     shown = widen(call.arguments[0], TIMESTAMP).dt.replace_time_zone(None)
     zoned = shown.dt.replace_time_zone(_zone(call, 1), ambiguous="earliest", non_existent="null")
-    return zoned.dt.convert_time_zone("UTC")
+    return in_calendar(zoned.dt.convert_time_zone("UTC"), TIMESTAMP)
 
 
 @function(

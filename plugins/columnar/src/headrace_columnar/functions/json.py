@@ -10,6 +10,7 @@ import polars as pl
 from headrace_columnar.json_paths import MISSING, JsonPath, PathError, parse_path
 from headrace_columnar.registry import Call, function
 from headrace_columnar.rowwise import map_values
+from headrace_columnar.sql_types import in_calendar
 
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
@@ -20,8 +21,21 @@ def json_text(value: pl.Expr) -> pl.Expr:
 
 
 def _encode_series(series: pl.Series) -> pl.Series:
-    encoded = [None if value is None else _encoded(value) for value in series.to_list()]
+    try:
+        values = series.to_list()
+    except (ValueError, OverflowError):
+        # A time outside of Python's calendar: only its own row has no JSON.
+        return pl.Series(series.name, [_encoded_alone(series, row) for row in range(len(series))], dtype=pl.String)
+    encoded = [None if value is None else _encoded(value) for value in values]
     return pl.Series(series.name, encoded, dtype=pl.String)
+
+
+def _encoded_alone(series: pl.Series, row: int) -> str | None:
+    try:
+        value = series[row]
+    except (ValueError, OverflowError):
+        return None
+    return None if value is None else _encoded(value)
 
 
 def _encoded(value: object) -> str:
@@ -75,7 +89,7 @@ def _object_at(path: JsonPath, text: str) -> str | None:
 
 @function(
     "json_value",
-    signature="json string, path constant string, [on_empty string], [on_error string] -> string",
+    signature=["json string, path constant string -> string"],
     summary="The simple value at a path, as text; NULL for an object or array. "
     "JSON_VALUE(json, path RETURNING type DEFAULT x ON EMPTY DEFAULT y ON ERROR): a missing path is an error in strict "
     "mode (the default), and empty where the path begins with 'lax'.",
@@ -88,14 +102,21 @@ def _object_at(path: JsonPath, text: str) -> str | None:
         ("""json_value('{}', 'lax $.a' DEFAULT 'd' ON EMPTY)""", "d"),
         ("""json_value('{}', '$.a' DEFAULT 'd' ON ERROR)""", "d"),
     ],
-    answers_null=True,
 )
 def json_value(call: Call) -> pl.Expr:
-    path = _path(call)
-    if len(call) == 2:
-        return map_values(call[0], functools.partial(_value_at, path), pl.String())
-    # Both defaults are there when one is; the three kinds of outcome are told apart by what stands before the value.
-    outcome = map_values(call[0], functools.partial(_outcome_at, path), pl.String())
+    return map_values(call[0], functools.partial(_value_at, _path(call)), pl.String())
+
+
+@function(
+    "json_value_or",
+    signature="json string, path constant string, on_empty string, on_error string -> string",
+    summary="What JSON_VALUE(json, path DEFAULT on_empty ON EMPTY DEFAULT on_error ON ERROR) gives.",
+    examples=[("json_value_or('{}', 'lax $.a', 'x', 'y')", "x"), ("json_value_or('{a', '$.a', 'x', 'y')", "y")],
+    answers_null=True,
+)
+def json_value_or(call: Call) -> pl.Expr:
+    # The three kinds of outcome are told apart by what stands before the value.
+    outcome = map_values(call[0], functools.partial(_outcome_at, _path(call)), pl.String())
     kind = outcome.str.slice(0, 1)
     chosen = pl.when(kind == "=").then(outcome.str.slice(1))
     return chosen.when(kind == "0").then(call[2]).when(kind == "!").then(call[3])
@@ -205,7 +226,7 @@ def _is_valid(text: str) -> bool:
     examples=[("to_json(named_struct('a', 1, 'b', array('x')))", '{"a":1,"b":["x"]}'), ("to_json('é')", '"é"')],
 )
 def to_json(call: Call) -> pl.Expr:
-    return json_text(call[0])
+    return json_text(in_calendar(call[0], call.arguments[0].data_type))
 
 
 @function(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Literal
 
 import polars as pl
 from headrace_columnar import operators
 from headrace_columnar.registry import Call, function
-from headrace_columnar.rowwise import map_rows, map_values
+from headrace_columnar.rowwise import float_quotient, map_rows, map_values
 from headrace_columnar.sql_types import Typed, is_integer, widen
 
+#: Enough digits for every decimal of SQL at every step.
+_EXACT = Context(prec=100)
 _RoundMode = Literal["half_away_from_zero", "half_to_even"]
 
 
@@ -172,7 +174,7 @@ def _rounded(call: Call, mode: _RoundMode) -> Typed:
         return Typed(made.cast(target, strict=False), target)
     if digits < 0:
         step = 10.0**-digits
-        return Typed((argument.expression / step).round(0, mode=mode) * step, kind)
+        return Typed(float_quotient(argument.expression, pl.lit(step)).round(0, mode=mode) * step, kind)
     return Typed(argument.expression.round(digits, mode=mode), kind)
 
 
@@ -183,9 +185,10 @@ def _rounded_integer(x: pl.Expr, step: int, mode: _RoundMode) -> pl.Expr:
     return (quotient + pl.when(up).then(pl.when(x < 0).then(-1).otherwise(1)).otherwise(0)) * step
 
 
-def _rounded_decimal(digits: int, mode: _RoundMode, value: Decimal) -> Decimal:
+def _rounded_decimal(digits: int, mode: _RoundMode, value: Decimal) -> Decimal | None:
     rounding = "ROUND_HALF_UP" if mode == "half_away_from_zero" else "ROUND_HALF_EVEN"
-    return value.quantize(Decimal(1).scaleb(-digits), rounding).quantize(Decimal(1))
+    rounded = value.quantize(Decimal(1).scaleb(-digits), rounding, _EXACT).quantize(Decimal(1), context=_EXACT)
+    return rounded if abs(rounded) < Decimal(10) ** 38 else None
 
 
 @function(
@@ -212,7 +215,7 @@ def truncate(call: Call) -> Typed:
 
 def _cut_decimal(digits: int, value: Decimal) -> Decimal:
     step = Decimal(1).scaleb(-digits)
-    return (value // step) * step
+    return value.quantize(step, "ROUND_DOWN", _EXACT).quantize(value, context=_EXACT)
 
 
 def _cut_float(digits: int, value: float) -> float:
@@ -241,7 +244,7 @@ def ln(call: Call) -> pl.Expr:
     examples=[("log(1)", 0.0), ("log(2, 8)", 3.0)],
 )
 def log(call: Call) -> pl.Expr:
-    return call[0].log() if len(call) == 1 else call[1].log() / call[0].log()
+    return call[0].log() if len(call) == 1 else float_quotient(call[1].log(), call[0].log())
 
 
 @function("log2", signature="x double -> float64", summary="The logarithm to base 2.", examples=[("log2(8)", 3.0)])
@@ -333,7 +336,7 @@ def pmod(call: Call) -> pl.Expr:
     examples=[("try_divide(3, 2)", 1.5), ("try_divide(1, 0)", None)],
 )
 def try_divide(call: Call) -> pl.Expr:
-    return pl.when(call[1] != 0).then(call[0] / call[1])
+    return pl.when(call[1] != 0).then(float_quotient(call[0], call[1]))
 
 
 @function(

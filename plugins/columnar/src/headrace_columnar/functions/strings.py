@@ -10,6 +10,9 @@ from headrace_columnar.registry import Call, function
 from headrace_columnar.rowwise import map_rows, map_values
 from headrace_columnar.sql_types import Typed
 
+#: Functions make no longer text than this: a row must not be able to ask for all the memory there is.
+LONGEST = 100_000
+
 
 @function(
     "lower",
@@ -219,7 +222,9 @@ def _pad(call: Call, *, front: bool) -> pl.Expr:
 def _padded(front: bool, text: str, size: int, padding: str) -> str | None:
     if size < 0 or not padding:
         return None
-    missing = min(size, 10_000_000) - len(text)
+    if size > LONGEST:
+        return None
+    missing = size - len(text)
     if missing <= 0:
         return text[:size]
     filling = (padding * (missing // len(padding) + 1))[:missing]
@@ -229,7 +234,8 @@ def _padded(front: bool, text: str, size: int, padding: str) -> str | None:
 @function(
     "lpad",
     signature="text string, size integer, [padding string] -> string",
-    summary="The text filled up (or cut) to ``size`` characters at its start; NULL for a negative size or no padding.",
+    summary="The text filled up (or cut) to ``size`` characters at its start; "
+    "NULL for a negative size, one above 100,000, or no padding.",
     examples=[
         ("lpad('HelloWorld', 15, 'John')", "JohnJHelloWorld"),
         ("lpad('John', 2, 'C')", "Jo"),
@@ -243,7 +249,8 @@ def lpad(call: Call) -> pl.Expr:
 @function(
     "rpad",
     signature="text string, size integer, [padding string] -> string",
-    summary="The text filled up (or cut) to ``size`` characters at its end; NULL for a negative size or no padding.",
+    summary="The text filled up (or cut) to ``size`` characters at its end; "
+    "NULL for a negative size, one above 100,000, or no padding.",
     examples=[("rpad('HelloWorld', 15, 'John')", "HelloWorldJohnJ"), ("rpad('', 0, '')", None)],
 )
 def rpad(call: Call) -> pl.Expr:
@@ -253,7 +260,7 @@ def rpad(call: Call) -> pl.Expr:
 @function(
     "repeat",
     signature="text string, count integer -> string",
-    summary="The text so many times in a row.",
+    summary="The text so many times in a row; NULL for more than 100,000 characters.",
     examples=[("repeat('J', 3)", "JJJ"), ("repeat('Hello', -9)", "")],
 )
 def repeat(call: Call) -> pl.Expr:
@@ -261,8 +268,7 @@ def repeat(call: Call) -> pl.Expr:
 
 
 def _repeated(text: str, count: int) -> str | None:
-    # A row must not be able to ask for all the memory there is.
-    return text * count if count * len(text) <= 100_000_000 else None
+    return text * count if count * len(text) <= LONGEST else None
 
 
 @function(
