@@ -1,0 +1,45 @@
+"""The Spark backend: starts the query of a job and hands out its handle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.backend import Backend, JobHandle, RunOptions
+from headrace.plan import Plan
+from headrace.settings import Settings
+
+from headrace_spark.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from headrace.jobs import Job
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+class SparkBackend(Backend):
+    """Runs a job as one Structured Streaming query, in a Spark on this machine or on a cluster."""
+
+    Settings: ClassVar[type[Settings]] = SparkSettings
+
+    def start(self, plan: Plan, options: RunOptions) -> JobHandle:
+        from headrace_spark.handle import SparkHandle
+        from headrace_spark.query import start_query
+
+        assert isinstance(self.settings, SparkSettings)
+        return SparkHandle(plan, options, lambda: start_query(plan, options, self.settings))  # type: ignore[arg-type]
+
+
+def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
+    """Start a job in a session and return Spark's own handle of it, for who wants to deal with Spark directly.
+
+    ``options`` are those of ``job.start(backend="spark", …)``; without ``until="end"`` the query runs until it is
+    stopped. Stopping it breaks off the batch at hand, which the next start from the same checkpoint does again. Raises
+    JobError as ``start`` does.
+    """
+    from headrace.jobs import _options_of
+
+    from headrace_spark.query import start_query
+
+    given = {"until": None, **options, "session": session}
+    run_options, settings = _options_of(SparkBackend, "spark", given)
+    return start_query(job.plan(run_options), run_options, settings).query

@@ -1,0 +1,127 @@
+"""The checkpoint of a job on Spark: Spark's own directory of a streaming query, looked into before the query starts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+from headrace.clock import Clock, SystemClock
+from headrace.errors import CheckpointError
+from pyspark.sql import SparkSession
+
+from headrace_spark.offsets import JobOffsets
+
+#: How long a start waits for an earlier run to end: one that was killed leaves a Java that ends a little later.
+_LOCK_WAIT_SECONDS = 20.0
+_LOCK_PAUSE_SECONDS = 0.1
+_DIRECTORY = "spark"
+
+
+class SparkCheckpoint:
+    """The directory ``<checkpoint>/spark``, on the local disk or on any file system that Hadoop reaches."""
+
+    def __init__(self, session: SparkSession, checkpoint: str, *, local: bool, job: str) -> None:
+        on_disk = local and "://" not in checkpoint
+        self.location = (
+            (Path(checkpoint).absolute() / _DIRECTORY).as_uri()
+            if on_disk
+            else f"{checkpoint.rstrip('/')}/{_DIRECTORY}"
+        )
+        self._job = job
+        self._checkpoint = checkpoint
+        context: Any = session.sparkContext
+        self._jvm = context._jvm
+        self._root = self._jvm.org.apache.hadoop.fs.Path(self.location)
+        self._files: Any = None
+        self._configuration = context._jsc.hadoopConfiguration()
+        self._lock_path = Path(checkpoint).absolute() / _DIRECTORY / "headrace.lock" if on_disk else None
+        self._lock: Any = None
+
+    def open(self, clock: Clock | None = None) -> None:
+        """Make the directory and, on the local disk, take it for this process. Raises CheckpointError."""
+        try:
+            self._files = self._root.getFileSystem(self._configuration)
+            self._files.mkdirs(self._root)
+            if self._lock_path is not None:
+                self._take_lock(clock or SystemClock())
+        except CheckpointError:
+            raise
+        except Exception as error:  # py4j: whatever the file system says
+            raise CheckpointError(
+                f"checkpoint directory {self._checkpoint!r} cannot be used: {_java_message(error)}",
+                job=self._job,
+                option="checkpoint",
+            ) from error
+
+    def close(self) -> None:
+        """Let others take the directory. May be called twice."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def offsets(self) -> tuple[int, JobOffsets] | None:
+        """Return the last micro-batch that was planned, and where it ends; None when there is none."""
+        batches = self._batches("offsets")
+        if not batches:
+            return None
+        last = max(batches)
+        lines = self._read(f"offsets/{last}").splitlines()
+        try:
+            return last, JobOffsets.from_json(json.loads(lines[2]))
+        except (IndexError, ValueError) as error:
+            raise CheckpointError(
+                f"offsets of batch {last} in {self.location} cannot be read: {error!r}",
+                job=self._job,
+                hint="it is damaged, or not the checkpoint of a headrace job: use another directory to begin anew",
+            ) from error
+
+    def interrupted_batch(self) -> int | None:
+        """Return the number of the micro-batch that was planned but not completed: it will be run again."""
+        planned, completed = self._batches("offsets"), self._batches("commits")
+        last = max(planned, default=None)
+        return last if last is not None and last not in completed else None
+
+    def _batches(self, directory: str) -> set[int]:
+        path = self._jvm.org.apache.hadoop.fs.Path(self._root, directory)
+        if not self._files.exists(path):
+            return set()
+        names = [status.getPath().getName() for status in self._files.listStatus(path)]
+        return {int(name) for name in names if name.isdigit()}
+
+    def _read(self, name: str) -> str:
+        stream = self._files.open(self._jvm.org.apache.hadoop.fs.Path(self._root, name))
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _take_lock(self, clock: Clock) -> None:
+        """Lock a file in Java's name, not in Python's: it is Java that may still work when this process is killed."""
+        begun = clock.monotonic()
+        never = threading.Event()
+        file = self._jvm.java.io.RandomAccessFile(str(self._lock_path), "rw")
+        while True:
+            try:
+                if file.getChannel().tryLock() is not None:
+                    self._lock = file
+                    return
+            except Exception as error:
+                # A job of this very process has it.
+                if "OverlappingFileLockException" not in _java_message(error):
+                    raise
+            if clock.monotonic() - begun >= _LOCK_WAIT_SECONDS:
+                file.close()
+                raise CheckpointError(
+                    f"checkpoint directory {self._checkpoint!r} is in use by another running job",
+                    job=self._job,
+                    option="checkpoint",
+                    hint="stop the other process, or give this job a directory of its own",
+                )
+            clock.wait(never, _LOCK_PAUSE_SECONDS)
+
+
+def _java_message(error: Exception) -> str:
+    java_error = getattr(error, "java_exception", None)
+    return str(java_error.toString()) if java_error is not None else str(error)

@@ -1,0 +1,188 @@
+"""The handle of a job on Spark: follows its query in a thread, and stops it between two batches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from headrace.backend import JobHandle, JobReport, JobState, JobStatus, RunOptions
+from headrace.clock import Clock, SystemClock
+from headrace.errors import HeadraceError, JobFailedError
+from headrace.messages import Queue
+from headrace.plan import Plan
+from headrace.progress import ProgressLine
+from headrace.registry import default_registry
+
+from headrace_spark.failures import original_error
+from headrace_spark.figures import Figures
+from headrace_spark.query import StartedQuery
+
+logger = logging.getLogger(__name__)
+_FOLLOW_SECONDS = 0.2
+_STOP_LOOK_SECONDS = 0.02
+
+
+@dataclass
+class _End:
+    """How a job ended."""
+
+    state: JobState
+    seconds: float
+    error: Exception | None = None
+
+
+class SparkHandle(JobHandle):
+    """A job that runs as a streaming query."""
+
+    def __init__(
+        self, plan: Plan, options: RunOptions, start: Callable[[], StartedQuery], clock: Clock | None = None
+    ) -> None:
+        self._job = plan.job_name
+        self._clock = clock or SystemClock()
+        self._begun = self._clock.monotonic()
+        self._figures = Figures(plan)
+        self._lock = threading.Lock()
+        self._stop_asked = False
+        self._end: _End | None = None
+        self._ended = threading.Event()
+        self._hooks = default_registry().load_all()
+        self._progress = ProgressLine(enabled=options.show_progress, clock=self._clock)
+        self._progress.show(self.status)
+        self._started = start()
+        self._batch_seconds = self._clock.monotonic()
+        self._hooks.headrace_job_started(job=self._job, backend="spark")
+        threading.Thread(target=self._follow, name=f"headrace {self._job}", daemon=True).start()
+
+    # ------------------------------------------------------------------------------------------ what callers use
+
+    def status(self) -> JobStatus:
+        """Return the picture as of the last micro-batch that was completed."""
+        end = self._end
+        state = JobState.STOPPING if self._stop_asked else JobState.RUNNING
+        with self._lock:
+            if end is not None:
+                return self._figures.status(end.state, end.seconds, None if end.error is None else str(end.error))
+            return self._figures.status(state, self._clock.monotonic() - self._begun, None)
+
+    def stop(self, timeout: timedelta = timedelta(seconds=30)) -> None:
+        """Let the batch at hand be finished, then stop. Raises TimeoutError when that takes longer."""
+        if self._ended.is_set():
+            return
+        self._stop_asked = True
+        self._started.run_directory.ask_to_stop()
+        deadline = self._clock.monotonic() + timeout.total_seconds()
+        while not self._started.run_directory.drained:
+            if self._clock.wait(self._ended, _STOP_LOOK_SECONDS):
+                return
+            self._check_time(deadline, timeout)
+        self._started.query.stop()
+        if not self._ended.wait(max(0.0, deadline - self._clock.monotonic())):
+            self._check_time(deadline, timeout)
+
+    def wait(self, timeout: timedelta | None = None) -> JobReport:
+        """Wait for the end. Raises JobFailedError when the job failed, TimeoutError when it has not ended in time."""
+        if not self._ended.wait(None if timeout is None else timeout.total_seconds()):
+            assert timeout is not None
+            raise TimeoutError(f"job {self._job} has not ended within {timeout.total_seconds():g} s")
+        assert self._end is not None
+        error = self._end.error
+        if error is None:
+            return self._report()
+        if isinstance(error, JobFailedError):
+            raise error
+        message = error.message if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+        hint = error.hint if isinstance(error, HeadraceError) else None
+        raise JobFailedError(f"the job failed: {message}", job=self._job, hint=hint) from error
+
+    def _check_time(self, deadline: float, timeout: timedelta) -> None:
+        if self._clock.monotonic() >= deadline:
+            raise TimeoutError(f"job {self._job} has not stopped within {timeout.total_seconds():g} s")
+
+    # --------------------------------------------------------------------------------------- the following thread
+
+    def _follow(self) -> None:
+        error: Exception | None = None
+        try:
+            while not self._started.query.awaitTermination(_FOLLOW_SECONDS):  # type: ignore[arg-type]
+                self._take_events()
+                self._progress.show(self.status)
+        except Exception as raised:  # whatever Spark or py4j raise: the job has failed, wait() tells
+            error = self._cause(raised)
+        try:
+            self._take_events()
+        finally:
+            state = JobState.STOPPED if self._stop_asked else JobState.FINISHED
+            if error is not None:
+                state = JobState.FAILED
+            self._end = _End(state, self._clock.monotonic() - self._begun, error)
+            self._started.clean_up()
+            if error is None and self._started.in_use.spark is not None:
+                self._started.in_use.spark.job_has_run()
+            self._progress.end(self.status())
+            try:
+                self._hooks.headrace_job_stopped(job=self._job, report=self._report())
+            finally:
+                self._ended.set()
+
+    def _take_events(self) -> None:
+        for event in self._started.run_directory.new_events():
+            kind = event.pop("kind")
+            if kind == "batch":
+                self._take_batch(**event)
+            elif kind == "queues":
+                self._take_queues(**event)
+            else:
+                with self._lock:
+                    self._figures.set_latest(**event)
+
+    def _take_batch(self, batch_id: int, tasks: list[Any]) -> None:
+        with self._lock:
+            new = self._figures.add_batch(batch_id, tasks)
+        if new:
+            now = self._clock.monotonic()
+            self._hooks.headrace_checkpoint_completed(
+                job=self._job, checkpoint_id=batch_id + 1, seconds=now - self._batch_seconds
+            )
+            self._batch_seconds = now
+
+    def _take_queues(self, added: list[Any], gone: list[Any]) -> None:
+        for source, name, offset in added:
+            with self._lock:
+                self._figures.add_queue(Queue(name, source), offset)
+            self._hooks.headrace_queue_added(job=self._job, queue=Queue(name, source))
+        for source, name in gone:
+            self._hooks.headrace_queue_removed(job=self._job, queue=Queue(name, source))
+
+    def _cause(self, raised: Exception) -> Exception:
+        """Return what made the query fail: the error of a worker, else the first line of what Spark says."""
+        text = str(raised)
+        logger.debug("job %s failed: %s", self._job, text)
+        found = original_error(text)
+        if found is not None:
+            return found
+        spark = self._started.in_use.spark
+        lines = [line for line in text.strip().splitlines() if line.strip()]
+        return JobFailedError(
+            f"Spark failed: {lines[0] if lines else type(raised).__name__}",
+            job=self._job,
+            hint=None if spark is None else f"Spark's log, until this process ends: {spark.log_file}",
+        )
+
+    def _report(self) -> JobReport:
+        status = self.status()
+        return JobReport(
+            job=status.job,
+            backend=status.backend,
+            state=status.state,
+            records_read=status.records_read,
+            rows_written=status.rows_written,
+            dead_letters=status.dead_letters,
+            seconds=status.seconds,
+            queues=status.queues,
+            error=status.error,
+            rows_skipped=status.rows_skipped,
+        )

@@ -1,0 +1,156 @@
+"""The source stage in a worker process: reads ranges of queues and takes them through their lanes.
+
+Readers and lanes are kept between micro-batches. Spark may give a queue's next range to any process, so what is kept is
+used only if it stands exactly where the range begins, and is put back only after the range is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from headrace.errors import RetriableError
+from headrace.faults import fault_point
+from headrace.lane import Lane
+from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, RawBatch, ReadPosition
+from headrace.source import Reader
+
+from headrace_spark.envelopes import Envelope, of_delivery
+from headrace_spark.payload import JobPayload
+from headrace_spark.planner import QueueRange
+
+#: Lanes kept per process.
+_LANES_MAX = 256
+_POLL_TIMEOUT = timedelta(seconds=1)
+_PAUSE_SECONDS_MAX = 2.0
+
+
+@dataclass
+class _KeptLane:
+    reader: Reader
+    lane: Lane
+
+    def close(self) -> None:
+        self.lane.close()
+        self.reader.close()
+
+
+_kept: OrderedDict[tuple[str, Queue], _KeptLane] = OrderedDict()
+
+
+def read_ranges(payload: JobPayload, ranges: Iterable[QueueRange], batch_id: int) -> Iterator[Envelope]:
+    """Yield what the lanes make of the ranges. Called once per task, in the process that runs it."""
+    payload.plan()
+    for part in ranges:
+        yield from _read_range(payload, part, batch_id)
+
+
+def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterator[Envelope]:
+    queue, end = part.queue, part.end.offset
+    kept = _kept.pop((payload.token, queue), None)
+    if part.gone:
+        yield from _remove(payload, part, kept)
+        return
+    if kept is not None and kept.reader.position != part.start:
+        kept.close()
+        kept = None
+    yield Envelope("begin", queue, part.start.offset, end)
+    if kept is None:
+        kept = _opened(payload, part)
+        yield from _of(kept.lane.on_system(QueueAdded(queue)))
+    try:
+        limit = getattr(kept.reader, "limit", None)
+        if limit is not None:
+            limit(part.end)
+        count = 0
+        for raw in _raw_batches(payload, kept.reader, part):
+            count += len(raw)
+            yield from _of(kept.lane.process(raw))
+            fault_point("lane.after_process")
+        yield from _of(kept.lane.on_system(Checkpoint(batch_id)))
+    except BaseException:
+        kept.close()
+        raise
+    yield Envelope("end", queue, part.start.offset, end, count)
+    _keep(payload, queue, kept)
+
+
+def _opened(payload: JobPayload, part: QueueRange) -> _KeptLane:
+    plan = payload.plan()
+    node = plan.sources[part.queue.source]
+    columns = plan.decode_columns()[part.queue.source]
+    reader = node.source.open(part.queue, part.start)
+    return _KeptLane(reader, Lane(plan, node, part.queue, decode_columns=columns))
+
+
+def _remove(payload: JobPayload, part: QueueRange, kept: _KeptLane | None) -> Iterator[Envelope]:
+    """Let the lane end. Where the process has none, one is made: stateless operators have nothing to say then."""
+    if kept is not None:
+        yield from _of(kept.lane.on_system(QueueRemoved(part.queue)))
+        kept.close()
+    yield Envelope("gone", part.queue, part.start.offset, part.end.offset)
+
+
+def _of(deliveries: Iterable[object]) -> Iterator[Envelope]:
+    for delivery in deliveries:
+        yield from of_delivery(delivery)  # type: ignore[arg-type]
+
+
+def _keep(payload: JobPayload, queue: Queue, kept: _KeptLane) -> None:
+    _kept[payload.token, queue] = kept
+    for key in [key for key in _kept if key[0] != payload.token] if len(_kept) > _LANES_MAX else []:
+        _kept.pop(key).close()
+    while len(_kept) > _LANES_MAX:
+        _kept.popitem(last=False)[1].close()
+
+
+def _raw_batches(payload: JobPayload, reader: Reader, part: QueueRange) -> Iterator[RawBatch]:
+    """Yield the records of a range. Raises RetriableError when they do not come for a long time."""
+    end = part.end.offset
+    moved_at = time.monotonic()
+    pause = 0.05
+    while (before := reader.position.offset) < end:
+        try:
+            raw = reader.poll(min(payload.batch_records, end - before), _POLL_TIMEOUT)
+            fault_point("reader.after_poll")
+            pause = 0.05
+        except RetriableError:
+            if time.monotonic() - moved_at >= payload.retry_seconds:
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+            continue
+        if raw is not None and len(raw):
+            yield trimmed(raw, part.end)
+        if reader.position.offset > before:
+            moved_at = time.monotonic()
+        elif time.monotonic() - moved_at >= payload.retry_seconds:
+            raise RetriableError(
+                f"the queue was said to hold records up to {end}, but nothing came after {before} "
+                f"for {payload.retry_seconds:.0f} s",
+                queue=part.queue.id,
+                offset=before,
+            )
+
+
+def trimmed(raw: RawBatch, end: ReadPosition) -> RawBatch:
+    """Return the batch without records at or after ``end``: a poll may give more when offsets have gaps."""
+    import numpy as np
+
+    count = int(np.searchsorted(raw.offsets, end.offset))
+    if count == len(raw):
+        return raw
+    rows = np.arange(count, dtype=np.int64)
+    return replace(
+        raw,
+        offsets=raw.offsets[:count],
+        next_position=end,
+        bodies=None if raw.bodies is None else raw.bodies.take(rows),
+        frame=None if raw.frame is None else raw.frame.head(count),
+        times=None if raw.times is None else raw.times[:count],
+        keys=None if raw.keys is None else raw.keys[:count],
+        headers=None if raw.headers is None else raw.headers[:count],
+    )

@@ -1,0 +1,132 @@
+"""The offsets of a job as Spark keeps them: one JSON object for all queues of all sources."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.errors import CheckpointError
+from headrace.messages import Queue, ReadPosition
+from headrace.plan import Plan
+from headrace.source import Source
+
+logger = logging.getLogger(__name__)
+FORMAT_VERSION = 1
+#: Positions kept of queues that have gone, for the case that they come back. The oldest are forgotten first.
+GONE_MAX = 1_000
+
+
+@dataclass(frozen=True)
+class JobOffsets:
+    """How far a job is: where each queue is to be read next, and which job and plan that is true of."""
+
+    job: str
+    plan: str
+    #: The class of each source that was asked for its queues, by node id: positions mean nothing to another kind.
+    sources: Mapping[str, str]
+    queues: Mapping[Queue, ReadPosition] = field(default_factory=dict)
+    gone: Mapping[Queue, ReadPosition] = field(default_factory=dict)
+
+    @classmethod
+    def beginning(cls, plan: Plan) -> JobOffsets:
+        """Return the offsets of a job that has not looked at its sources yet."""
+        return cls(plan.job_name, plan.fingerprint(), {})
+
+    @classmethod
+    def of(
+        cls, plan: Plan, queues: Mapping[Queue, ReadPosition], gone: Mapping[Queue, ReadPosition] | None = None
+    ) -> JobOffsets:
+        """Return offsets of a plan."""
+        kept = dict(list((gone or {}).items())[-GONE_MAX:])
+        kinds = {source_id: kind_of(node.source) for source_id, node in plan.sources.items()}
+        return cls(plan.job_name, plan.fingerprint(), kinds, dict(sorted(queues.items())), kept)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object, equal for equal offsets; ``from_json`` reads it."""
+        return {
+            "format": FORMAT_VERSION,
+            "job": self.job,
+            "plan": self.plan,
+            "sources": {
+                source_id: {"kind": kind, "queues": _of_source(self.queues, source_id)}
+                for source_id, kind in self.sources.items()
+            },
+            "gone": [
+                {"source": queue.source, "queue": queue.name, **position.to_json()}
+                for queue, position in self.gone.items()
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> JobOffsets:
+        """Read what ``to_json`` gave. Raises CheckpointError when it is something else."""
+        try:
+            version = int(value["format"])
+            if version > FORMAT_VERSION:
+                raise CheckpointError(
+                    f"the checkpoint was written by a newer version of headrace (format {version})",
+                    job=value.get("job"),
+                    hint="run the job with that version, or with another checkpoint directory",
+                )
+            queues = {
+                Queue(name, source_id): ReadPosition.from_json(position)
+                for source_id, entry in value["sources"].items()
+                for name, position in entry["queues"].items()
+            }
+            gone = {Queue(e["queue"], e["source"]): ReadPosition.from_json(e) for e in value["gone"]}
+            kinds = {source_id: entry["kind"] for source_id, entry in value["sources"].items()}
+            return cls(value["job"], value["plan"], kinds, queues, gone)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"the offsets in the checkpoint are not headrace's: {error!r}",
+                hint="give the job a checkpoint directory of its own",
+            ) from error
+
+    def check_belongs_to(self, plan: Plan) -> None:
+        """Check that the plan can go on from here; warn when it is another than the one that came this far.
+
+        Sources are matched by node id. The same job may lose no source and change none to another kind: their queues
+        would be forgotten. New sources, and operators or sinks that have changed, are taken as they are: what was read
+        before is not processed again. Raises CheckpointError.
+        """
+        if self.job != plan.job_name:
+            raise CheckpointError(
+                f"the checkpoint belongs to the job {self.job!r}",
+                job=plan.job_name,
+                option="checkpoint",
+                hint="give each job a checkpoint directory of its own",
+            )
+        for source_id, kind in self.sources.items():
+            node = plan.sources.get(source_id)
+            if node is None:
+                raise CheckpointError(
+                    f"the checkpoint knows a source {source_id!r}, which the job no longer has",
+                    job=self.job,
+                    option="checkpoint",
+                    hint=f"name the source as before (name={source_id!r}), or begin anew with another directory",
+                )
+            if kind_of(node.source) != kind:
+                raise CheckpointError(
+                    f"source {source_id!r} was a {kind} when the checkpoint was written and is now a "
+                    f"{kind_of(node.source)}",
+                    job=self.job,
+                    option="checkpoint",
+                    hint="give the new source another name, or begin anew with another directory",
+                )
+        if self.plan != plan.fingerprint():
+            logger.warning(
+                "job %s: the plan has changed since the checkpoint was written; it goes on where it was, "
+                "records read before are not processed again",
+                self.job,
+            )
+
+
+def kind_of(source: Source) -> str:
+    """Return what a source is, as checkpoints name it."""
+    return type(source).__name__
+
+
+def _of_source(queues: Mapping[Queue, ReadPosition], source_id: str) -> dict[str, Any]:
+    return {queue.name: position.to_json() for queue, position in queues.items() if queue.source == source_id}

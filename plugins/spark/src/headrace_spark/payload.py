@@ -1,0 +1,125 @@
+"""How a job travels to the worker processes: the plan as cloudpickle bytes, unpickled once per process."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import sys
+import sysconfig
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+from headrace.errors import PlanError
+from headrace.plan import Plan
+from pyspark import cloudpickle  # type: ignore[attr-defined]
+
+#: Plans kept per process. More than one only while jobs of one session overlap.
+_PLANS_MAX = 4
+_plans: OrderedDict[str, Plan] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class JobPayload:
+    """All that a process needs to run a part of a job. Pickled with Spark's source and sink; made by the driver."""
+
+    #: Names this run and no other: the key of what processes keep between batches.
+    token: str
+    job: str
+    plan_bytes: bytes
+    #: Where the driver imports from, when the workers are on its machine; else empty.
+    import_paths: tuple[str, ...]
+    #: The driver's working directory, when the workers are on its machine: relative paths mean the same there.
+    working_directory: str | None
+    run_directory: str
+    until: Literal["end"] | None
+    discovery_seconds: float
+    idle_wait_seconds: float
+    retry_seconds: float
+    #: Records given to the operators at once.
+    batch_records: int
+    #: Records read in one micro-batch, over all queues.
+    micro_batch_records: int
+    parallelism: int
+    #: What an earlier run's micro-batch that was not completed is numbered, if there is one: it is run again.
+    replayed_batch_id: int | None = None
+
+    def plan(self) -> Plan:
+        """Return the plan, the same object whenever this process asks. Called at the begin of every piece of work."""
+        if self.working_directory is not None:
+            os.chdir(self.working_directory)
+        found = _plans.get(self.token)
+        if found is None:
+            os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs one task per core
+            sys.path.extend(path for path in self.import_paths if path not in sys.path)
+            found = cloudpickle.loads(self.plan_bytes)
+            for node in found.sources.values():
+                if hasattr(node.source, "use_run"):
+                    node.source.use_run(until=self.until)
+            _plans[self.token] = found
+            while len(_plans) > _PLANS_MAX:
+                _plans.popitem(last=False)
+        return found
+
+
+def pickled(plan: Plan) -> bytes:
+    """Return the plan as bytes. Raises PlanError when something in it cannot travel."""
+    with _unimportable_modules_by_value():
+        try:
+            content: bytes = cloudpickle.dumps(plan)
+        except Exception as error:  # whatever a user's object raises: it cannot travel
+            raise PlanError(
+                f"the job cannot be sent to Spark's workers: {error}",
+                job=plan.job_name,
+                hint="a function or object of the job holds something that cannot be pickled, such as a lock, "
+                "a connection or an open file; make it when it is first used",
+            ) from error
+    return content
+
+
+@contextmanager
+def _unimportable_modules_by_value() -> Iterator[None]:
+    """Let what is defined in modules that a new process could not import travel as code, like ``__main__``'s does."""
+    modules = list(_unimportable_modules())
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _unimportable_modules() -> Iterator[ModuleType]:
+    installed = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name == "__main__" or not isinstance(module, ModuleType) or not isinstance(file, str):
+            continue
+        if module.__name__ == name and not file.startswith(installed) and not _importable(name, file):
+            yield module
+
+
+def _importable(name: str, file: str) -> bool:
+    """Return whether ``import name`` in a new process would find this file. Does not ask ``sys.modules``."""
+    places: Sequence[str] | None = None
+    spec = None
+    parts = name.split(".")
+    for depth in range(len(parts)):
+        spec = _find(".".join(parts[: depth + 1]), places)
+        if spec is None:
+            return False
+        places = spec.submodule_search_locations
+    return spec is not None and spec.has_location and spec.origin is not None and os.path.samefile(spec.origin, file)
+
+
+def _find(name: str, places: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
+    # Development installations bring finders of their own, which a new process has too.
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, places)
+        if spec is not None:
+            return spec
+    return None

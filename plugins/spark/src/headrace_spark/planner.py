@@ -1,0 +1,316 @@
+"""Decides on the driver what each micro-batch reads: which queues there are, and from where to where in each.
+
+Pure Python; ``spark_source`` lets Spark call it. It opens a reader per queue to ask about it and never polls one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from headrace.clock import Clock, SystemClock
+from headrace.errors import JobFailedError, RetriableError
+from headrace.messages import Queue, ReadPosition
+from headrace.plan import Plan
+from headrace.source import EARLIEST, Reader, StartPosition
+
+from headrace_spark.offsets import JobOffsets
+from headrace_spark.payload import JobPayload
+from headrace_spark.run_directory import RunDirectory
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_PAUSE_SECONDS_MAX = 5.0
+#: How long Spark waits for an answer when there is nothing to read; it asks again at once.
+_IDLE_SECONDS_MAX = 1.0
+#: How often a waiting planner looks whether the job is to stop.
+_STOP_LOOK_SECONDS = 0.05
+#: An idle planner spends at most one part in this many of its time asking sources.
+_IDLE_RATIO = 100
+_TELL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """Part of a micro-batch: the records of one queue from ``start`` to before ``end``. Read again, it is the same."""
+
+    queue: Queue
+    start: ReadPosition
+    end: ReadPosition
+    #: The queue is read for the first time / exists no more. Such a range may be empty.
+    added: bool = False
+    gone: bool = False
+
+    def __len__(self) -> int:
+        return max(0, self.end.offset - self.start.offset)
+
+
+class Planner:
+    """Plans micro-batches of one run. Used by one thread of one process on the driver's machine."""
+
+    def __init__(self, payload: JobPayload, plan: Plan | None = None, clock: Clock | None = None) -> None:
+        self._payload = payload
+        self._plan = plan if plan is not None else payload.plan()
+        self._clock = clock or SystemClock()
+        self._run = RunDirectory(payload.run_directory)
+        self._never = threading.Event()
+        self._readers: dict[Queue, Reader] = {}
+        self._latest: dict[Queue, int] = {}
+        #: Queues that exist, as of the last look.
+        self._existing: set[Queue] | None = None
+        self._looked_at = 0.0
+        #: Of a bounded run: the end of each queue when the run began.
+        self._ends: dict[Queue, int] | None = None
+        self._restored = False
+        self._latest_told: dict[Queue, int] = {}
+        self._latest_told_at = self._clock.monotonic() - _TELL_SECONDS
+
+    # -------------------------------------------------------------------------------------------- called by Spark
+
+    def initial(self) -> JobOffsets:
+        """Return where a job without checkpoint begins: it knows no source and no queue.
+
+        Spark asks for it several times, and again after a crash in the first micro-batch, and takes every answer to be
+        the same. So where queues begin is found out by the first ``next_end``, whose answer is kept.
+        """
+        return JobOffsets.beginning(self._plan)
+
+    def next_end(self, start: JobOffsets, records_max: int | None) -> JobOffsets:
+        """Return where the micro-batch that begins at ``start`` is to end; ``start`` itself when there is nothing to do.
+
+        Reads at most ``records_max``. Waits a little for records when there are none, so that an idle job costs
+        nothing.
+        """
+        if not self._restored:
+            self._restore(start)
+        if self._payload.until == "end" and self._ends is None:
+            self._fix_ends(start)
+        begun = self._clock.monotonic()
+        while True:
+            if self._run.stop_asked:
+                self._run.mark_drained()
+                return start
+            looked = self._clock.monotonic()
+            end = self._end_from(start, records_max)
+            self._tell_latest()
+            now = self._clock.monotonic()
+            if end != start or self._payload.until == "end" or now - begun >= _IDLE_SECONDS_MAX:
+                return end
+            self._rest(max(self._payload.idle_wait_seconds, min((now - looked) * _IDLE_RATIO, _IDLE_SECONDS_MAX)))
+
+    def partitions(self, start: JobOffsets, end: JobOffsets) -> list[list[QueueRange]]:
+        """Return the ranges of a micro-batch, packed into at most as many parts as there are cores.
+
+        A function of its arguments only: after a crash it is asked again about a batch that was planned before.
+        """
+        ranges = []
+        for queue, position in end.queues.items():
+            begin = start.queues.get(queue)
+            if begin is None:
+                ranges.append(QueueRange(queue, position, position, added=True))
+            elif begin != position:
+                ranges.append(QueueRange(queue, begin, position))
+        for queue, position in start.queues.items():
+            if queue not in end.queues:
+                ranges.append(QueueRange(queue, position, position, gone=True))
+        return _packed(ranges, self._payload.parallelism)
+
+    def latest(self) -> Mapping[Queue, int]:
+        """Return the end of each queue as it was when last looked at, for the lag."""
+        return self._latest
+
+    def close(self) -> None:
+        """Give readers and sources back."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+        for node in self._plan.sources.values():
+            node.source.close()
+
+    # ------------------------------------------------------------------------------------------------- queues
+
+    def _restore(self, offsets: JobOffsets) -> None:
+        """Give each source what the checkpoint knows of it, before it is asked for its queues."""
+        self._restored = True
+        offsets.check_belongs_to(self._plan)
+        for source_id, node in self._plan.sources.items():
+            known = {**offsets.gone, **offsets.queues}
+            node.source.restore({queue: position for queue, position in known.items() if queue.source == source_id})
+        self._tell_queues(offsets.queues)
+
+    def _look_for_queues(self) -> None:
+        """Ask the sources for their queues. A bounded run keeps to what was there at its start."""
+        now = self._clock.monotonic()
+        first = self._existing is None
+        if not first and (self._ends is not None or now - self._looked_at < self._payload.discovery_seconds):
+            return
+        self._looked_at = now
+        found: set[Queue] = set()
+        for source_id, node in self._plan.sources.items():
+            source = node.source
+            try:
+                names = self._retrying(source.queues, source_id) if first else source.queues()
+            except RetriableError as error:
+                logger.warning("job %s, source %s: %s", self._plan.job_name, source_id, error.message)
+                names = [queue for queue in self._existing or () if queue.source == source_id]
+            found.update(replace(queue, source=source_id) for queue in names)
+        self._existing = found
+
+    def _open(self, queue: Queue, start: StartPosition) -> Reader:
+        reader = self._readers.get(queue)
+        if reader is None:
+            source = self._plan.sources[queue.source].source
+            reader = self._retrying(lambda: source.open(queue, start), queue.id)
+            self._readers[queue] = reader
+        elif isinstance(start, ReadPosition) and reader.position != start:
+            reader.seek(start)
+        return reader
+
+    def _tell_queues(self, added: Mapping[Queue, ReadPosition], gone: Iterable[Queue] = ()) -> None:
+        """Let the driver know which queues are read, and from where."""
+        gone = list(gone)
+        if added or gone:
+            self._run.add_event(
+                "queues",
+                added=[[queue.source, queue.name, position.offset] for queue, position in added.items()],
+                gone=[[queue.source, queue.name] for queue in gone],
+            )
+
+    def _tell_latest(self) -> None:
+        """Let the driver know where queues end, for the lag; not too often."""
+        now = self._clock.monotonic()
+        if self._latest != self._latest_told and now - self._latest_told_at >= _TELL_SECONDS:
+            self._run.add_event("latest", offsets={queue.id: offset for queue, offset in self._latest.items()})
+            self._latest_told, self._latest_told_at = dict(self._latest), now
+
+    # ------------------------------------------------------------------------------------------------- ranges
+
+    def _end_from(self, start: JobOffsets, records_max: int | None) -> JobOffsets:
+        self._look_for_queues()
+        assert self._existing is not None
+        gone = dict(start.gone)
+        positions: dict[Queue, ReadPosition] = {}
+        for queue, position in start.queues.items():
+            if queue in self._existing:
+                positions[queue] = position
+            else:
+                gone[queue] = position
+                self._forget(queue)
+        added = sorted(self._existing - start.queues.keys())
+        for queue in added:
+            # It is read from the next batch on: its first position must be in a checkpoint before anything of it is.
+            positions[queue] = self._open(queue, self._start_of_new(queue, start, gone.pop(queue, None))).position
+        read = {queue: position for queue, position in positions.items() if queue in start.queues}
+        positions.update(self._ends_within(read, records_max))
+        self._tell_queues({queue: positions[queue] for queue in added}, start.queues.keys() - positions.keys())
+        end = JobOffsets.of(self._plan, positions, gone)
+        return start if end == start else end
+
+    def _start_of_new(self, queue: Queue, start: JobOffsets, before: ReadPosition | None) -> StartPosition:
+        """Return where a queue begins: where it was when it went away, else at the beginning.
+
+        A source that the checkpoint does not know at all begins where its ``start`` says.
+        """
+        if before is not None:
+            return before
+        return EARLIEST if queue.source in start.sources else self._plan.sources[queue.source].source.start
+
+    def _ends_within(
+        self, positions: Mapping[Queue, ReadPosition], records_max: int | None
+    ) -> Mapping[Queue, ReadPosition]:
+        """Return where each queue's range ends, so that all together hold at most ``records_max`` records."""
+        lags = {}
+        for queue, position in positions.items():
+            latest = self._latest_of(queue, position)
+            if latest > position.offset:
+                lags[queue] = latest - position.offset
+        ends = {}
+        for queue, share in _shares(lags, records_max).items():
+            reader = self._open(queue, positions[queue])
+            ends[queue] = self._retrying(partial(reader.position_after, share), queue.id)
+        return ends
+
+    def _latest_of(self, queue: Queue, position: ReadPosition) -> int:
+        if self._ends is not None:
+            return self._ends.get(queue, position.offset)
+        reader = self._open(queue, position)
+        try:
+            self._latest[queue] = reader.latest
+        except RetriableError as error:
+            logger.warning("job %s, queue %s: %s", self._plan.job_name, queue.id, error.message)
+        return self._latest.get(queue, position.offset)
+
+    def _fix_ends(self, start: JobOffsets) -> None:
+        """Take the present ends of the queues as the ends of the run."""
+        self._look_for_queues()
+        assert self._existing is not None
+        for queue in sorted(self._existing):
+            known = start.queues.get(queue) or start.gone.get(queue)
+            reader = self._open(queue, known or self._start_of_new(queue, start, None))
+            self._latest[queue] = self._retrying(partial(_latest, reader), queue.id)
+        self._ends = dict(self._latest)
+
+    def _forget(self, queue: Queue) -> None:
+        reader = self._readers.pop(queue, None)
+        if reader is not None:
+            reader.close()
+        self._latest.pop(queue, None)
+
+    def _rest(self, seconds: float) -> None:
+        until = self._clock.monotonic() + seconds
+        while not self._run.stop_asked and (left := until - self._clock.monotonic()) > 0:
+            self._clock.wait(self._never, min(left, _STOP_LOOK_SECONDS))
+
+    def _retrying(self, action: Callable[[], T], what: str) -> T:
+        begun = self._clock.monotonic()
+        pause = 0.1
+        while True:
+            try:
+                return action()
+            except RetriableError as error:
+                away = self._clock.monotonic() - begun
+                if away >= self._payload.retry_seconds or self._run.stop_asked:
+                    raise JobFailedError(
+                        f"the source was away for {away:.0f} s: {error.message}",
+                        job=self._plan.job_name,
+                        queue=what,
+                        hint="mend the server and start the job again: it goes on from its checkpoint",
+                    ) from error
+                logger.warning("job %s, %s: %s; trying again", self._plan.job_name, what, error.message)
+                self._clock.wait(self._never, pause)
+                pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+
+
+def _latest(reader: Reader) -> int:
+    return reader.latest
+
+
+def _shares(lags: Mapping[Queue, int], records_max: int | None) -> dict[Queue, int]:
+    """Divide what a micro-batch may read: queues that have little get all of it, the others equal parts of the rest."""
+    left = sum(lags.values()) if records_max is None else records_max
+    shares = {}
+    ordered = sorted(lags, key=lambda queue: (lags[queue], queue))
+    for number, queue in enumerate(ordered):
+        share = min(lags[queue], max(1, left // (len(ordered) - number)))
+        shares[queue] = share
+        left -= share
+    return shares
+
+
+def _packed(ranges: Iterable[QueueRange], parts: int) -> list[list[QueueRange]]:
+    """Put ranges into at most ``parts`` parts of about the same number of records: largest first, to the emptiest."""
+    packed: list[list[QueueRange]] = []
+    sizes: list[int] = []
+    for part in sorted(ranges, key=lambda r: (-len(r), r.queue)):
+        if len(packed) < parts:
+            packed.append([part])
+            sizes.append(len(part))
+        else:
+            emptiest = sizes.index(min(sizes))
+            packed[emptiest].append(part)
+            sizes[emptiest] += len(part)
+    return packed

@@ -1,0 +1,12 @@
+"""What headrace-spark offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_backends() -> Mapping[str, str]:
+    return {"spark": "headrace_spark.backend:SparkBackend"}

@@ -1,0 +1,145 @@
+"""Starts the streaming query of a job."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from headrace.backend import RunOptions
+from headrace.errors import JobError, RetriableError
+from headrace.plan import Plan, input_schema
+from pyspark import cloudpickle  # type: ignore[attr-defined]
+from pyspark.sql.streaming import StreamingQuery
+
+from headrace_spark.checkpoint import SparkCheckpoint
+from headrace_spark.failures import original_error
+from headrace_spark.payload import JobPayload, pickled
+from headrace_spark.run_directory import RunDirectory
+from headrace_spark.session import SessionInUse, active, first_line, note_query, session_for
+from headrace_spark.settings import SparkSettings
+from headrace_spark.streaming import data_sources_of
+
+logger = logging.getLogger(__name__)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass
+class StartedQuery:
+    """A running query and what belongs to its run."""
+
+    query: StreamingQuery
+    run_directory: RunDirectory
+    in_use: SessionInUse
+    _cleanup: contextlib.ExitStack
+
+    def clean_up(self) -> None:
+        """Remove what only this run needed. Called when the query has ended; may be called twice."""
+        self._cleanup.close()
+
+
+def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> StartedQuery:
+    """Check the outside world, find a session and start the query.
+
+    Raises JobError for what can be seen before anything is read.
+    """
+    for node in plan.sinks.values():
+        node.sink.prepare(input_schema(node.input))
+    plan_bytes = pickled(plan)
+    _check_sources(plan_bytes)
+    in_use = session_for(settings)
+    with contextlib.ExitStack() as cleanup:
+        run_path = tempfile.mkdtemp(prefix="headrace-run-")
+        run_directory = RunDirectory(run_path)
+        cleanup.callback(run_directory.remove)
+        checkpoint = _open_checkpoint(plan, options, in_use, cleanup)
+        stored = checkpoint.offsets()
+        if stored is not None:
+            stored[1].check_belongs_to(plan)
+        payload = JobPayload(
+            token=uuid.uuid4().hex[:12],
+            job=plan.job_name,
+            plan_bytes=plan_bytes,
+            import_paths=tuple(sys.path) if in_use.local else (),
+            working_directory=os.getcwd() if in_use.local else None,
+            run_directory=run_path,
+            until=options.until,
+            discovery_seconds=options.discovery_interval.total_seconds(),
+            idle_wait_seconds=settings.idle_wait.total_seconds(),
+            retry_seconds=settings.retry_timeout.total_seconds(),
+            batch_records=options.max_batch_records,
+            micro_batch_records=settings.max_micro_batch_records,
+            parallelism=settings.parallelism or in_use.session.sparkContext.defaultParallelism,
+            replayed_batch_id=checkpoint.interrupted_batch(),
+        )
+        query = _start(payload, checkpoint.location, options, settings, in_use)
+        note_query(query)
+        # A process that ends without waiting for its job leaves nothing behind either.
+        kept = cleanup.pop_all()
+        atexit.register(kept.close)
+        return StartedQuery(query, run_directory, in_use, kept)
+
+
+def _check_sources(plan_bytes: bytes) -> None:
+    """Ask copies of the sources for their queues: what was named wrongly is told now, not when Spark has started.
+
+    The plan's own sources stay untouched, since they are to travel. A server that is away for the moment is no error:
+    the job waits for it.
+    """
+    copy: Plan = cloudpickle.loads(plan_bytes)
+    for source_id, node in copy.sources.items():
+        try:
+            node.source.queues()
+        except RetriableError as error:
+            logger.warning("job %s, source %s: %s", copy.job_name, source_id, error.message)
+        finally:
+            node.source.close()
+
+
+def _open_checkpoint(
+    plan: Plan, options: RunOptions, in_use: SessionInUse, cleanup: contextlib.ExitStack
+) -> SparkCheckpoint:
+    place = options.checkpoint
+    if place is None:
+        place = tempfile.mkdtemp(prefix="headrace-checkpoint-")
+        cleanup.callback(shutil.rmtree, place, ignore_errors=True)
+    # Nothing but the driver writes to a directory of its own that is thrown away: it is local even on a cluster.
+    local = in_use.local or options.checkpoint is None
+    checkpoint = SparkCheckpoint(in_use.session, place, local=local, job=plan.job_name)
+    checkpoint.open()
+    cleanup.callback(checkpoint.close)
+    return checkpoint
+
+
+def _start(
+    payload: JobPayload, location: str, options: RunOptions, settings: SparkSettings, in_use: SessionInUse
+) -> StreamingQuery:
+    session = in_use.session
+    source, sink = data_sources_of(payload)
+    try:
+        session.dataSource.register(source)
+        session.dataSource.register(sink)
+        writer = (
+            session.readStream.format(source.name())
+            .load()
+            .writeStream.format(sink.name())
+            .queryName(f"{payload.job} {payload.token}")
+            .option("checkpointLocation", location)
+        )
+        trigger: dict[str, Any] = {"processingTime": f"{settings.trigger_interval // _MILLISECOND} milliseconds"}
+        if options.until == "end":
+            trigger = {"availableNow": True}
+        with active(session):
+            return writer.trigger(**trigger).start()
+    except Exception as error:  # py4j's and pyspark's: what Spark finds before the query runs
+        logger.debug("Spark did not start job %s", payload.job, exc_info=True)
+        found = original_error(str(error))
+        raise found or JobError(f"Spark did not start the job: {first_line(error)}", job=payload.job) from None

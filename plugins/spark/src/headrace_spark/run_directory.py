@@ -1,0 +1,68 @@
+"""What the processes of one run on the driver's machine tell each other: a directory with a few small files.
+
+The driver program, Spark's planning process and its commit process are three Python processes on one machine that
+Spark gives no way to talk to each other. It exists only while a job runs and is no part of its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_STOP = "stop"
+_DRAINED = "drained"
+_EVENTS = "events.jsonl"
+
+
+class RunDirectory:
+    """The directory of one run. Cheap to make from its path in any process of the driver's machine."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._read_bytes = 0
+
+    def ask_to_stop(self) -> None:
+        """Ask the planning process to hand out no more records. Called by the driver."""
+        (self.path / _STOP).touch()
+
+    @property
+    def stop_asked(self) -> bool:
+        return (self.path / _STOP).exists()
+
+    def mark_drained(self) -> None:
+        """Say that no batch is running and none will come. Called by the planning process, between two batches."""
+        (self.path / _DRAINED).touch()
+
+    @property
+    def drained(self) -> bool:
+        return (self.path / _DRAINED).exists()
+
+    def add_event(self, kind: str, **values: Any) -> None:
+        """Append an event. One write of one line: writers in several processes do not mix."""
+        line = json.dumps({"kind": kind, **values}) + "\n"
+        events = os.open(self.path / _EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(events, line.encode())
+        finally:
+            os.close(events)
+
+    def new_events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events that came since the last call, in order. Called by one thread of the driver."""
+        try:
+            with open(self.path / _EVENTS, "rb") as events:
+                events.seek(self._read_bytes)
+                content = events.read()
+        except FileNotFoundError:
+            return
+        complete = content[: content.rfind(b"\n") + 1]
+        self._read_bytes += len(complete)
+        for line in complete.splitlines():
+            yield json.loads(line)
+
+    def remove(self) -> None:
+        """Remove it. Late writers of a job that was stopped then fail, which changes nothing any more."""
+        shutil.rmtree(self.path, ignore_errors=True)

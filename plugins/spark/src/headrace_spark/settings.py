@@ -1,0 +1,78 @@
+"""The options of the Spark backend."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+import msgspec
+from headrace.errors import OptionError
+from headrace.settings import Settings, option
+
+
+class SparkSettings(Settings, frozen=True, kw_only=True):
+    """Options of the Spark backend. Those about starting Spark are without effect when a session is given or found."""
+
+    session: Annotated[Any, option("a SparkSession to run in; it is left running")] = None
+    master: Annotated[str | None, option("Spark's master URL; by default local[*] with retries of failed tasks")] = None
+    conf: Annotated[Mapping[str, str], option("further settings of Spark, by their names in Spark's documentation")] = (
+        msgspec.field(default_factory=dict)
+    )
+    memory: Annotated[str, option("heap of the Java process, as Spark writes it", pattern=r"^[0-9]+[kmgKMG]$")] = "768m"
+    install_java: Annotated[bool, option("have pip install a Java runtime when the machine has none")] = True
+    startup_cache: Annotated[bool, option("keep Java's loaded classes in ~/.cache for a quicker next start")] = True
+    log_level: Annotated[
+        Literal["ERROR", "WARN", "INFO", "DEBUG"], option("what Spark writes to its log file (see docs)")
+    ] = "WARN"
+    trigger_interval: Annotated[
+        timedelta, option("least time from one micro-batch to the next; 0: as soon as there are records")
+    ] = timedelta(0)
+    max_micro_batch_records: Annotated[int, option("most records in one micro-batch, over all queues", ge=1)] = 500_000
+    idle_wait: Annotated[timedelta, option("pause between two looks at queues that had nothing new")] = timedelta(
+        milliseconds=100
+    )
+    retry_timeout: Annotated[timedelta, option("how long a source may be away before the job fails")] = timedelta(
+        minutes=2
+    )
+    parallelism: Annotated[
+        Annotated[int, msgspec.Meta(ge=1)] | None, option("tasks per micro-batch; by default one per core")
+    ] = None
+
+    def validate(self) -> None:
+        if self.session is not None:
+            for name in ("master", "conf"):
+                if getattr(self, name):
+                    raise OptionError(
+                        "a session that is given has its own",
+                        plugin="spark",
+                        option=name,
+                        hint="set it where the session is made",
+                    )
+            if not hasattr(self.session, "sparkContext"):
+                raise OptionError(f"{self.session!r} is no SparkSession", plugin="spark", option="session")
+        if self.master is not None and not _MASTER.match(self.master):
+            raise OptionError(
+                f"unusable value {self.master!r}: Spark knows no such master",
+                plugin="spark",
+                option="master",
+                hint="local[*], local[4], spark://host:7077, yarn, or k8s://https://host:443",
+            )
+
+
+_MASTER = re.compile(r"^(local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+)$")
+#: Attempts of a task before its job fails. Spark's plain ``local[N]`` never tries again.
+_TASK_ATTEMPTS = 4
+
+
+def local_master(given: str | None) -> str:
+    """Return the master URL with retries of failed tasks, and with the number of cores instead of ``*``."""
+    if given is None or given == "local":
+        given = "local[*]" if given is None else "local[1]"
+    found = re.match(r"^local\[(\*|\d+)\]$", given)
+    if found is None:
+        return given
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"local[{cores if found[1] == '*' else found[1]},{_TASK_ATTEMPTS}]"

@@ -1,0 +1,183 @@
+"""What Spark calls: one Python data source that is the source stage of a job, and one that is its sink stage.
+
+Spark makes and calls these objects in several processes: ``LaneReader``'s planning methods in one long-lived process on
+the driver's machine, ``read`` and ``write`` in the workers, ``commit`` in another process on the driver's machine.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.faults import fault_point
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from headrace_spark.failures import carried_to_driver
+from headrace_spark.payload import JobPayload
+from headrace_spark.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from headrace_spark.offsets import JobOffsets
+    from headrace_spark.outlets import TaskCounts
+    from headrace_spark.planner import Planner, QueueRange
+
+
+class LanePartition(InputPartition):
+    """The ranges that one task reads."""
+
+    def __init__(self, ranges: Sequence[QueueRange]) -> None:
+        super().__init__(list(ranges))
+
+
+class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver, and reads them in the workers."""
+
+    def __init__(self, payload: JobPayload) -> None:
+        self._payload = payload
+        self._planner: Planner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_payload": self._payload, "_planner": None}
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            from headrace_spark.planner import Planner
+
+            self._planner = Planner(self._payload)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as all below)
+        with carried_to_driver():
+            return self._plan().initial().to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        with carried_to_driver():
+            records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            return self._plan().next_end(_offsets(start), records_max).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._payload.micro_batch_records)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        # The planner takes the ends when it is first asked: only then does it know where the job is.
+        assert self._payload.until == "end"
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        with carried_to_driver():
+            return {queue.id: offset for queue, offset in self._plan().latest().items()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with carried_to_driver():
+            return [LanePartition(ranges) for ranges in self._plan().partitions(_offsets(start), _offsets(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with carried_to_driver():
+            from headrace_spark.envelopes import to_arrow
+            from headrace_spark.lanes import read_ranges
+
+            yield from to_arrow(read_ranges(self._payload, partition.value, _batch_id()))
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+
+class LaneWriter(DataSourceStreamArrowWriter):
+    """Writes to the job's sinks in the workers, and tells the driver what was written."""
+
+    def __init__(self, payload: JobPayload) -> None:
+        self._payload = payload
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with carried_to_driver():
+            from headrace_spark.envelopes import from_arrow
+            from headrace_spark.outlets import write_envelopes
+
+            context = TaskContext.get()
+            assert context is not None
+            batch_id = _batch_id()
+            repeated = context.attemptNumber() > 0 and batch_id != self._payload.replayed_batch_id
+            return TaskDone(write_envelopes(self._payload, from_arrow(iterator), batch_id, repeated=repeated))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        with carried_to_driver():
+            done = [message.counts for message in messages if isinstance(message, TaskDone)]
+            RunDirectory(self._payload.run_directory).add_event(
+                "batch", batch_id=batchId, tasks=[asdict(counts) for counts in done]
+            )
+            fault_point("checkpoint.after_save")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing to undo: sinks keep what they stored and drop it when it comes again."""
+
+
+@dataclass
+class TaskDone(WriterCommitMessage):
+    """What a task that wrote tells the driver."""
+
+    counts: TaskCounts
+
+
+class _JobDataSource(DataSource):
+    """Base of the two data sources of a run: classes made for it, which carry its payload."""
+
+    payload: ClassVar[JobPayload]
+    provider: ClassVar[str]
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.provider
+
+    def schema(self) -> str:
+        from headrace_spark.envelopes import SPARK_SCHEMA
+
+        return SPARK_SCHEMA
+
+
+class _SourceStage(_JobDataSource):
+    def streamReader(self, schema: StructType) -> LaneReader:  # noqa: N802
+        if threading.current_thread() is threading.main_thread():
+            # Ctrl-C reaches every process of the terminal; it is the driver program that stops the job.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return LaneReader(self.payload)
+
+
+class _SinkStage(_JobDataSource):
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LaneWriter:  # noqa: N802
+        return LaneWriter(self.payload)
+
+
+def data_sources_of(payload: JobPayload) -> tuple[type[DataSource], type[DataSource]]:
+    """Return the source stage and the sink stage of a run, to be registered with Spark under their ``name()``.
+
+    The classes carry the payload themselves: options of a data source are shown in Spark's UI and logs.
+    """
+    source = type("SourceStage", (_SourceStage,), {"payload": payload, "provider": f"headrace_source_{payload.token}"})
+    sink = type("SinkStage", (_SinkStage,), {"payload": payload, "provider": f"headrace_sink_{payload.token}"})
+    return source, sink
+
+
+def _offsets(value: dict[str, Any]) -> JobOffsets:
+    from headrace_spark.offsets import JobOffsets
+
+    return JobOffsets.from_json(value)
+
+
+def _batch_id() -> int:
+    context = TaskContext.get()
+    assert context is not None, "called outside a Spark task"
+    return int(context.getLocalProperty("streaming.sql.batchId") or 0)

@@ -1,0 +1,30 @@
+"""Shared by the tests of the Spark backend. They use one Spark, which is started by the first test that needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+# What workers import must be importable here by the same name.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from spark_parts import CountingSource, DatabaseSink
+
+
+@pytest.fixture(autouse=True)
+def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> CountingSource:
+    made = CountingSource(tmp_path / "queues")
+    made.directory.mkdir()
+    return made
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DatabaseSink:
+    return DatabaseSink(tmp_path / "rows.db")

@@ -1,0 +1,276 @@
+"""Planning of micro-batches, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+import pytest
+from headrace.clock import ManualClock
+from headrace.errors import CheckpointError, JobFailedError, RetriableError
+from headrace.messages import Queue, ReadPosition
+from headrace.testing import MemorySink, MemorySource
+from headrace_spark.offsets import GONE_MAX, JobOffsets
+from headrace_spark.payload import JobPayload
+from headrace_spark.planner import Planner, _packed, _shares
+from headrace_spark.run_directory import RunDirectory
+
+SCHEMA = {"n": "int64"}
+
+
+def plan_of(*sources: MemorySource, name: str = "planner", **options: Any) -> hr.Job:
+    pipeline = hr.stream("test", name)
+    first, *others = [pipeline.from_(source, format="json", schema=SCHEMA, **options) for source in sources]
+    return (first.union(*others) if others else first).to(MemorySink())
+
+
+def payload(tmp_path: Path, **changes: Any) -> JobPayload:
+    made = JobPayload(
+        token="t", job="test.planner", plan_bytes=b"", import_paths=(), working_directory=None, run_directory=str(tmp_path), until=None,
+        discovery_seconds=2.0, idle_wait_seconds=0.1, retry_seconds=60.0, batch_records=10, micro_batch_records=100,
+        parallelism=2,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def planner_of(tmp_path: Path, *sources: MemorySource, clock: ManualClock | None = None, **changes: Any) -> Planner:
+    return Planner(payload(tmp_path, **changes), plan_of(*sources).plan(), clock or ManualClock())
+
+
+def bodies(count: int) -> list[bytes]:
+    return [b'{"n":1}'] * count
+
+
+def numbers(offsets: JobOffsets) -> Mapping[str, int]:
+    return {queue.name: position.offset for queue, position in offsets.queues.items()}
+
+
+def begun(planner: Planner) -> JobOffsets:
+    """Return the offsets after the first micro-batch, which only notes where queues begin."""
+    start = planner.initial()
+    assert (start, start.queues) == (planner.initial(), {}), "Spark asks for it again"
+    end = planner.next_end(through_json(start), None)
+    assert all(len(part) == 0 for parts in planner.partitions(start, end) for part in parts)
+    return end
+
+
+def through_json(offsets: JobOffsets) -> JobOffsets:
+    return JobOffsets.from_json(json.loads(json.dumps(offsets.to_json())))
+
+
+def test_records_are_shared_between_queues_that_have_some(tmp_path: Path) -> None:
+    planner = planner_of(tmp_path, MemorySource({"a": bodies(1000), "b": bodies(10), "c": [], "d": bodies(1000)}))
+    start = begun(planner)
+    assert numbers(start) == {"a": 0, "b": 0, "c": 0, "d": 0}
+    end = planner.next_end(through_json(start), 100)
+    assert numbers(end) == {"a": 45, "b": 10, "c": 0, "d": 45}
+    assert numbers(planner.next_end(through_json(end), None)) == {"a": 1000, "b": 10, "c": 0, "d": 1000}
+
+
+def test_a_micro_batch_is_packed_into_as_many_parts_as_there_are_cores(tmp_path: Path) -> None:
+    planner = planner_of(tmp_path, MemorySource({"a": bodies(50), "b": bodies(30), "c": bodies(20), "d": bodies(5)}))
+    start = begun(planner)
+    end = planner.next_end(start, None)
+    parts = planner.partitions(start, end)
+    assert sorted(sum(map(len, part)) for part in parts) == [50, 55]
+    assert {r.queue.name for part in parts for r in part} == set("abcd")
+    assert planner.partitions(end, end) == []
+
+
+def test_a_queue_that_appears_is_read_from_the_batch_after(tmp_path: Path) -> None:
+    source, clock = MemorySource({"a": bodies(3)}), ManualClock()
+    planner = planner_of(tmp_path, source, clock=clock)
+    start = planner.next_end(begun(planner), None)
+    source.append("new", *bodies(7))
+    assert planner.next_end(start, None) == start, "queues are looked for only every so often"
+    clock.advance(2.0)
+    with_new = planner.next_end(start, None)
+    assert numbers(with_new) == {"a": 3, "new": 0}
+    (part,) = planner.partitions(start, with_new)
+    assert (part[0].queue.name, part[0].added, len(part[0])) == ("new", True, 0)
+    assert numbers(planner.next_end(through_json(with_new), None)) == {"a": 3, "new": 7}
+
+
+def test_where_a_job_begins_is_known_before_anything_is_read(tmp_path: Path) -> None:
+    source, clock = MemorySource({"a": bodies(3)}), ManualClock()
+    latest = plan_of(source, start="latest").plan()
+    start = begun(Planner(payload(tmp_path), latest, clock))
+    assert numbers(start) == {"a": 3}
+    source.append("a", *bodies(2))
+    source.append("b", *bodies(4))
+    after_crash = Planner(payload(tmp_path), latest, clock)
+    added = after_crash.next_end(through_json(start), None)
+    assert numbers(added) == {"a": 5, "b": 0}, "a queue that appears later is read from its beginning"
+    assert numbers(after_crash.next_end(added, None)) == {"a": 5, "b": 4}
+
+
+def test_a_queue_that_goes_leaves_its_position_behind(tmp_path: Path) -> None:
+    source, clock = MemorySource({"a": bodies(3), "b": bodies(4)}), ManualClock()
+    planner = planner_of(tmp_path, source, clock=clock)
+    start = planner.next_end(begun(planner), None)
+    gone = source.bodies["b"]
+    source.remove_queue("b")
+    clock.advance(2.0)
+    without = planner.next_end(start, None)
+    assert numbers(without) == {"a": 3}
+    (part,) = planner.partitions(start, without)
+    assert (part[0].queue.name, part[0].gone) == ("b", True)
+    source.append("b", *gone, *bodies(1))
+    clock.advance(2.0)
+    again = planner.next_end(through_json(without), None)
+    assert numbers(again) == {"a": 3, "b": 4}
+    assert again.gone == {}
+
+
+def test_positions_of_queues_long_gone_are_forgotten() -> None:
+    gone = {Queue(f"q{n}", "memory"): ReadPosition(n) for n in range(GONE_MAX + 5)}
+    offsets = JobOffsets.of(plan_of(MemorySource({"a": []})).plan(), {}, gone)
+    assert len(offsets.gone) == GONE_MAX
+    assert Queue("q0", "memory") not in offsets.gone
+
+
+def test_a_bounded_run_ends_at_what_was_there_at_its_start(tmp_path: Path) -> None:
+    source = MemorySource({"a": bodies(5)})
+    planner = planner_of(tmp_path, source, until="end")
+    end = planner.next_end(begun(planner), 3)
+    source.append("a", *bodies(10))
+    source.append("b", *bodies(10))
+    assert numbers(end) == {"a": 3}
+    last = planner.next_end(end, 3)
+    assert numbers(last) == {"a": 5}
+    assert planner.next_end(last, 3) is last
+
+
+def test_a_bounded_run_that_goes_on_reads_queues_that_came_meanwhile(tmp_path: Path) -> None:
+    source = MemorySource({"a": bodies(5)})
+    first = planner_of(tmp_path, source, until="end")
+    end = first.next_end(begun(first), None)
+    source.append("b", *bodies(2))
+    second = planner_of(tmp_path, source, until="end")
+    added = second.next_end(through_json(end), None)
+    done = second.next_end(through_json(added), None)
+    assert numbers(done) == {"a": 5, "b": 2}
+    assert second.next_end(done, None) is done
+
+
+def test_an_idle_planner_waits_and_a_stop_ends_the_waiting(tmp_path: Path) -> None:
+    clock = ManualClock()
+    planner = planner_of(tmp_path, MemorySource({"a": bodies(1)}), clock=clock)
+    start = planner.next_end(begun(planner), None)
+    before = clock.monotonic()
+    assert planner.next_end(start, None) is start
+    assert clock.monotonic() - before >= 1.0
+    run = RunDirectory(tmp_path)
+    run.ask_to_stop()
+    before = clock.monotonic()
+    assert planner.next_end(start, None) is start
+    assert clock.monotonic() == before
+    assert run.drained
+
+
+def test_nothing_is_handed_out_after_a_stop_was_asked(tmp_path: Path) -> None:
+    planner = planner_of(tmp_path, MemorySource({"a": bodies(100)}))
+    start = begun(planner)
+    RunDirectory(tmp_path).ask_to_stop()
+    assert planner.next_end(start, None) is start
+
+
+def test_the_driver_is_told_of_queues_and_ends(tmp_path: Path) -> None:
+    source, clock = MemorySource({"a": bodies(3)}), ManualClock()
+    planner = planner_of(tmp_path, source, clock=clock)
+    start = planner.next_end(begun(planner), None)
+    source.append("b", *bodies(1))
+    source.remove_queue("a")
+    clock.advance(2.0)
+    planner.next_end(start, None)
+    run = RunDirectory(tmp_path)
+    assert list(run.new_events()) == [
+        {"kind": "queues", "added": [["memory", "a", 0]], "gone": []},
+        {"kind": "latest", "offsets": {"memory/a": 3}},
+        {"kind": "queues", "added": [["memory", "b", 0]], "gone": [["memory", "a"]]},
+        {"kind": "latest", "offsets": {}},
+    ]
+    assert list(run.new_events()) == []
+
+
+class FlakySource(MemorySource):
+    """Away for the given number of calls."""
+
+    calls_away = 0
+
+    def queues(self) -> Any:
+        if self.calls_away > 0:
+            self.calls_away -= 1
+            raise RetriableError("the server is away")
+        return super().queues()
+
+
+def test_a_source_that_is_away_for_a_while_is_waited_for(tmp_path: Path) -> None:
+    source, clock = FlakySource({"a": bodies(2)}), ManualClock()
+    source.calls_away = 3
+    planner = planner_of(tmp_path, source, clock=clock)
+    start = begun(planner)
+    assert numbers(start) == {"a": 0}
+    source.calls_away = 1
+    clock.advance(2.0)
+    assert numbers(planner.next_end(start, None)) == {"a": 2}, "queues that were known stay"
+
+
+def test_a_source_that_stays_away_fails_the_job(tmp_path: Path) -> None:
+    source = FlakySource({"a": bodies(2)})
+    source.calls_away = 1_000
+    with pytest.raises(JobFailedError, match=r"away for 6\d s: the server is away"):
+        begun(planner_of(tmp_path, source))
+
+
+def test_offsets_belong_to_a_job_and_its_sources(caplog: pytest.LogCaptureFixture) -> None:
+    source = MemorySource({"a": []})
+    plan = plan_of(source).plan()
+    offsets = through_json(JobOffsets.of(plan, {Queue("a", "memory"): ReadPosition(5, {"at": 7})}))
+    offsets.check_belongs_to(plan)
+    assert offsets.queues[Queue("a", "memory")] == ReadPosition(5, {"at": 7})
+    assert not caplog.records
+    with pytest.raises(CheckpointError, match="belongs to the job 'test.planner'"):
+        offsets.check_belongs_to(plan_of(source, name="other").plan())
+    with pytest.raises(CheckpointError, match="knows a source 'memory', which the job no longer has"):
+        offsets.check_belongs_to(_renamed(source))
+    with pytest.raises(CheckpointError, match="was a MemorySource .* is now a FlakySource"):
+        offsets.check_belongs_to(_renamed(FlakySource(), "memory"))
+    offsets.check_belongs_to(_with_another_source(source))
+    assert "the plan has changed" in caplog.text
+
+
+def _renamed(source: MemorySource, name: str = "renamed") -> Any:
+    stream = hr.stream("test", "planner").from_(source, format="json", schema=SCHEMA, name=name)
+    return stream.to(MemorySink()).plan()
+
+
+def _with_another_source(source: MemorySource) -> Any:
+    return plan_of(source, MemorySource({"z": []})).plan()
+
+
+@pytest.mark.parametrize("content", [{}, {"format": 1}, {"format": 1, "job": "x", "plan": "y", "sources": 3}, {"a": 5}])
+def test_offsets_of_somebody_else_are_refused(content: Any) -> None:
+    with pytest.raises(CheckpointError, match="not headrace's"):
+        JobOffsets.from_json(content)
+
+
+def test_offsets_of_a_newer_version_are_refused() -> None:
+    with pytest.raises(CheckpointError, match="newer version"):
+        JobOffsets.from_json({"format": 99, "job": "x"})
+
+
+def test_shares_never_exceed_what_is_allowed_but_let_every_queue_go_on() -> None:
+    queues = [Queue(str(n)) for n in range(5)]
+    lags = dict(zip(queues, (1, 100, 5, 1000, 50), strict=True))
+    assert sum(_shares(lags, 60).values()) == 60
+    assert _shares(lags, None) == lags
+    assert set(_shares(lags, 2).values()) == {1}
+
+
+def test_packing_leaves_no_part_empty() -> None:
+    assert _packed([], 4) == []

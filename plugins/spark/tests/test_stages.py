@@ -1,0 +1,178 @@
+"""The source stage and the sink stage as a worker process runs them, without Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import headrace as hr
+import numpy as np
+import polars as pl
+import pytest
+from headrace.errors import DataError, RetriableError
+from headrace.lane import Delivery
+from headrace.messages import INDEX, OFFSET, Batch, Bodies, Queue, RawBatch, ReadPosition
+from headrace_spark import lanes, outlets
+from headrace_spark.envelopes import BLOB_BYTES_MAX, Envelope, from_arrow, of_delivery, to_arrow
+from headrace_spark.lanes import read_ranges, trimmed
+from headrace_spark.outlets import write_envelopes
+from headrace_spark.payload import JobPayload, pickled
+from headrace_spark.planner import QueueRange
+from spark_parts import CountingSource, DatabaseSink
+
+QUEUE = Queue("a", "counting")
+SCHEMA = {"n": "int64", "queue": "string"}
+
+
+@pytest.fixture(autouse=True)
+def _no_kept_parts() -> Iterator[None]:
+    yield
+    for kept in (*lanes._kept.values(), *(k.outlets for k in outlets._kept.values())):
+        kept.close()
+    lanes._kept.clear()
+    outlets._kept.clear()
+
+
+def payload_of(job: hr.Job, **changes: object) -> JobPayload:
+    values = dict(
+        token=uuid.uuid4().hex, job=job.name, plan_bytes=pickled(job.plan()), import_paths=(), working_directory=None, run_directory="",
+        until=None, discovery_seconds=2.0, idle_wait_seconds=0.1, retry_seconds=60.0, batch_records=4,
+        micro_batch_records=100, parallelism=1,
+    ) | changes  # fmt: skip
+    return JobPayload(**values)  # type: ignore[arg-type]
+
+
+def job_of(source: CountingSource, sink: DatabaseSink) -> hr.Job:
+    return hr.stream("test", "stages").from_(source, format="json", schema=SCHEMA).to(sink)
+
+
+def part(start: int, end: int, **flags: bool) -> QueueRange:
+    return QueueRange(QUEUE, ReadPosition(start), ReadPosition(end), **flags)
+
+
+def run_task(payload: JobPayload, *ranges: QueueRange, batch_id: int = 0, repeated: bool = False) -> outlets.TaskCounts:
+    """Run a micro-batch of one task, with its envelopes going through Arrow as they do in Spark."""
+    envelopes = from_arrow(to_arrow(read_ranges(payload, ranges, batch_id)))
+    return write_envelopes(payload, envelopes, batch_id, repeated=repeated)
+
+
+def test_a_range_is_read_and_written_exactly(source: CountingSource, sink: DatabaseSink) -> None:
+    source.set_count("a", 100)
+    sink.prepare(None)
+    payload = payload_of(job_of(source, sink))
+    counts = run_task(payload, part(3, 13))
+    assert sink.stored() == [("counting/a", n) for n in range(3, 13)]
+    assert counts.written == {"to_database": 10}
+    assert (counts.records, counts.ends, counts.skipped) == ({"counting/a": 10}, {"counting/a": 13}, 0)
+
+
+def test_a_replayed_range_changes_nothing(source: CountingSource, sink: DatabaseSink) -> None:
+    source.set_count("a", 100)
+    sink.prepare(None)
+    payload = payload_of(job_of(source, sink))
+    run_task(payload, part(0, 10))
+    again = run_task(payload, part(0, 10))
+    retried = run_task(payload, part(0, 10), repeated=True)
+    assert len(sink.stored()) == 10
+    assert (again.written, again.skipped) == ({"to_database": 0}, 10)
+    assert (retried.written, retried.skipped) == ({"to_database": 10}, 0)
+
+
+def test_lanes_are_kept_only_where_they_stand(source: CountingSource, sink: DatabaseSink) -> None:
+    source.set_count("a", 100)
+    sink.prepare(None)
+    payload = payload_of(job_of(source, sink))
+    run_task(payload, part(0, 10))
+    first = lanes._kept[payload.token, QUEUE]
+    run_task(payload, part(10, 20))
+    assert lanes._kept[payload.token, QUEUE] is first
+    run_task(payload, part(30, 40))
+    assert lanes._kept[payload.token, QUEUE] is not first
+    assert [n for _, n in sink.stored()] == [*range(20), *range(30, 40)]
+
+
+def test_another_process_may_have_written_meanwhile(source: CountingSource, sink: DatabaseSink) -> None:
+    source.set_count("a", 100)
+    sink.prepare(None)
+    job = job_of(source, sink)
+    here, elsewhere = payload_of(job), payload_of(job)
+    run_task(here, part(0, 10))
+    run_task(elsewhere, part(10, 20))
+    retries = outlets._kept[here.token].outlets.writers["to_database"].counts
+    run_task(here, part(20, 30))
+    assert retries.retries == 0, "what it knew of the queue was old: it must be asked anew, not found out by failing"
+    assert [n for _, n in sink.stored()] == [*range(30)]
+
+
+def test_what_failed_is_not_kept(source: CountingSource, sink: DatabaseSink) -> None:
+    source.set_count("a", 100)
+    sink.prepare(None)
+    payload = payload_of(job_of(source, sink))
+    run_task(payload, part(0, 10))
+    (source.directory / ".lost-a").write_text("50", encoding="utf-8")
+    with pytest.raises(DataError, match="records are lost"):
+        run_task(payload, part(10, 20))
+    assert not lanes._kept
+    assert not outlets._kept
+
+
+def test_a_queue_that_goes_is_forgotten(source: CountingSource, sink: DatabaseSink) -> None:
+    source.set_count("a", 100)
+    sink.prepare(None)
+    payload = payload_of(job_of(source, sink))
+    run_task(payload, part(0, 10))
+    run_task(payload, part(10, 10, gone=True))
+    assert not lanes._kept
+    assert not outlets._kept[payload.token].ends
+
+
+def test_records_that_do_not_come_are_not_waited_for_for_ever(source: CountingSource, sink: DatabaseSink) -> None:
+    source.set_count("a", 5)
+    with pytest.raises(RetriableError, match="nothing came after 5"):
+        list(read_ranges(payload_of(job_of(source, sink), retry_seconds=0.0), [part(0, 10)], 0))
+
+
+def frame(rows: int, text: str = "x") -> pl.DataFrame:
+    return pl.DataFrame({OFFSET: range(rows), INDEX: [0] * rows, "s": [text] * rows}).with_columns(
+        pl.col(INDEX).cast(pl.Int32)
+    )
+
+
+def test_large_batches_are_cut_into_blobs() -> None:
+    delivery = Delivery("to_x", Batch(QUEUE, frame(1000, "x" * 10_000)))
+    envelopes = list(of_delivery(delivery))
+    assert len(envelopes) >= 3
+    assert max(len(e.payload) for e in envelopes) < 2 * BLOB_BYTES_MAX
+    back = [e.delivery().batch.frame for e in from_arrow(to_arrow(envelopes))]
+    assert pl.concat(back).equals(delivery.batch.frame)
+    assert [(e.first, e.last) for e in envelopes][0][0] == 0
+    assert envelopes[-1].last == 999
+
+
+def test_envelopes_keep_branches_and_odd_names() -> None:
+    queue = Queue("päth/ü\n#1", "src", "dead-letters-x")
+    (back,) = from_arrow(to_arrow([Envelope("rows", queue, 1, 2, 3, "to", b"\0\xff")]))
+    assert back == Envelope("rows", queue, 1, 2, 3, "to", b"\0\xff")
+
+
+def test_what_lies_behind_the_range_is_left_out() -> None:
+    raw = RawBatch(
+        np.array([0, 10, 11, 12]), ReadPosition(13), bodies=Bodies.of([b"a", b"b", b"c", b"d"]),
+        times=np.array([1, 2, 3, 4]), keys=[b"k", None, b"l", b"m"], headers=[{}, {"h": b"1"}, {}, {}],
+    )  # fmt: skip
+    cut = trimmed(raw, ReadPosition(11))
+    assert cut.offsets.tolist() == [0, 10]
+    assert list(cut.bodies or []) == [b"a", b"b"]
+    assert cut.next_position == ReadPosition(11)
+    assert cut.times is not None
+    assert cut.times.tolist() == [1, 2]
+    assert (cut.keys, cut.headers) == ([b"k", None], [{}, {"h": b"1"}])
+    assert trimmed(raw, ReadPosition(13)) is raw
+
+
+def test_a_plan_that_cannot_travel_is_refused(source: CountingSource, sink: DatabaseSink, tmp_path: Path) -> None:
+    with open(tmp_path / "file", "w", encoding="utf-8") as file:
+        job = hr.stream("t", "j").from_(source, format="json", schema=SCHEMA).map(lambda row: file.name).to(sink)
+        with pytest.raises(hr.PlanError, match="cannot be sent to Spark's workers"):
+            pickled(job.plan())
