@@ -36,7 +36,7 @@ def list_positions(directory: str) -> dict[str, Position]:
     with os.scandir(directory) as entries:
         for entry in entries:
             matched = _PART.match(entry.name)
-            if matched is not None:
+            if matched is not None and entry.is_file():
                 position = Position(int(matched["offset"]), int(matched["index"]))
                 key = matched["key"]
                 if key not in found or position > found[key]:

@@ -32,6 +32,7 @@ from headrace.messages import Position
 
 _SLOT_BYTES = 2048
 _FORMAT = 1
+_PROBE = "probe-"
 _TEMPORARY = re.compile(r"([0-9a-f]{16})-\d+-[0-9a-f]+\.tmp$")
 _LOCK_RETRY_SECONDS = 0.005
 _MEND = frozenset(
@@ -108,15 +109,18 @@ class QueueState:
 
     @property
     def is_known(self) -> bool:
-        """Whether the state file alone tells the position: it was written since the machine started."""
+        """Whether the state file alone tells the position: it is whole and was written since the machine started."""
         try:
             with open(self._path, "rb") as file:
-                slot = _newest(file.read())
+                slots = _slots(file.read())
         except FileNotFoundError:
             return False
         except OSError as error:
             raise write_error(self._path, error) from error
-        return slot is not None and bool(slot.boot) and slot.boot == boot_id()
+        if not slots or None in slots:
+            return False
+        newest = max((slot for slot in slots if slot is not None), key=lambda slot: slot.sequence)
+        return bool(newest.boot) and newest.boot == boot_id()
 
     # ------------------------------------------------------------------------------------------------ committing
 
@@ -278,16 +282,36 @@ def keys_of_temporaries(folder: str) -> set[str]:
     return {found[1] for name in os.listdir(folder) if (found := _TEMPORARY.match(name))}
 
 
-def _newest(content: bytes) -> _Slot | None:
-    slots = []
+def check_writable(folder: str) -> None:
+    """Make a file in ``folder`` and remove it, and those that killed processes have left. Raises OSError."""
+    own = f"{_PROBE}{os.getpid()}-{os.urandom(4).hex()}"
+    os.close(os.open(os.path.join(folder, own), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    for name in os.listdir(folder):
+        if name.startswith(_PROBE):
+            with contextlib.suppress(FileNotFoundError):  # another process checks at the same time
+                os.unlink(os.path.join(folder, name))
+
+
+def _slots(content: bytes) -> list[_Slot | None]:
+    """Return the slots of a state file that were ever written; None for one that is torn."""
+    slots: list[_Slot | None] = []
     for at in (0, _SLOT_BYTES):
-        checksum, _, text = content[at : at + _SLOT_BYTES].partition(b"\n")[0].partition(b" ")
+        data = content[at : at + _SLOT_BYTES]
+        if not data.strip(b"\0"):
+            continue
+        checksum, _, text = data.partition(b"\n")[0].partition(b" ")
         try:
-            if text and int(checksum, 16) == zlib.crc32(text):
-                slots.append(msgspec.json.decode(text, type=_Slot))
+            whole = int(checksum, 16) == zlib.crc32(text)
+            slots.append(msgspec.json.decode(text, type=_Slot) if whole else None)
         except (ValueError, msgspec.DecodeError):
-            continue  # torn: the other slot stands
-    return max(slots, key=lambda slot: slot.sequence, default=None)
+            slots.append(None)
+    return slots
+
+
+def _newest(content: bytes) -> _Slot | None:
+    """Return the newest slot that is whole."""
+    whole = [slot for slot in _slots(content) if slot is not None]
+    return max(whole, key=lambda slot: slot.sequence, default=None)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -13,7 +13,7 @@ from headrace.sink import SinkBatch, SinkSettings, StaleWriterError, Transaction
 
 from headrace_file.encoding import PartEncoder
 from headrace_file.parts import HIDDEN, list_positions, part_name, queue_key
-from headrace_file.queue_state import QueueState, keys_of_temporaries, write_error
+from headrace_file.queue_state import QueueState, check_writable, keys_of_temporaries, write_error
 from headrace_file.settings import FileSinkSettings
 
 if TYPE_CHECKING:
@@ -64,13 +64,12 @@ class FileSink(TransactionalSink):
         """
         self._schema = schema
         self._make_folders()
-        probe = os.path.join(self._hidden, "tmp", f"probe-{os.getpid()}-{os.urandom(4).hex()}")
+        temporary = os.path.join(self._hidden, "tmp")
         try:
-            os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-            os.unlink(probe)
-            left = keys_of_temporaries(os.path.join(self._hidden, "tmp"))
+            left = keys_of_temporaries(temporary)
+            check_writable(temporary)
         except OSError as error:
-            raise self._stopping(write_error(self.settings.path, error)) from error
+            raise self._stopping(write_error(error.filename or temporary, error)) from error
         for key in sorted(left):
             # A queue that never comes back must not leave its last part hidden.
             self._state(key).position(None)

@@ -1,0 +1,165 @@
+"""Writers that are killed: every row is there exactly once, wherever it happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace.messages import Position, Queue
+from sink_world import insert, make_sink, parts, stored
+
+QUEUES = ("q0", "q1", "q2")
+
+
+class Children:
+    """The process that forks writers."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("crash_child.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "POLARS_MAX_THREADS": "1"},
+        )
+
+    def run(self, directory: Path, **command: Any) -> int:
+        """Run a writer; return its exit status, negative for the signal that killed it."""
+        given = {"rows": 40, "batch": 20, "fsync": False, "die_at": None, "kill_after_ms": None, **command}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"directory": str(directory), **given}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[Children]:
+    made = Children()
+    yield made
+    made.close()
+
+
+def expect_once(directory: Path, count: int) -> None:
+    found = stored(parts(directory))
+    for queue in QUEUES:
+        assert [row for row in found if row[0] == queue] == [(queue, n) for n in range(count)]
+    assert os.listdir(directory / "_headrace" / "tmp") == []
+
+
+def test_killed_before_each_system_call(children: Children, tmp_path: Path) -> None:
+    """One run for each call that the sink makes: killed right there, then run again to the end."""
+    deaths = 0
+    while True:
+        directory = tmp_path / f"run-{deaths}"
+        status = children.run(directory, die_at=deaths + 1, fsync=True)
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+        deaths += 1
+        visible = stored(parts(directory))
+        assert len(visible) == len(set(visible))
+        assert children.run(directory) == 0
+        expect_once(directory, 40)
+    assert deaths > 40, "the calls were not intercepted"
+    expect_once(directory, 40)
+
+
+def test_killed_again_while_recovering(children: Children, tmp_path: Path) -> None:
+    """Killed at some call, then killed at each call of the run that mends it, and again, until one gets through."""
+    for first_death in (4, 11, 17):
+        directory = tmp_path / f"run-{first_death}"
+        assert children.run(directory, die_at=first_death) == -signal.SIGKILL
+        for death in range(1, 400):
+            if children.run(directory, die_at=death) == 0:
+                break
+        expect_once(directory, 40)
+
+
+@pytest.mark.parametrize("kills_max", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(children: Children, tmp_path: Path, kills_max: int) -> None:
+    seed = random.randrange(10**6)
+    chance = random.Random(seed)
+    count = 60 * kills_max
+    kills = 0
+    while kills < kills_max:
+        status = children.run(tmp_path, rows=count, batch=10, kill_after_ms=chance.uniform(5, 150))
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL, f"seed {seed}"
+        kills += 1
+    assert children.run(tmp_path, rows=count, batch=10) == 0
+    assert kills > 3, f"seed {seed}: the writer was done before it could be killed"
+    expect_once(tmp_path, count)
+
+
+def test_parts_moved_away_meanwhile_do_not_come_again(children: Children, tmp_path: Path) -> None:
+    """A consumer takes finished parts at once; the writer is killed at every call."""
+    taken: list[Path] = []
+    aside = tmp_path / "taken"
+    aside.mkdir()
+    directory = tmp_path / "out"
+
+    def take() -> None:
+        for part in parts(directory):
+            taken.append(part.rename(aside / f"{len(taken):06d}.json"))
+
+    for death in range(1, 200):
+        status = children.run(directory, die_at=death)
+        take()
+        if status == 0:
+            break
+    found = stored(taken)
+    for queue in QUEUES:
+        assert [row for row in found if row[0] == queue] == [(queue, n) for n in range(40)]
+
+
+def test_a_part_left_hidden_is_shown_when_the_job_starts_even_if_its_queue_never_comes_back(
+    children: Children, tmp_path: Path
+) -> None:
+    shown = 0
+    for death in range(1, 45):
+        directory = tmp_path / f"run-{death}"
+        children.run(directory, die_at=death, rows=20)
+        before = len(parts(directory))
+        sink = make_sink(directory)
+        shown += len(parts(directory)) - before
+        for queue in QUEUES:
+            last = sink.last_offset(Queue(queue))
+            assert (last == Position(19)) == ((queue, 19) in stored(parts(directory)))
+        assert os.listdir(directory / "_headrace" / "tmp") == []
+    assert shown >= 3
+
+
+def test_temporary_files_of_living_writers_are_left_alone(tmp_path: Path) -> None:
+    import fcntl
+
+    sink = make_sink(tmp_path)
+    insert(sink, "q", 0, 1)
+    key = (tmp_path / "_headrace" / "state").iterdir().__next__().name
+    dead = tmp_path / "_headrace" / "tmp" / f"{key}-1-aa.tmp"
+    alive = tmp_path / "_headrace" / "tmp" / f"{key}-2-bb.tmp"
+    foreign = tmp_path / "_headrace" / "tmp" / "notes.txt"
+    for path in (dead, alive, foreign):
+        path.touch()
+    with open(alive, "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        make_sink(tmp_path)
+        assert [path.exists() for path in (dead, alive, foreign)] == [False, True, True]
+    make_sink(tmp_path)
+    assert [path.exists() for path in (dead, alive, foreign)] == [False, False, True]
