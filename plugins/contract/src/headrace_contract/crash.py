@@ -133,11 +133,17 @@ class Child:
                 found=f"it still runs after {patience_seconds:g} s; it printed: {self._output()}",
                 mend="nothing in the plug-in may wait for ever; raise patience if the outside world is that slow",
             )
+        if code == 0 and wanted != 0:
+            violated(
+                expected="the process comes to the moment at which it is to be struck",
+                found=f"it ended well before that; it printed: {self._output()}",
+                mend="new rows of a new target must reach batch_insert: is last_offset that of another table or job?",
+            )
         if code != wanted:
             violated(
                 expected="a process that gets the plug-in by cloudpickle can use it",
                 found=f"it ended with code {code}; it printed: {self._output()}",
-                mend="keep connections, locks, threads and files out of __init__ (open them in open/queues), see below",
+                mend="keep connections, locks, threads and files out of __init__: make them in open, or in queues",
             )
 
     def _output(self) -> str:

@@ -32,7 +32,7 @@ class SinkHarness(OptionChecks):
     types: ClassVar[Sequence[str]] = BASIC_TYPES
     #: False when the sink's target cannot hold NULL.
     nullable: ClassVar[bool] = True
-    #: Length of the longest text that the sink must store.
+    #: Length of the longest text that the sink must store; 0 when its columns are fixed, so that it cannot be checked.
     longest_text: ClassVar[int] = 100_000
 
     # ------------------------------------------------------------------------------------------- the author gives
@@ -56,7 +56,10 @@ class SinkHarness(OptionChecks):
         return {name: sample(kind, number) for name, kind in Schema.of(self.schema).items()}
 
     def as_read(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return how ``read_rows`` shows a row that was written. Override it where the target knows fewer types."""
+        """Return how ``read_rows`` shows a row that was written. Override it where the target knows fewer types.
+
+        Rows have the columns of ``schema`` or, in the checks of types and lengths, ``id`` and ``value``.
+        """
         return row
 
     @optional_hook
@@ -104,8 +107,8 @@ class SinkHarness(OptionChecks):
         """Whether the sink's class promises that readers see each row once, whatever is replayed."""
         return isinstance(self.make_sink(), IdempotentSink | TransactionalSink)
 
-    def prepared_sink(self, schema: Schema | None = None, **settings: Any) -> Sink:
-        """Return a sink as a job has it at its start: checked and prepared."""
+    def prepared_sink(self, schema: Schema | None = None, *, job: str = "job", **settings: Any) -> Sink:
+        """Return a sink as the job of that name has it at its start: checked and prepared."""
         columns = schema if schema is not None else Schema.of(self.schema)
         sink = self.make_sink()
         expect(
@@ -116,6 +119,7 @@ class SinkHarness(OptionChecks):
         )
         if settings:
             sink.settings = msgspec.structs.replace(sink.settings, **settings)
+        sink.writer_name = f"{self.unique_name}.{job}.sink"  # a shared server knows positions of other checks
         sink.check(columns)
         if self.provides("create_target") and not getattr(self, "_created", False):
             self.create_target(columns)

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -233,7 +234,7 @@ class BrokenKeyWithoutIndex(Table):
 
     class kind(TableSink):
         def ids(self, batch: SinkBatch) -> list[str]:
-            return [name.rpartition(":")[0] for name in batch.ids()]
+            return [name.rpartition(":")[0] for name in super().ids(batch)]
 
 
 class BrokenNewKeys(Table):
@@ -247,7 +248,7 @@ class BrokenNewKeys(Table):
             self.mark = os.urandom(4).hex()
 
         def ids(self, batch: SinkBatch) -> list[str]:
-            return [f"{self.mark} {name}" for name in batch.ids()]
+            return [f"{self.mark} {name}" for name in super().ids(batch)]
 
 
 class BrokenStartsAtMinusOne(Ledger):
@@ -279,7 +280,23 @@ class BrokenCaseBlind(Ledger):
 
     class kind(LedgerSink):
         def key(self, queue: hr.Queue) -> str:
-            return queue.id.lower()
+            return super().key(queue).lower()
+
+
+class BrokenJobBlind(Ledger):
+    breaks = "test_jobs_are_kept_apart"
+
+    class kind(LedgerSink):
+        def key(self, queue: hr.Queue) -> str:
+            return queue.id
+
+
+class BrokenSharedKeys(Table):
+    breaks = "test_jobs_are_kept_apart"
+
+    class kind(TableSink):
+        def ids(self, batch: SinkBatch) -> Sequence[str]:
+            return batch.ids()
 
 
 class BrokenOneThread(Line):
@@ -441,4 +458,4 @@ class BrokenKeyOfProcess(Table):
 
     class kind(TableSink):
         def ids(self, batch: SinkBatch) -> list[str]:
-            return [f"{os.getpid()} {name}" for name in batch.ids()]
+            return [f"{os.getpid()} {name}" for name in super().ids(batch)]

@@ -112,7 +112,7 @@ class TableSink(hr.IdempotentSink):
 
     def ids(self, batch: SinkBatch) -> Sequence[str]:
         """Return the keys of rows."""
-        return batch.ids()
+        return [f"{self.writer_name} {name}" for name in batch.ids()]
 
     def refuse(self, rows: list[dict[str, Any]]) -> None:
         """Raise for rows that the target does not take."""
@@ -135,7 +135,7 @@ class LedgerSink(TableSink, hr.TransactionalSink):
 
     def key(self, queue: hr.Queue) -> str:
         """Return the key of a queue's position."""
-        return queue.id
+        return f"{self.writer_name} {queue.id}"
 
     def expected(self, batch: SinkBatch) -> hr.Position | None:
         """Return what must be stored when the batch is."""
