@@ -141,3 +141,17 @@ def test_some_rows() -> None:
 
 def test_bodies_are_not_in_the_repr() -> None:
     assert "secret" not in repr(decode(StoredMessage(body=b"secret", properties=b"A\x01secret\x02").encode()))
+
+
+@given(st.lists(st.integers(0, 30), max_size=20), st.integers(0, 30), st.integers(0, 30))
+def test_offsets_grow_and_stay_within_bounds(offsets: list[int], start: int, end: int) -> None:
+    batch = decode(*(StoredMessage(body=b"%d" % offset, offset=offset).encode() for offset in offsets))
+    expected: list[int] = []
+    greatest = start - 1
+    for offset in offsets:
+        if greatest < offset < end:
+            expected.append(offset)
+        greatest = max(greatest, offset)
+    kept = batch.growing(start, end)
+    assert kept.offsets.tolist() == expected
+    assert kept.bodies == [b"%d" % offset for offset in expected]

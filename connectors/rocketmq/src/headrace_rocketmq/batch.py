@@ -112,6 +112,17 @@ class MessageBatch:
         """The keys of each message, separated by spaces."""
         return self.property_column(KEYS)
 
+    def growing(self, start: int, end: int) -> MessageBatch:
+        """The batch without rows below `start`, from `end` on, or not above all rows before them."""
+        if not len(self):
+            return self
+        greatest_before = np.empty_like(self.offsets)
+        greatest_before[0] = start - 1
+        np.maximum.accumulate(self.offsets[:-1], out=greatest_before[1:])
+        np.maximum(greatest_before, start - 1, out=greatest_before)
+        inside = (self.offsets > greatest_before) & (self.offsets < end)
+        return self if inside.all() else self.take(np.flatnonzero(inside).tolist())
+
     def take(self, rows: Sequence[int] | slice) -> MessageBatch:
         """A batch of some of the rows, with the same `next_offset`."""
         numbers = range(len(self))[rows] if isinstance(rows, slice) else rows

@@ -174,8 +174,10 @@ class Consumer:
         finally:
             self._is_closed = True
             self._reader.close()
-            self._membership.close()
-            self._session.close()
+            try:
+                self._membership.close()
+            finally:
+                self._session.close()
 
     def __enter__(self) -> Consumer:
         return self

@@ -12,8 +12,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Literal
 
-import numpy as np
-
 from headrace_rocketmq.batch import BatchDecoder, MessageBatch
 from headrace_rocketmq.codes import MASTER_BROKER_ID, PullFlag, RequestCode, ResponseCode
 from headrace_rocketmq.compression import BODY_BYTES_MAX
@@ -301,11 +299,8 @@ class Reader:
             earliest_offset=last.earliest_offset,
             latest_offset=last.latest_offset,
         )
-        # A stored batch begins before the offset asked for, and a filtered answer may run over the end.
-        if len(batch) and (batch.offsets[0] < answers[0].offset or batch.offsets[-1] >= batch.next_offset):
-            inside = (batch.offsets >= answers[0].offset) & (batch.offsets < batch.next_offset)
-            batch = batch.take(np.flatnonzero(inside).tolist())
-        return self._filter.apply(batch)
+        # A batch stored as one message may begin before the offset asked for, and a filtered answer may run over the end.
+        return self._filter.apply(batch.growing(answers[0].offset, batch.next_offset))
 
     def _note_success(self, source: _Source, answer: Answer) -> None:
         source.failing_since = source.ahead_since = None
