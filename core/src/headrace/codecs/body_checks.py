@@ -62,14 +62,16 @@ def too_deep_rows(bodies: Bodies) -> NDArray[np.int64]:
     """Return the rows of JSON bodies that nest deeper than NESTING_MAX."""
     # Each level takes an opening and a closing bracket; nearly all bodies are out of the question by their size alone.
     candidates = np.flatnonzero(bodies.ends - bodies.starts > 2 * NESTING_MAX)
-    count = bodies.buffer.count
-    deep = []
-    for row in candidates.tolist():
-        start, end = int(bodies.starts[row]), int(bodies.ends[row])
-        openings = count(b"[", start, end) + count(b"{", start, end)
-        if openings > NESTING_MAX and nesting(bodies.buffer[start:end]) > NESTING_MAX:
-            deep.append(row)
-    return np.array(deep, dtype=np.int64)
+    ranges = zip(candidates.tolist(), bodies.starts[candidates].tolist(), bodies.ends[candidates].tolist(), strict=True)
+    return np.array([row for row, start, end in ranges if is_too_deep(bodies.buffer, start, end)], dtype=np.int64)
+
+
+def is_too_deep(buffer: bytes, start: int, end: int) -> bool:
+    """Say whether the JSON body from ``start`` to ``end`` nests deeper than NESTING_MAX."""
+    if end - start <= 2 * NESTING_MAX:
+        return False
+    openings = buffer.count(b"[", start, end) + buffer.count(b"{", start, end)
+    return openings > NESTING_MAX and nesting(buffer[start:end]) > NESTING_MAX
 
 
 def nesting(body: bytes) -> int:
@@ -83,6 +85,13 @@ def nesting(body: bytes) -> int:
     opening = ((structure == ord("[")) | (structure == ord("{"))) & outside
     closing = ((structure == ord("]")) | (structure == ord("}"))) & outside
     return int(np.cumsum(opening.astype(np.int64) - closing).max())
+
+
+def other_rows(count: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of 0 to ``count`` that are not in ``rows``, in order."""
+    others = np.ones(count, dtype=np.bool_)
+    others[rows] = False
+    return np.flatnonzero(others)
 
 
 def on_fresh_stack(function: Callable[[Argument], Result], argument: Argument) -> Result:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from headrace.codec import BadBody, Decoded, Decoder
-from headrace.codecs.body_checks import invalid_text_rows, oversized_rows
+from headrace.codecs.body_checks import invalid_text_rows, other_rows, oversized_rows
 from headrace.codecs.csv_records import (
     Dialect,
     Field,
@@ -48,9 +48,7 @@ class CsvDecoder(Decoder):
     def decode(self, bodies: Bodies) -> Decoded:
         """Decode all bodies; see ``Decoder``."""
         unfit = np.concatenate([oversized_rows(bodies, self._max_body_bytes), invalid_text_rows(bodies)])
-        rows: NDArray[np.int64] = np.arange(len(bodies))
-        if len(unfit):
-            rows = np.setdiff1d(rows, unfit)
+        rows = other_rows(len(bodies), unfit)
         whole = not len(unfit) and bodies.newline_separated
         taken = bodies if whole else Bodies.of(list(bodies.take(rows)))
         texts, malformed = self._texts(taken)
@@ -67,7 +65,7 @@ class CsvDecoder(Decoder):
             frame, rows = frame.filter(~bad), rows[~bad]
         if len(rows) == len(bodies):
             return Decoded(frame)
-        refused = np.setdiff1d(np.arange(len(bodies)), rows).tolist()
+        refused = other_rows(len(bodies), rows).tolist()
         return Decoded(frame, rows, [BadBody(row, self._reason(bodies[row])) for row in refused])
 
     def _texts(self, bodies: Bodies) -> tuple[pl.DataFrame, NDArray[np.bool_] | None]:

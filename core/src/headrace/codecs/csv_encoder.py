@@ -47,31 +47,31 @@ class CsvEncoder(Encoder):
             texts, text_columns = self._of_columns(frame.select(self._fields))
         if self._dialect.null_value or self._dialect.delimiter not in _PLAIN_DELIMITERS:
             text_columns = set(self._fields)
-        fields = [self._field(name, texts[name]) if name in text_columns else pl.col(name) for name in self._fields]
-        separated = pl.concat_str(
-            [field.fill_null(self._dialect.null_value) for field in fields], separator=self._dialect.delimiter
-        )
-        return texts.select(separated.alias("record"))["record"]
+        fields = [self._field(texts[name]) if name in text_columns else texts[name] for name in self._fields]
+        present = [field.fill_null(self._dialect.null_value) for field in fields]
+        return pl.DataFrame(present).select(record=pl.concat_str(pl.all(), separator=self._dialect.delimiter))["record"]
 
-    def _field(self, name: str, texts: pl.Series) -> pl.Expr:
-        """Return an expression for a column's texts with quotes where they are needed."""
+    def _field(self, texts: pl.Series) -> pl.Series:
+        """Return a column's texts with quotes where they are needed."""
         dialect = self._dialect
-        column = pl.col(name)
         specials = [dialect.delimiter, "\n", "\r", *([dialect.quote] if dialect.quote else [])]
-        special = column.str.contains("[" + "".join(f"\\x{ord(character):02x}" for character in specials) + "]")
+        special = texts.str.contains("[" + "".join(f"\\x{ord(character):02x}" for character in specials) + "]")
         if dialect.quote is None:
-            found = texts.to_frame(name).filter(special)
-            if found.height:
+            if special.any():
                 raise DataError(
-                    f"column {name!r} holds {found.item(0, 0)!r:.100}, which needs quotes",
+                    f"column {texts.name!r} holds {texts.filter(special)[0]!r:.100}, which needs quotes",
                     plugin="csv",
                     option="quote",
                     hint="without a quote character, texts with delimiters or line breaks cannot be written",
                 )
-            return column
+            return texts
+        special |= texts == dialect.null_value
+        if not special.any():
+            return texts
+        column = pl.col(texts.name)
         doubled = column.str.replace_all(dialect.quote, dialect.quote * 2, literal=True)
         quoted = pl.concat_str([pl.lit(dialect.quote), doubled, pl.lit(dialect.quote)])
-        return pl.when(special | (column == dialect.null_value)).then(quoted).otherwise(column)
+        return texts.to_frame().select(pl.when(special).then(quoted).otherwise(column).alias(texts.name)).to_series()
 
     def _of_columns(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, set[str]]:
         """Return all columns as texts, and which of them may hold special characters."""

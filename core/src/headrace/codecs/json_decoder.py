@@ -12,13 +12,20 @@ import polars as pl
 from msgspec.structs import astuple
 
 from headrace.codec import BadBody, Decoded, Decoder
-from headrace.codecs.body_checks import REFUSALS, invalid_text_rows, on_fresh_stack, oversized_rows, too_deep_rows
+from headrace.codecs.body_checks import (
+    REFUSALS,
+    invalid_text_rows,
+    on_fresh_stack,
+    other_rows,
+    oversized_rows,
+    too_deep_rows,
+)
 from headrace.codecs.json_columns import JsonColumn, build_columns, object_type
 from headrace.codecs.json_reasons import JsonReasons
 from headrace.messages import Bodies
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 
 class JsonDecoder(Decoder):
@@ -37,9 +44,7 @@ class JsonDecoder(Decoder):
         unfit = np.concatenate(
             [oversized_rows(bodies, self._max_body_bytes), invalid_text_rows(bodies), too_deep_rows(bodies)]
         )
-        rows: NDArray[np.int64] = np.arange(len(bodies))
-        if len(unfit):
-            rows = np.setdiff1d(rows, unfit)
+        rows = other_rows(len(bodies), unfit)
         values, refused = self._parse(list(bodies.take(rows) if len(unfit) else bodies))
         if refused:
             rows = np.delete(rows, refused)
@@ -49,7 +54,7 @@ class JsonDecoder(Decoder):
             frame, rows = frame.filter(~mask), rows[~mask]
         if len(rows) == len(bodies):
             return Decoded(frame)
-        bad = np.setdiff1d(np.arange(len(bodies)), rows).tolist()
+        bad = other_rows(len(bodies), rows).tolist()
         return Decoded(frame, rows, [BadBody(row, self._reasons.reason(bodies[row])) for row in bad])
 
     def _parse(self, bodies: list[bytes]) -> tuple[list[Any], list[int]]:

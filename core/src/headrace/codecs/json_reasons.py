@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.codecs.body_checks import NESTING_MAX, REFUSALS, nesting, on_fresh_stack
+from headrace.codecs.body_checks import NESTING_MAX, REFUSALS, is_too_deep, nesting, on_fresh_stack
 from headrace.codecs.json_columns import JsonColumn, build_columns
 from headrace.codecs.text_columns import UNEXPLAINED
 from headrace.schema import type_name
@@ -43,9 +44,8 @@ class JsonReasons:
             body.decode()
         except UnicodeDecodeError as error:
             return f"not valid UTF-8 at byte {error.start}: {error.reason}"
-        depth = nesting(body)
-        if depth > NESTING_MAX:
-            return f"nested {depth} levels deep, more than {NESTING_MAX}"
+        if is_too_deep(body, 0, len(body)):
+            return f"nested {nesting(body)} levels deep, more than {NESTING_MAX}"
         try:
             return self._fault(body)
         except RecursionError:
@@ -93,11 +93,12 @@ def syntax_fault(body: bytes, message: str) -> str:
         found = re.search(r"\(byte (\d+)\)", message)
         return "not valid JSON" + (f" at byte {found[1]}" if found else "") + r": lone surrogate in a \u escape"
     if "truncated" in message:
-        try:
-            json.loads(body)
-        except ValueError:
-            return f"not valid JSON: ends too early, after {len(body)} bytes"
-        return r"not valid JSON: lone surrogate in a \u escape"
+        if b"\\u" in body:
+            # Also said of a lone surrogate just before the end, which the standard library takes.
+            with suppress(ValueError):
+                json.loads(body)
+                return r"not valid JSON: lone surrogate in a \u escape"
+        return f"not valid JSON: ends too early, after {len(body)} bytes"
     found = re.fullmatch(r"JSON is malformed: (.*) \(byte (\d+)\)", message)
     if found is None:
         return f"not valid JSON: {message}"

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from headrace.codec import BadBody, Decoded, Decoder
-from headrace.codecs.body_checks import invalid_text_rows, oversized_rows
+from headrace.codecs.body_checks import invalid_text_rows, other_rows, oversized_rows
 from headrace.codecs.text_columns import UNEXPLAINED, TextColumn, either, shown
 from headrace.errors import OptionError
 from headrace.messages import Bodies
@@ -74,16 +74,14 @@ class _RawDecoder(Decoder):
         unfit = oversized_rows(bodies, self._max_body_bytes)
         if self._texts:
             unfit = np.concatenate([unfit, invalid_text_rows(bodies)])
-        rows: NDArray[np.int64] = np.arange(len(bodies))
-        if len(unfit):
-            rows = np.setdiff1d(rows, unfit)
+        rows = other_rows(len(bodies), unfit)
         columns, bad = self.columns(self._series(bodies.take(rows) if len(unfit) else bodies))
         frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(rows))
         if bad is not None:
             frame, rows = frame.filter(~bad), rows[~bad]
         if len(rows) == len(bodies):
             return Decoded(frame)
-        refused = np.setdiff1d(np.arange(len(bodies)), rows).tolist()
+        refused = other_rows(len(bodies), rows).tolist()
         return Decoded(frame, rows, [BadBody(row, self._reason(bodies[row])) for row in refused])
 
     def _series(self, bodies: Sequence[bytes]) -> pl.Series:
