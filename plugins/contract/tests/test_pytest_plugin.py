@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from contract_samples.inner_runs import Results, run_text
+from contract_samples.sink_contracts import LineContract
 from headrace_contract import Contract, ContractViolation, FunctionContract, checks_of
 from headrace_contract.contract import expect
 
@@ -105,3 +106,16 @@ def test_plugin_is_light() -> None:
     code = "import sys, headrace_contract.pytest_plugin; print('polars' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_rows_that_changed_are_shown_with_what_they_became(tmp_path: Path) -> None:
+    class Lossy(LineContract):
+        def read_rows(self) -> list[dict[str, object]]:
+            return [{"id": 1, "text": "short"}]
+
+    contract = Lossy()
+    contract.begin(tmp_path)
+    with pytest.raises(ContractViolation) as caught:
+        contract.expect_rows([{"id": 1, "text": "shorter than it was"}], mend="do not cut texts")
+    assert "1 rows are missing: {'id': 1, 'text': 'shorter than it was'}" in caught.value.found
+    assert "1 rows were never written, or are changed: {'id': 1, 'text': 'short'}" in caught.value.found

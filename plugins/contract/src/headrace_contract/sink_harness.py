@@ -17,7 +17,7 @@ from headrace.sink_writer import SinkWriter
 
 from headrace_contract.contract import expect, optional_hook, shortened, violated
 from headrace_contract.options import OptionChecks
-from headrace_contract.values import BASIC_TYPES, counted, sample
+from headrace_contract.values import BASIC_TYPES, counted, edge_values, sample
 
 #: Columns of the rows in most checks, unless an author says otherwise.
 DEFAULT_SCHEMA: Mapping[str, Any] = {"id": "int64", "text": "string", "amount": "float64", "flag": "boolean"}
@@ -61,6 +61,10 @@ class SinkHarness(OptionChecks):
         Rows have the columns of ``schema`` or, in the checks of types and lengths, ``id`` and ``value``.
         """
         return row
+
+    def edge_values(self, type_name: str) -> Sequence[Any]:
+        """Return the values at the edges of a type that the target must keep; override it where its range is smaller."""
+        return edge_values(type_name)
 
     @optional_hook
     def create_target(self, schema: Schema) -> None:
@@ -189,15 +193,22 @@ class SinkHarness(OptionChecks):
         missing, foreign = wanted - seen, [row for row in seen if row not in wanted]
         promise = "each once" if once else "each at least once"
         expected = f"a reader sees the {len(rows)} rows that were written, {promise}, and no others"
-        for what, these in (("missing", list(missing)), ("never written, or changed", foreign)):
-            if these:
-                shown = "; ".join(shortened(dict(row), 200) for row in these[:3])
-                both = " (and others were never written, or changed)" if what == "missing" and foreign else ""
-                violated(expected=expected, found=f"{len(these)} rows are {what}: {shown}{both}", mend=mend)
+        if missing or foreign:
+            violated(expected=expected, found=_difference(list(missing), foreign), mend=mend)
         extra = seen - wanted
         if once and extra:
             shown = "; ".join(f"{seen[row]} × {shortened(dict(row), 200)}" for row in list(extra)[:3])
             violated(expected=expected, found=f"{len(extra)} rows are there more than once: {shown}", mend=mend)
+
+
+def _difference(missing: Sequence[Any], foreign: Sequence[Any]) -> str:
+    """Say which rows are missing, and which are there in their stead."""
+    parts = [
+        f"{len(rows)} rows {what}: {'; '.join(shortened(dict(row), 200) for row in rows[:3])}"
+        for what, rows in (("are missing", missing), ("were never written, or are changed", foreign))
+        if rows
+    ]
+    return ", and ".join(parts)
 
 
 def batch_of(queue: Queue, places: Sequence[tuple[int, int]], rows: Sequence[dict[str, Any]], schema: Schema) -> Batch:

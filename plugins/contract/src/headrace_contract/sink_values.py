@@ -12,7 +12,6 @@ from headrace.schema import Schema
 
 from headrace_contract.contract import expect, for_each, shortened, violated
 from headrace_contract.sink_harness import SinkHarness, batch_of
-from headrace_contract.values import edge_values
 
 
 class SinkValueChecks(SinkHarness):
@@ -81,7 +80,7 @@ class SinkValueChecks(SinkHarness):
         sees the same values.
         """
         schema = Schema.of({"id": "int64", "value": type_name})
-        values: list[Any] = [*edge_values(type_name), *([None] if self.nullable else [])]
+        values: list[Any] = [*self.edge_values(type_name), *([None] if self.nullable else [])]
         rows = [{"id": number, "value": value} for number, value in enumerate(values)]
         self._write_rows(rows, schema)
         self.expect_rows(
