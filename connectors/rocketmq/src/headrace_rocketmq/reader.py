@@ -92,7 +92,7 @@ class Reader:
     """Pulls from its queues and gives out what came, each queue in order. Made by Client.reader.
 
     One thread uses it; `close` may come from another. What was polled is not committed anywhere: the caller keeps
-    `MessageBatch.next_offset` in its own place or in the broker (Client.commit). A reader survives the restart of a
+    `MessageBatch.next_offset` in its own place or in the broker (Client.commit_offsets). A reader survives the restart of a
     broker: it goes on where it was.
     """
 
