@@ -48,7 +48,8 @@ class LinesReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Piece]:
         return [Piece(path, start.get(path, 0), size) for path, size in end.items() if size > start.get(path, 0)]
 
-    def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Piece)
         with open(partition.path, "rb") as file:
             file.seek(partition.begin)
             rest, left = b"", partition.end - partition.begin
