@@ -209,13 +209,17 @@ def test_bodies_that_would_make_sense_only_together_are_bad(outcomes: DecodeEver
     assert found[3] == (4,)
 
 
-def test_last_of_repeated_keys_wins_but_all_have_to_fit(outcomes: DecodeEveryWay) -> None:
+def test_last_of_repeated_keys_wins_but_json_types_of_all_have_to_fit(outcomes: DecodeEveryWay) -> None:
     decoder = JsonCodec().decoder(Schema.of({"x": "int64"}))
     found = outcomes(decoder, [b'{"x": 1, "x": 2}', b'{"x": 1, "x": null}', b'{"x": "a", "x": 2}'])
     assert found[:2] == [(2,), (None,)]
     assert (
         found[2] == "a key is repeated, and one of its values does not fit: Expected `int | null`, got `str` - at `$.x`"
     )
+    decimal = JsonCodec().decoder(Schema.of({"x": "decimal(3, 1)"}))
+    assert outcomes(decimal, [b'{"x": 1.25, "x": 1.5}', b'{"x": 1.5, "x": 1.25}']) == [
+        (Decimal("1.5"),), "column 'x': expected decimal(3, 1), found number 1.25"
+    ]  # fmt: skip
 
 
 def test_keys_are_compared_after_unescaping_and_by_case(outcomes: DecodeEveryWay) -> None:
