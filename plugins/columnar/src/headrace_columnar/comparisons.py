@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ _OPERATIONS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "<=>": lambda left, right: left.eq_missing(right),
     "IS DISTINCT FROM": lambda left, right: left.ne_missing(right),
 }
+_NUMBER = r"[+-]?\d+(\.\d+)?"
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
 _MIRRORED["IS DISTINCT FROM"] = "IS DISTINCT FROM"
 _TEMPORAL = (pl.Date, pl.Datetime, pl.Time)
@@ -75,7 +77,7 @@ def aligned(compiler: Compiler, node: Any, operation: str, left: Typed, right: T
 
 def _how_to_mend(left: Typed, right: Typed) -> str:
     text, other = (left, right) if is_text(left.data_type) else (right, left)
-    if is_text(text.data_type) and text.is_constant and is_number(other.data_type):
+    if isinstance(text.constant, str) and is_number(other.data_type) and re.fullmatch(_NUMBER, text.constant):
         return f"write the number without quotes: {text.constant}"
     if is_text(text.data_type):
         return f"CAST one of them, for example CAST(… AS {shown(other.data_type)})"

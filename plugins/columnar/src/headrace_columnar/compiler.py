@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
@@ -155,7 +156,7 @@ class Compiler:
             return f"decimal({', '.join(parameter.this.name for parameter in inner)})"
         if word == "DECIMAL":
             return "decimal(10, 0)"
-        if word == "USERDEFINED":
+        if word == "USER-DEFINED":
             return str(node.args.get("kind"))
         return _TYPE_WORDS.get(word, word.lower())
 
@@ -372,7 +373,7 @@ def _argument(compiler: Compiler, declared: registry.Function, index: int, argum
     if parameter is not None and parameter.name == "unit" and bare_word:
         return Typed(pl.lit(argument.name), pl.String(), argument, argument.name)
     if isinstance(argument, exp.Distinct | exp.Lambda | exp.Kwarg):
-        raise compiler.error(argument, f"{declared.name} does not take this")
+        raise compiler.error(argument, f"{declared.name} does not take {_called(argument)}")
     return compiler.compile(argument)
 
 
@@ -389,10 +390,26 @@ def _unknown_function(compiler: Compiler, node: Any, name: str) -> ExpressionErr
 
 
 def _user_call(compiler: Compiler, node: exp.Anonymous, function: UserFunction) -> Typed:
+    if not isinstance(function, UserFunction):
+        kind = "a table function" if hasattr(function, "schema") else "an aggregate function"
+        raise compiler.name_error(node, f"{function.name} is {kind}: only a scalar function can be called here")
+    _check_count(compiler, node, function)
     arguments = [compiler.compile(argument) for argument in node.expressions]
     # Python has no times outside of its calendar: the function is given NULL for them.
     column = compiler.add_call(function, [in_calendar(one.expression, one.data_type) for one in arguments])
     return Typed(column, function.return_type, node)
+
+
+def _check_count(compiler: Compiler, node: exp.Anonymous, function: UserFunction) -> None:
+    try:
+        signature = inspect.signature(function.function)
+    except (TypeError, ValueError):
+        return  # written in C, without a signature that could be looked at
+    try:
+        signature.bind(*node.expressions)
+    except TypeError as error:
+        message = f"function {function.name!r} cannot be called so: {error}"
+        raise compiler.name_error(node, message, hint=f"its signature is {function.name}{signature}") from None
 
 
 def _named(name: str, *keys: str) -> Callable[[Compiler, Any], Typed]:

@@ -46,8 +46,14 @@ class Headrace(Dialect):
             "S": "SMALLINT",
             "Y": "TINYINT",
         }
+        # There are no statements here, hence no commands that swallow the rest of the text.
+        COMMANDS: ClassVar[set[Any]] = set()
         KEYWORDS: ClassVar[dict[str, Any]] = {
-            **{word: token for word, token in _BASE_KEYWORDS.items() if word not in _PLAIN_WORDS},
+            **{
+                word: token
+                for word, token in _BASE_KEYWORDS.items()
+                if word not in _PLAIN_WORDS and token not in sqlglot_tokens.Tokenizer.COMMANDS
+            },
             "DIV": _TokenType.DIV,
             "RLIKE": _TokenType.RLIKE,
             "REGEXP": _TokenType.RLIKE,
@@ -73,7 +79,8 @@ class Headrace(Dialect):
         ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
         # Only expressions are wanted: never a statement, and an alias only after AS.
         EXPRESSION_PARSERS: ClassVar[dict[Any, Any]] = {
-            exp.Alias: lambda self: self._parse_alias(self._parse_assignment(), explicit=True)
+            **sqlglot_parser.Parser.EXPRESSION_PARSERS,
+            exp.Alias: lambda self: self._parse_alias(self._parse_assignment(), explicit=True),
         }
 
 
@@ -134,6 +141,9 @@ def _parse_error(text: str, error: ParseError) -> ExpressionError:
         reason = f"unexpected {highlight!r}" if highlight else "the expression ends too early"
         if highlight.upper() in Headrace.Tokenizer.KEYWORDS and highlight.isidentifier():
             hint = f'{highlight} is a SQL keyword; a column of that name is written in double quotes: "{highlight}"'
+        hint = {"&&": "write AND", "!": "write NOT"}.get(highlight, hint)
+    elif reason.startswith("Required keyword: 'this'"):
+        reason = f"something is missing before {highlight!r}"
     elif reason.startswith("Required keyword"):
         reason = f"something is missing after {highlight!r}"
     elif found := re.match(r"Expecting (\S+)", reason):

@@ -124,7 +124,8 @@ def arithmetic(compiler: Compiler, node: Any, operation: str, left: Typed, right
     elif isinstance(a, pl.Duration) or isinstance(b, pl.Duration):
         made = _scaled(node, operation, left, right)
     if made is None:
-        raise compiler.error(node, f"there is no {shown(a)} {operation} {shown(b)}")
+        hint = "a time is moved by an interval: ts + INTERVAL '5' MINUTE" if operation in "+-" else None
+        raise compiler.error(node, f"there is no {shown(a)} {operation} {shown(b)}", hint=hint)
     return made
 
 

@@ -30,18 +30,35 @@ def _or(compiler: Compiler, node: exp.Or) -> Typed:
 
 
 def _joined(compiler: Compiler, node: exp.Binary, word: str, deciding: bool) -> Typed:
-    """AND and OR: a side that is ``deciding`` (false for AND, true for OR) decides alone, even beside NULL."""
-    left = compiler.boolean(node.left, f"an operand of {word}")
-    if left.is_constant and left.constant is deciding:
-        compiler.check_only(node.right, f"an operand of {word}")
+    """AND and OR: an operand that is ``deciding`` (false for AND, true for OR) decides alone, even beside NULL."""
+    role = f"an operand of {word}"
+    found: list[pl.Expr] = []
+    decided = False
+    with ExitStack() as earlier:
+        for operand in _operands(node):
+            if decided:
+                compiler.check_only(operand, role)
+                continue
+            typed = compiler.boolean(operand, role)
+            decided = typed.is_constant and typed.constant is deciding
+            found.append(typed.expression)
+            undecided = typed.expression.fill_null(True) if word == "AND" else ~typed.expression.fill_null(False)
+            earlier.enter_context(compiler.guarded(undecided))
+    if decided:
         return constant_boolean(node, deciding)
-    undecided = left.expression.fill_null(True) if word == "AND" else ~left.expression.fill_null(False)
-    with compiler.guarded(undecided):
-        right = compiler.boolean(node.right, f"an operand of {word}")
-    if right.is_constant and right.constant is deciding:
-        return constant_boolean(node, deciding)
-    both = left.expression & right.expression if word == "AND" else left.expression | right.expression
-    return Typed(both, pl.Boolean(), node)
+    if len(found) == 2:
+        return Typed(found[0] & found[1] if word == "AND" else found[0] | found[1], pl.Boolean(), node)
+    return Typed(pl.all_horizontal(found) if word == "AND" else pl.any_horizontal(found), pl.Boolean(), node)
+
+
+def _operands(node: exp.Binary) -> list[exp.Expr]:
+    """Return the operands of a chain ``a AND b AND c …`` in order, however long it is."""
+    operands: list[exp.Expr] = []
+    rest: exp.Expr = node
+    while type(rest) is type(node):
+        operands.append(rest.right)
+        rest = rest.left
+    return [rest, *reversed(operands)]
 
 
 def constant_boolean(node: Any, value: bool | None) -> Typed:

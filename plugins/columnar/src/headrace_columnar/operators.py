@@ -18,6 +18,7 @@ from headrace_columnar.sql_types import (
     is_decimal,
     is_integer,
     is_number,
+    is_text,
     shown,
     widen,
 )
@@ -49,7 +50,7 @@ def arithmetic(compiler: Compiler, node: Any, operation: str, left: Typed, right
         right = Typed(pl.lit(None, dtype=left.data_type), left.data_type, right.node)
     if not (is_number(left.data_type) and is_number(right.data_type)):
         bad = left if not is_number(left.data_type) else right
-        hint = "texts are joined with ||" if operation == "+" else "CAST it to a number"
+        hint = "texts are joined with ||" if operation == "+" and is_text(bad.data_type) else "CAST it to a number"
         raise compiler.error(bad.node, f"{operation} needs numbers, not {shown(bad.data_type)}", hint=hint)
     if left.data_type.is_float() or right.data_type.is_float():
         return _floats(node, operation, left, right)

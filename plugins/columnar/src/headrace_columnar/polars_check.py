@@ -34,17 +34,32 @@ def check_polars(expression: pl.Expr, schema: Schema) -> tuple[pl.DataType, froz
     try:
         result = pl.LazyFrame(schema=types).select(expression).collect_schema()
     except pl.exceptions.PolarsError as error:
-        columns = ", ".join(f"{name}: {type_name(schema[name])}" for name in dict.fromkeys(names))
-        reason = str(error).splitlines()[0]
-        raise ExpressionError(f"{text}: {reason}", hint=f"columns: {columns}" if columns else None) from error
+        raise _misfit(expression, types, text, error) from error
     _check_rows(expression, types, text)
+    _try_out(expression, types, text)
     return next(iter(result.values())), frozenset(names)
+
+
+def _try_out(expression: pl.Expr, types: dict[str, pl.DataType], text: str) -> None:
+    """Run the expression over no rows: many types that do not fit show only then. Python functions are not called."""
+    if "AnonymousFunction" in expression.meta.serialize(format="json"):
+        return
+    try:
+        pl.DataFrame(schema=types).select(expression)
+    except pl.exceptions.PolarsError as error:
+        raise _misfit(expression, types, text, error) from error
+
+
+def _misfit(expression: pl.Expr, types: dict[str, pl.DataType], text: str, error: Exception) -> ExpressionError:
+    read = dict.fromkeys(expression.meta.root_names())
+    columns = ", ".join(f"{name}: {type_name(types[name])}" for name in read)
+    return ExpressionError(f"{text}: {str(error).splitlines()[0]}", hint=f"columns: {columns}" if columns else None)
 
 
 def _check_rows(node: pl.Expr, types: dict[str, pl.DataType], text: str) -> None:
     children = node.meta.pop(schema=types)
     if not children:
-        if node.meta.is_column() or (node.meta.is_literal() and node.meta.is_scalar()):
+        if node.meta.is_column() or (node.meta.is_literal() and pl.select(node).height == 1):
             return
         raise ExpressionError(f"{_short(node)} is not a value of the row (in {text})", hint=_WHY)
     if _is_constant(node, types):

@@ -228,9 +228,8 @@ def bind(compiler: Compiler, declared: Function, node: Any, arguments: Sequence[
     """Choose the signature that takes the arguments, and build the call. Raises ExpressionError when none does."""
     fitting = [signature for signature in declared.signatures if signature.takes(len(arguments))]
     if not fitting:
-        raise compiler.name_error(
-            node, f"{declared.name} does not take {_count(len(arguments))}", hint=_usage(declared)
-        )
+        message = f"{declared.name} takes {_counts(declared)}, not {len(arguments)}"
+        raise compiler.name_error(node, message, hint=_usage(declared))
     problem: ExpressionError | None = None
     for signature in fitting:
         matched = _match(compiler, declared, signature, arguments)
@@ -252,8 +251,15 @@ def _built(call: Call) -> Typed:
     return Typed(built.expression, built.data_type, call.node, built.constant)
 
 
-def _count(count: int) -> str:
-    return "no arguments" if count == 0 else "1 argument" if count == 1 else f"{count} arguments"
+def _counts(declared: Function) -> str:
+    """Say how many arguments a function takes: ``1 argument``, ``2 or 3 arguments``, ``at least 1 argument``."""
+    if any(signature.most is None for signature in declared.signatures):
+        least = min(signature.least for signature in declared.signatures)
+        return f"at least {least} argument{'' if least == 1 else 's'}"
+    counts = sorted({n for one in declared.signatures for n in range(one.least, (one.most or 0) + 1)})
+    if counts == [0]:
+        return "no arguments"
+    return f"{' or '.join(map(str, counts))} argument{'' if counts == [1] else 's'}"
 
 
 def _usage(declared: Function) -> str:

@@ -146,9 +146,8 @@ def timestamp_micros(call: Call) -> pl.Expr:
 )
 def unix_timestamp(call: Call) -> pl.Expr:
     if len(call) == 0:
-        moment = call.compiler.add_call(CLOCK, [])
-    else:
-        moment = call[0] if len(call) == 1 else parse_with(call[0], _format(call, 1))
+        return call.compiler.add_call(CLOCK, []).dt.epoch("us") // 1_000_000
+    moment = call[0] if len(call) == 1 else parse_with(call[0], _format(call, 1))
     return moment.dt.epoch("us") // 1_000_000
 
 

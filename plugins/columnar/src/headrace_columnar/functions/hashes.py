@@ -13,7 +13,8 @@ from headrace_columnar.rowwise import map_values
 
 def _hex_digest(algorithm: str, data: bytes) -> str:
     # These are fingerprints that SQL asks for by name; nothing here relies on them for security.
-    return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+    digest: str = getattr(hashlib, algorithm)(data, usedforsecurity=False).hexdigest()
+    return digest
 
 
 def _digest(algorithm: str, *names: str, answer: str) -> None:
