@@ -21,9 +21,7 @@ def read_range(world: World, begin: ReadPosition, end: ReadPosition, **options: 
     reader = source.open(world.queue(), begin)
     reader.limit(end)
     found = drain(reader, per_poll=3)
-    assert reader.position.offset == end.offset
-    assert reader.position.hint.get("byte") == end.hint.get("byte")
-    assert reader.position.hint.get("generation") == end.hint.get("generation")
+    assert reader.position == end
     reader.close()
     return found
 

@@ -24,7 +24,9 @@ class FileReader(Reader):
         self._context = context
         self._name = name
         self._files = context.tracker.queue(name)
+        #: Positions that came from outside: where reading begins, and where ``limit`` ends it.
         self._given: ReadPosition | None = None
+        self._end: ReadPosition | None = None
         if isinstance(start, Place):
             self._cursor = Cursor(context, name, start)
             self._cursor.prepare()
@@ -71,15 +73,17 @@ class FileReader(Reader):
         """Read to ``end`` and no further: a place that ``position_after`` gave for this queue, in whatever process.
 
         With it, reading a planned range again gives the same records even if the file was rotated, continued or
-        replaced meanwhile; where that cannot be, ``poll`` raises DataError instead of giving others.
+        replaced meanwhile; where that cannot be, ``poll`` raises DataError instead of giving others. When the end is
+        reached, ``position`` is ``end`` itself.
         """
+        self._end = end if end.hint else None
         self._cursor.bind(Place.from_position(end) if end.hint else None)
 
     @property
     def position(self) -> ReadPosition:
-        if self._given is not None and self._cursor.stands_at(Place.from_position(self._given)):
-            return self._given
-        self._given = None
+        for known in (self._end, self._given):
+            if known is not None and self._cursor.stands_at(Place.from_position(known)):
+                return known
         return self._cursor.place.to_position(self._context.tracker.past(self._name))
 
     @property
@@ -144,11 +148,14 @@ class FileReader(Reader):
         context, name = self._context, self._name
         place = context.tracker.learn(name, position)
         if place is not None:
-            self._given = position
+            self._given, self._end = position, None
             cursor = Cursor(context, name, place)
-            cursor.prepare()
+            with self._files.lock:
+                planned = self._files.plan is not None and self._files.plan.stands_at(place)
+            if not planned:  # else the planner, which goes on here, has just been there
+                cursor.prepare()
             return cursor
-        self._given = None
+        self._given = self._end = None
         cursor = Cursor(context, name, self._files.beginning)
         if position.offset < cursor.offset:
             raise self._not_there(position.offset, f"no longer there: the earliest is {cursor.offset}")
