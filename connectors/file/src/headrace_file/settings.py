@@ -107,7 +107,7 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
     prefix: Annotated[
         str, option("what the names of part files begin with", pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$")
     ] = "part"
-    writer: Annotated[str, option("keeps jobs apart that write the same queues into one directory")] = ""
+    writer: Annotated[str, option("under which name positions are kept; default: that of job and sink")] = ""
     fsync: Annotated[
         bool, option("whether rows survive a crash of the machine; without it they survive one of the process")
     ] = True

@@ -133,7 +133,7 @@ class FileSink(TransactionalSink):
         with self._lock:
             writing = self._queues.get(queue.id)
             if writing is None:
-                state = self._state(queue_key(queue, self.settings.writer))
+                state = self._state(queue_key(queue, self.settings.writer or self.writer_name))
                 writing = self._queues[queue.id] = _Writing(state, PartEncoder(self.settings, self._schema))
             return writing
 
