@@ -116,7 +116,7 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
     )
     batch_size: Annotated[int, option("most rows in one part file", ge=1)] = 100_000
     max_cached_rows: Annotated[int, option("rows cached per queue before a flush is forced", ge=1)] = 100_000
-    max_cached_bytes: Annotated[int, option("bytes cached per queue before a flush is forced", ge=1)] = 128 * 1024**2
+    max_cached_bytes: Annotated[int, option("bytes cached per queue before a flush is forced", ge=1)] = 64 * 1024**2
     flush_interval: Annotated[timedelta, option("longest time a row waits in the cache")] = timedelta(seconds=10)
 
     def validate(self) -> None:
