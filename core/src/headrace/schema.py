@@ -121,7 +121,9 @@ def _parse(text: str, column: str | None) -> pl.DataType:
         if not 1 <= precision <= 38 or scale > precision:
             raise OptionError(f"{text!r}: precision is 1 to 38 and scale at most the precision", option=column)
         return pl.Decimal(precision, scale)
-    if re.fullmatch(r"(?i)(varchar|char|timestamp|timestamp_ntz|timestamp_ltz|time|binary|varbinary)\s*\(\s*\d+\s*\)", text):
+    if re.fullmatch(
+        r"(?i)(varchar|char|timestamp|timestamp_ntz|timestamp_ltz|time|binary|varbinary)\s*\(\s*\d+\s*\)", text
+    ):
         return _parse(text.partition("(")[0].strip().lower().replace("varbinary", "binary").replace("char", "string")
                       .replace("varstring", "string"), column)  # fmt: skip
     if found := re.fullmatch(r"(?is)(?:array|list)\s*<(.*)>", text):

@@ -72,7 +72,9 @@ class Secret:
         if found is None:
             return self._value
         if found[1] not in os.environ:
-            raise OptionError(f"environment variable {found[1]} is not set", hint="it was named as the place of a secret")
+            raise OptionError(
+                f"environment variable {found[1]} is not set", hint="it was named as the place of a secret"
+            )
         return os.environ[found[1]]
 
     def __repr__(self) -> str:
