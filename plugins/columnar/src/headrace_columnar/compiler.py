@@ -13,7 +13,7 @@ from headrace.errors import ExpressionError, OptionError, did_you_mean
 from headrace.schema import Schema, data_type
 from headrace_columnar import casts, comparisons, dialect, logic, operators, registry
 from headrace_columnar.evaluation import Check, FunctionCall, UserFunction
-from headrace_columnar.sql_types import NOT_CONSTANT, Typed, in_calendar, shown
+from headrace_columnar.sql_types import NOT_CONSTANT, Typed, column_hint, in_calendar, shown
 from sqlglot import exp
 
 _AGGREGATES = frozenset({
@@ -130,7 +130,7 @@ class Compiler:
 
     def column(self, node: Any, name: str) -> Typed:
         if name not in self.schema:
-            raise self.error(node, f"unknown column {name!r}", hint=dialect.column_hint(name, self.schema))
+            raise self.error(node, f"unknown column {name!r}", hint=column_hint(name, self.schema))
         self.columns.add(name)
         self._reads += 1
         return Typed(pl.col(name), self.schema[name], node)

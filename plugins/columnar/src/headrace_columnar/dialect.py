@@ -6,10 +6,9 @@ Imported only when the first expression string is compiled, because sqlglot take
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from headrace.errors import ExpressionError, nearest
+from headrace.errors import ExpressionError
 from sqlglot import exp
 from sqlglot import parser as sqlglot_parser
 from sqlglot import tokens as sqlglot_tokens
@@ -185,18 +184,6 @@ def name_span(text: str, node: exp.Expr) -> tuple[int, int]:
     if "start" in meta:
         return meta["start"], meta["end"] - meta["start"] + 1
     return span(text, node)
-
-
-def column_hint(name: str, names: Iterable[str]) -> str:
-    """Return the hint for an unknown column: one that differs only in case, the nearest one, or all."""
-    known = list(names)
-    for candidate in known:
-        if candidate.casefold() == name.casefold():
-            return f"names of columns are case-sensitive: did you mean {candidate!r}?"
-    found = nearest(name, known)
-    if found:
-        return f"did you mean {found!r}?"
-    return "columns: " + ", ".join(known[:20]) + (", …" if len(known) > 20 else "") if known else "there are no columns"
 
 
 def conjunct_texts(text: str) -> list[str]:

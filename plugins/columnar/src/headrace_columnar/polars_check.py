@@ -7,6 +7,7 @@ import json
 import polars as pl
 from headrace.errors import ExpressionError
 from headrace.schema import Schema, type_name
+from headrace_columnar.sql_types import column_hint
 
 _WHY = (
     "an operator sees the rows in batches whose borders mean nothing, so a result must depend on its own row only; "
@@ -24,8 +25,6 @@ def check_polars(expression: pl.Expr, schema: Schema) -> tuple[pl.DataType, froz
     text = str(expression)
     if expression.meta.has_multiple_outputs():
         raise ExpressionError(f"{text} gives several columns", hint="pass one expression for each column")
-    from headrace_columnar.dialect import column_hint
-
     names = expression.meta.root_names()
     for name in names:
         if name not in schema:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
+from headrace.errors import nearest
 from headrace.schema import type_name
 from headrace_columnar.rowwise import by_series
 
@@ -224,3 +226,15 @@ def _widen_datetime(expression: pl.Expr, source: pl.Datetime, target: pl.Datetim
         # A time without zone is read as UTC, as everywhere in headrace.
         expression = expression.dt.replace_time_zone("UTC")
     return expression.dt.convert_time_zone(target.time_zone)
+
+
+def column_hint(name: str, names: Iterable[str]) -> str:
+    """Return the hint for an unknown column: one that differs only in case, the nearest one, or all."""
+    known = list(names)
+    for candidate in known:
+        if candidate.casefold() == name.casefold():
+            return f"names of columns are case-sensitive: did you mean {candidate!r}?"
+    found = nearest(name, known)
+    if found:
+        return f"did you mean {found!r}?"
+    return "columns: " + ", ".join(known[:20]) + (", …" if len(known) > 20 else "") if known else "there are no columns"

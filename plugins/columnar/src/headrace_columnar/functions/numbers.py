@@ -73,16 +73,8 @@ def abs_(call: Call) -> Typed:
     examples=[("sign(-5)", -1), ("sign(0.0)", 0)],
 )
 def sign(call: Call) -> pl.Expr:
-    x = call[0]
-    return (
-        pl.when(x > 0, x == x if not call.arguments[0].data_type.is_float() else x.is_not_nan())
-        .then(1)
-        .when(x < 0)
-        .then(-1)
-        .when(x == 0)
-        .then(0)
-        .cast(pl.Int64)
-    )
+    # NaN has no counterpart among integers and becomes NULL.
+    return call[0].sign().cast(pl.Int64, strict=False)
 
 
 @function(
@@ -320,13 +312,12 @@ def mod(call: Call) -> Typed:
 @function(
     "pmod",
     signature="x integer, y integer -> int64",
-    summary="The remainder of x / y that is not negative for positive y; NULL for y = 0.",
+    summary="The remainder of x / y with the sign of y; NULL for y = 0.",
     examples=[("pmod(-7, 3)", 2), ("pmod(10, 3)", 1), ("pmod(1, 0)", None)],
 )
 def pmod(call: Call) -> pl.Expr:
-    _, rest = operators.truncated(call[0], call[1])
-    _, positive_rest = operators.truncated(rest + call[1], call[1])
-    return pl.when(rest < 0).then(positive_rest).otherwise(rest)
+    # The remainder of polars has the sign of the divisor, as asked here; it is NULL for 0.
+    return call[0] % call[1]
 
 
 @function(

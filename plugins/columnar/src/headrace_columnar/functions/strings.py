@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 from headrace_columnar.registry import Call, function
-from headrace_columnar.rowwise import map_rows, map_values
+from headrace_columnar.rowwise import by_series, map_rows, map_values
 from headrace_columnar.sql_types import Typed
 
 #: Functions make no longer text than this: a row must not be able to ask for all the memory there is.
@@ -130,23 +130,26 @@ def concat_ws(call: Call) -> pl.Expr:
     ],
 )
 def substring(call: Call) -> pl.Expr:
-    text, start = call[0], call[1]
-    size = pl.max_horizontal(call[2], pl.lit(0)) if len(call) == 3 else None
-    if size is not None:
-        size = pl.when(call[2].is_not_null()).then(size)
-    first = call.constant(1) if call.is_constant(1) else None
-    if isinstance(first, int) and first >= 0:
-        sliced = text.str.slice(max(first, 1) - 1, size)
-    else:
-        characters = text.str.len_chars().cast(pl.Int64)
-        offset = pl.when(start > 0).then(start - 1).when(start == 0).then(0).otherwise(characters + start)
-        sliced = (
-            pl.when(offset >= 0).then(text.str.slice(pl.max_horizontal(offset, pl.lit(0)), size)).otherwise(pl.lit(""))
-        )
-    missing = text.is_null() | start.is_null()
-    if size is not None:
-        missing = missing | call[2].is_null()
-    return pl.when(~missing).then(sliced)
+    start, size = call.constant(1), call.constant(2) if len(call) == 3 else None
+    size_known = len(call) == 2 or isinstance(size, int)
+    if isinstance(start, int) and start >= 0 and size_known:
+        return call[0].str.slice(max(start, 1) - 1, None if size is None else max(size, 0))
+    return by_series(call.expressions(), _substring, pl.String())
+
+
+def _substring(texts: pl.Series, starts: pl.Series, sizes: pl.Series | None = None) -> pl.Series:
+    text, start = pl.col("text"), pl.col("start")
+    frame = pl.DataFrame({"text": texts, "start": starts}).with_columns(
+        pl.when(start > 0).then(start - 1).when(start == 0).then(0).otherwise(text.str.len_chars().cast(pl.Int64) + start)
+        .alias("offset"),
+        (pl.lit(None, dtype=pl.Int64) if sizes is None else sizes.clip(lower_bound=0)).alias("size"),
+    )  # fmt: skip
+    offset = pl.col("offset")
+    cut = text.str.slice(pl.max_horizontal(offset, pl.lit(0)), pl.col("size") if sizes is not None else None)
+    known = text.is_not_null() & start.is_not_null()
+    if sizes is not None:
+        known = known & pl.col("size").is_not_null()
+    return frame.select(pl.when(known).then(pl.when(offset >= 0).then(cut).otherwise(pl.lit("")))).to_series()
 
 
 @function(
@@ -156,8 +159,11 @@ def substring(call: Call) -> pl.Expr:
     examples=[("left('abcde', 2)", "ab"), ("left('abc', -1)", "")],
 )
 def left(call: Call) -> pl.Expr:
-    taken = call[0].str.slice(0, pl.max_horizontal(call[1], pl.lit(0)))
-    return pl.when(call[0].is_not_null() & call[1].is_not_null()).then(taken)
+    return by_series(call.expressions(), _first, pl.String())
+
+
+def _first(texts: pl.Series, counts: pl.Series) -> pl.Series:
+    return _end_of(texts, counts, pl.col("text").str.head(pl.col("count")))
 
 
 @function(
@@ -167,9 +173,18 @@ def left(call: Call) -> pl.Expr:
     examples=[("right('abcde', 2)", "de"), ("right('abc', 5)", "abc"), ("right('abc', 0)", "")],
 )
 def right(call: Call) -> pl.Expr:
-    characters = call[0].str.len_chars().cast(pl.Int64)
-    start = pl.max_horizontal(characters - pl.max_horizontal(call[1], pl.lit(0)), pl.lit(0))
-    return pl.when(call[0].is_not_null() & call[1].is_not_null()).then(call[0].str.slice(start))
+    return by_series(call.expressions(), _last, pl.String())
+
+
+def _last(texts: pl.Series, counts: pl.Series) -> pl.Series:
+    return _end_of(texts, counts, pl.col("text").str.tail(pl.col("count")))
+
+
+def _end_of(texts: pl.Series, counts: pl.Series, taken: pl.Expr) -> pl.Series:
+    # polars takes a negative count as "all but so many"; here it is none.
+    frame = pl.DataFrame({"text": texts, "count": counts.clip(lower_bound=0)})
+    known = pl.col("text").is_not_null() & pl.col("count").is_not_null()
+    return frame.select(pl.when(known).then(taken)).to_series()
 
 
 def _strip(call: Call, side: str) -> pl.Expr:
