@@ -103,8 +103,12 @@ class DatabaseSink(TransactionalSink):
     def prepare(self, schema: object) -> None:
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("CREATE TABLE IF NOT EXISTS rows (queue TEXT, position INTEGER, part INTEGER, n INTEGER)")
-            connection.execute("CREATE TABLE IF NOT EXISTS ends (queue TEXT PRIMARY KEY, position INTEGER, part INTEGER)")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS rows (queue TEXT, position INTEGER, part INTEGER, n INTEGER)"
+            )
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS ends (queue TEXT PRIMARY KEY, position INTEGER, part INTEGER)"
+            )
 
     def open(self) -> None:
         self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
@@ -119,7 +123,9 @@ class DatabaseSink(TransactionalSink):
         try:
             if self.last_offset(batch.queue) != batch.after:
                 raise StaleWriterError("another writer was here", queue=batch.queue.id)
-            self._connection.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", [(batch.queue.id, *row) for row in rows])
+            self._connection.executemany(
+                "INSERT INTO rows VALUES (?, ?, ?, ?)", [(batch.queue.id, *row) for row in rows]
+            )
             self._connection.execute("INSERT OR REPLACE INTO ends VALUES (?, ?, ?)", (batch.queue.id, *batch.last))
             self._connection.execute("COMMIT")
         except BaseException:

@@ -234,11 +234,11 @@ def test_offsets_belong_to_a_job_and_its_sources(caplog: pytest.LogCaptureFixtur
     offsets.check_belongs_to(plan)
     assert offsets.queues[Queue("a", "memory")] == ReadPosition(5, {"at": 7})
     assert not caplog.records
-    with pytest.raises(CheckpointError, match="belongs to the job 'test.planner'"):
+    with pytest.raises(CheckpointError, match=r"belongs to the job 'test.planner'"):
         offsets.check_belongs_to(plan_of(source, name="other").plan())
     with pytest.raises(CheckpointError, match="knows a source 'memory', which the job no longer has"):
         offsets.check_belongs_to(_renamed(source))
-    with pytest.raises(CheckpointError, match="was a MemorySource .* is now a FlakySource"):
+    with pytest.raises(CheckpointError, match=r"was a MemorySource .* is now a FlakySource"):
         offsets.check_belongs_to(_renamed(FlakySource(), "memory"))
     offsets.check_belongs_to(_with_another_source(source))
     assert "the plan has changed" in caplog.text

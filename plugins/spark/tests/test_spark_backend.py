@@ -155,7 +155,11 @@ def test_bad_records_and_refused_rows_go_to_the_dead_letters(
     (source.directory / ".broken-a").write_text("[3, 40]", encoding="utf-8")
     Path(sink.path + ".refused").write_text("77", encoding="utf-8")
     letters = LineSink(tmp_path / "letters")
-    job = stream_of(source, "letters").dead_letters(lambda bad: bad.select("offset", "origin", "reason").to(letters)).to(sink)
+    job = (
+        stream_of(source, "letters")
+        .dead_letters(lambda bad: bad.select("offset", "origin", "reason").to(letters))
+        .to(sink)
+    )
     report = job.run("spark")
     assert [n for _, n in sink.stored()] == [n for n in range(100) if n not in (3, 40, 77)]
     rows = sorted((row["offset"], row["origin"]) for row in letters.rows())
@@ -260,7 +264,7 @@ def test_checkpoints_belong_to_one_job_at_a_time(source: CountingSource, sink: D
             patch.setattr("headrace_spark.checkpoint._LOCK_WAIT_SECONDS", 0.0)
             with pytest.raises(CheckpointError, match="in use by another running job"):
                 stream_of(source, "first").to(sink).run("spark", checkpoint=state)
-    with pytest.raises(CheckpointError, match="belongs to the job 'test.first'"):
+    with pytest.raises(CheckpointError, match=r"belongs to the job 'test\.first'"):
         stream_of(source, "second").to(sink).run("spark", checkpoint=state)
     renamed = hr.stream("test", "first").from_(source, format="json", schema=SCHEMA, name="other").to(sink)
     with pytest.raises(CheckpointError, match="knows a source 'counting'"):

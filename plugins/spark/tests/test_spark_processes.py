@@ -41,22 +41,25 @@ def prepared(directory: Path) -> DatabaseSink:
     return sink
 
 
-def kill_when(program: subprocess.Popen[str], sink: DatabaseSink, rows: int) -> None:
-    """Kill a program once at least so many rows are stored, unless it ends before."""
+def kill_when(program: subprocess.Popen[str], sink: DatabaseSink, rows: int) -> bool:
+    """Kill a program once at least so many rows are stored, unless it ends before. Return whether it was killed."""
     pause = threading.Event()
     while program.poll() is None and len(sink.stored()) < rows:
         pause.wait(0.002)
     program.kill()
     program.communicate()
+    return program.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_a_driver_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
     sink = prepared(tmp_path)
     chance = random.Random(kills)
+    killed = 0
     for _ in range(kills):
         stored = len(sink.stored())
-        kill_when(start(tmp_path), sink, stored + chance.randint(1, max(1, (len(ROWS) - stored) // 2)))
+        killed += kill_when(start(tmp_path), sink, stored + chance.randint(1, max(1, (len(ROWS) - stored) // 2)))
+    assert killed >= min(kills, 3), "it ended before it could be killed: there was nothing to see"
     program = start(tmp_path)
     _, errors = program.communicate(timeout=280)
     assert program.returncode == 0, errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.backend import Backend, JobHandle, RunOptions
@@ -13,7 +14,7 @@ from headrace_spark.settings import SparkSettings
 if TYPE_CHECKING:
     from headrace.jobs import Job
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 class SparkBackend(Backend):
@@ -25,8 +26,9 @@ class SparkBackend(Backend):
         from headrace_spark.handle import SparkHandle
         from headrace_spark.query import start_query
 
-        assert isinstance(self.settings, SparkSettings)
-        return SparkHandle(plan, options, lambda: start_query(plan, options, self.settings))  # type: ignore[arg-type]
+        settings = self.settings
+        assert isinstance(settings, SparkSettings)
+        return SparkHandle(plan, options, lambda: start_query(plan, options, settings))
 
 
 def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
@@ -42,4 +44,6 @@ def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
 
     given = {"until": None, **options, "session": session}
     run_options, settings = _options_of(SparkBackend, "spark", given)
-    return start_query(job.plan(run_options), run_options, settings).query
+    started = start_query(job.plan(run_options), run_options, settings)
+    threading.Thread(target=started.clean_up_at_end, name=f"headrace {job.name}", daemon=True).start()
+    return started.query

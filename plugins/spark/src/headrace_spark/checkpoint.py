@@ -25,9 +25,7 @@ class SparkCheckpoint:
     def __init__(self, session: SparkSession, checkpoint: str, *, local: bool, job: str) -> None:
         on_disk = local and "://" not in checkpoint
         self.location = (
-            (Path(checkpoint).absolute() / _DIRECTORY).as_uri()
-            if on_disk
-            else f"{checkpoint.rstrip('/')}/{_DIRECTORY}"
+            (Path(checkpoint).absolute() / _DIRECTORY).as_uri() if on_disk else f"{checkpoint.rstrip('/')}/{_DIRECTORY}"
         )
         self._job = job
         self._checkpoint = checkpoint

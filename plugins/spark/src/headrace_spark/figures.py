@@ -64,7 +64,9 @@ class Figures:
     def status(self, state: JobState, seconds: float, error: str | None) -> JobStatus:
         """Return the figures as they are."""
         queues = tuple(
-            QueueStatus(queue_id, q.offset, None if q.latest is None else max(q.latest, q.offset), q.records, q.dead_letters)
+            QueueStatus(
+                queue_id, q.offset, None if q.latest is None else max(q.latest, q.offset), q.records, q.dead_letters
+            )
             for queue_id, q in sorted(self._queues.items())
         )
         return JobStatus(

@@ -141,5 +141,7 @@ def _install() -> None:
 
 
 def _by_hand(also: str = "") -> str:
-    ways = f"install Java (for example: apt install openjdk-17-jre-headless) and set JAVA_HOME, pip install {JAVA_PACKAGE}"
+    ways = (
+        f"install Java (for example: apt install openjdk-17-jre-headless) and set JAVA_HOME, pip install {JAVA_PACKAGE}"
+    )
     return f"{ways}, or use backend='light', which needs none" + (f"; {also}" if also else "")

@@ -67,7 +67,7 @@ class LocalSpark:
         for key, value in {**conf, "spark.driver.extraJavaOptions": flags}.items():
             spark_conf.set(key, value)
         try:
-            return launch_gateway(spark_conf)
+            return launch_gateway(spark_conf)  # type: ignore[no-untyped-call]
         except Exception as error:  # py4j, the operating system or pyspark: Java did not start
             raise JobError(
                 f"Java did not start: {error}",
@@ -171,7 +171,11 @@ class _ClassArchive:
     def flag(self) -> str:
         """Return the flag that has Java use the archive, or write one."""
         self._take_new()
-        return f"-XX:SharedArchiveFile={self._archive}" if self._archive.exists() else f"-XX:ArchiveClassesAtExit={self._new}"
+        return (
+            f"-XX:SharedArchiveFile={self._archive}"
+            if self._archive.exists()
+            else f"-XX:ArchiveClassesAtExit={self._new}"
+        )
 
     def job_has_run(self) -> None:
         """Let the archive that this process's Java will write be used."""

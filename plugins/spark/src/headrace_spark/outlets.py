@@ -56,9 +56,7 @@ _kept: OrderedDict[str, _KeptOutlets] = OrderedDict()
 _JOBS_MAX = 4
 
 
-def write_envelopes(
-    payload: JobPayload, envelopes: Iterable[Envelope], batch_id: int, *, repeated: bool
-) -> TaskCounts:
+def write_envelopes(payload: JobPayload, envelopes: Iterable[Envelope], batch_id: int, *, repeated: bool) -> TaskCounts:
     """Write a task's envelopes; on return everything is stored. ``repeated``: an earlier attempt may have stored a part.
 
     Rows that such an attempt stored are counted as written: Spark has thrown its counts away.

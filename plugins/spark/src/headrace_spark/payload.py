@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from headrace.errors import PlanError
 from headrace.plan import Plan
-from pyspark import cloudpickle  # type: ignore[attr-defined]
+from pyspark import cloudpickle as untyped_cloudpickle
 
+cloudpickle: Any = untyped_cloudpickle
 #: Plans kept per process. More than one only while jobs of one session overlap.
 _PLANS_MAX = 4
 _plans: OrderedDict[str, Plan] = OrderedDict()
@@ -55,7 +56,7 @@ class JobPayload:
         if found is None:
             os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs one task per core
             sys.path.extend(path for path in self.import_paths if path not in sys.path)
-            found = cloudpickle.loads(self.plan_bytes)
+            found = unpickled(self.plan_bytes)
             for node in found.sources.values():
                 if hasattr(node.source, "use_run"):
                     node.source.use_run(until=self.until)
@@ -78,6 +79,12 @@ def pickled(plan: Plan) -> bytes:
                 "a connection or an open file; make it when it is first used",
             ) from error
     return content
+
+
+def unpickled(content: bytes) -> Plan:
+    """Return a plan that ``pickled`` made into bytes: never anything that comes from outside."""
+    plan: Plan = cloudpickle.loads(content)
+    return plan
 
 
 @contextmanager

@@ -17,12 +17,11 @@ from typing import Any
 from headrace.backend import RunOptions
 from headrace.errors import JobError, RetriableError
 from headrace.plan import Plan, input_schema
-from pyspark import cloudpickle  # type: ignore[attr-defined]
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
-from headrace_spark.payload import JobPayload, pickled
+from headrace_spark.payload import JobPayload, pickled, unpickled
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.session import SessionInUse, active, first_line, note_query, session_for
 from headrace_spark.settings import SparkSettings
@@ -40,6 +39,14 @@ class StartedQuery:
     run_directory: RunDirectory
     in_use: SessionInUse
     _cleanup: contextlib.ExitStack
+
+    def clean_up_at_end(self) -> None:
+        """Wait for the query's end, then clean up: for queries that no handle follows."""
+        try:
+            self.query.awaitTermination()
+        except Exception as error:  # who has the query sees it there
+            logger.debug("query %s failed: %s", self.query.name, error)
+        self.clean_up()
 
     def clean_up(self) -> None:
         """Remove what only this run needed. Called when the query has ended; may be called twice."""
@@ -94,7 +101,7 @@ def _check_sources(plan_bytes: bytes) -> None:
     The plan's own sources stay untouched, since they are to travel. A server that is away for the moment is no error:
     the job waits for it.
     """
-    copy: Plan = cloudpickle.loads(plan_bytes)
+    copy = unpickled(plan_bytes)
     for source_id, node in copy.sources.items():
         try:
             node.source.queues()

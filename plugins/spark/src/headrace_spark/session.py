@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from headrace.errors import JobError, OptionError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.java import find_or_install_java
 from headrace_spark.launch import LocalSpark, environment_with
@@ -55,9 +54,7 @@ _LOCAL_CONF = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 _LOCAL_FILES_CLASS = "headrace.spark.LocalFiles"
-_CHECKPOINT_FILES_CLASS = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+_CHECKPOINT_FILES_CLASS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 @dataclass(frozen=True)
@@ -110,6 +107,7 @@ def session_for(settings: SparkSettings) -> SessionInUse:
     with _lock:
         own = _own_if_usable()
         if settings.session is not None:
+            assert isinstance(settings.session, SparkSession)
             return _in_use(settings.session, own)
         context = SparkContext._active_spark_context
         if context is not None and own is None:
@@ -139,7 +137,7 @@ def _in_use(session: SparkSession, own: _OwnSpark | None) -> SessionInUse:
         own = None
     for key, value in {**_QUERY_CONF, **(own.files if own is not None else {})}.items():
         used.conf.set(key, value)
-    master = session.sparkContext.master
+    master = session.sparkContext.master or ""
     local = master.startswith("local") and not master.startswith("local-cluster")
     return SessionInUse(used, local, None if own is None else own.spark)
 
@@ -204,7 +202,7 @@ def note_query(query: StreamingQuery) -> None:
 
 
 def _stop(own: _OwnSpark) -> None:
-    gateway = own.session.sparkContext._gateway
+    gateway: Any = own.session.sparkContext._gateway
     process = getattr(gateway, "proc", None)
     try:
         own.session.stop()
@@ -219,6 +217,7 @@ def _stop(own: _OwnSpark) -> None:
 
 def _forget_gateway() -> None:
     """Let pyspark start a new Java when it needs one."""
+    _queries.clear()
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None

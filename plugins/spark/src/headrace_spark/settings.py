@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from headrace.errors import OptionError
@@ -16,7 +16,7 @@ from headrace.settings import Settings, option
 class SparkSettings(Settings, frozen=True, kw_only=True):
     """Options of the Spark backend. Those about starting Spark are without effect when a session is given or found."""
 
-    session: Annotated[Any, option("a SparkSession to run in; it is left running")] = None
+    session: Annotated[object, option("a SparkSession to run in; it is left running")] = None
     master: Annotated[str | None, option("Spark's master URL; by default local[*] with retries of failed tasks")] = None
     conf: Annotated[Mapping[str, str], option("further settings of Spark, by their names in Spark's documentation")] = (
         msgspec.field(default_factory=dict)
@@ -52,7 +52,9 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
                         hint="set it where the session is made",
                     )
             if not hasattr(self.session, "sparkContext"):
-                raise OptionError(f"{self.session!r} is no SparkSession", plugin="spark", option="session")
+                raise OptionError(
+                    f"{self.session!r} is no SparkSession (or one of Spark Connect)", plugin="spark", option="session"
+                )
         if self.master is not None and not _MASTER.match(self.master):
             raise OptionError(
                 f"unusable value {self.master!r}: Spark knows no such master",
