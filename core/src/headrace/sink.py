@@ -44,6 +44,8 @@ class SinkBatch:
     frame: pl.DataFrame
     #: Position up to which the writer knows this sink's rows of the queue to be stored; None: none known.
     after: Position | None = None
+    #: The sink's ``writer_name``: tells apart what two jobs make of one record.
+    writer: str = ""
 
     def __len__(self) -> int:
         return self.frame.height
@@ -90,8 +92,8 @@ class SinkBatch:
             yield Position(offset, index)
 
     def ids(self) -> Sequence[str]:
-        """Return one string per row that names it for ever: queue, offset and index. For idempotent sinks."""
-        prefix = self.queue.id
+        """Return one string per row that names it for ever: writer, queue, offset and index. For idempotent sinks."""
+        prefix = f"{self.writer}:{self.queue.id}" if self.writer else self.queue.id
         return [f"{prefix}:{offset}:{index}" for offset, index in self.frame.select(OFFSET, INDEX).iter_rows()]
 
 

@@ -274,7 +274,8 @@ class SinkWriter:
             fresh = self._without_replayed(frame, shard.last)
             if fresh.height == 0:
                 return
-            batch = SinkBatch(shard.queue, fresh, shard.last if isinstance(self.sink, TransactionalSink) else None)
+            after = shard.last if isinstance(self.sink, TransactionalSink) else None
+            batch = SinkBatch(shard.queue, fresh, after, self.sink.writer_name)
             with self._sink_lock:
                 try:
                     fault_point("sink.before_insert")
