@@ -94,16 +94,10 @@ class _BoundComputed(BoundVerb):
         self._compiled = list(compiled.values())
         self._keep = set(keep)
         self._order = list(schema)
-        self._can_fail = any(one.can_fail for one in self._compiled)
-        self._expressions = [one.expression.alias(name) for name, one in compiled.items() if not one.can_fail]
 
     def process(self, frame: pl.DataFrame) -> Results:
         present = [name for name in frame.columns if name in self._keep]
         header = [name for name in (*HEADER_COLUMNS, ROW) if name in frame.columns]
-        if not self._can_fail:
-            # select() would shorten a frame to one row if only constants were asked for; the header keeps its height.
-            made = frame.select([*header, *present, *self._expressions])
-            return [("", self._ordered(made, header))], None
         computed, failures = evaluate_all(self._compiled, frame, self._names)
         made = pl.concat([frame.select([*header, *present]), computed], how="horizontal")
         return [("", self._ordered(without_failed(made, failures), header))], rejected_of(frame, failures)

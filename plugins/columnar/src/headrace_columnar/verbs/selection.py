@@ -46,8 +46,6 @@ class _BoundWhere(BoundVerb):
         self._predicate = predicate
 
     def process(self, frame: pl.DataFrame) -> Results:
-        if not self._predicate.can_fail:
-            return [("", frame.filter(self._predicate.expression))], None
         kept, failures = evaluate_all([self._predicate], frame, ["kept"])
         return [("", frame.filter(kept["kept"]))], rejected_of(frame, failures)
 
