@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import CheckpointError
@@ -40,37 +40,40 @@ class Fingerprint:
         return len(data) >= self.length and (not self.length or digest(data[: self.length]) == self.hash)
 
 
+_NOTHING_SEEN = Fingerprint()
+
+
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
     """One file. Device and inode find it again after a rename, the head after a copy or compression."""
 
-    device: int
-    inode: int
-    head: Fingerprint = field(default_factory=Fingerprint)
+    #: Device and inode.
+    key: tuple[int, int]
+    head: Fingerprint = _NOTHING_SEEN
     #: When it was last seen to change, nanoseconds since the epoch: orders rotated files.
     modified_ns: int = 0
     #: Which of the files of its queue it is.
     generation: int = 0
 
     @property
-    def key(self) -> tuple[int, int]:
-        return (self.device, self.inode)
+    def inode(self) -> int:
+        return self.key[1]
 
     @classmethod
     def of(cls, stream: ByteStream, generation: int = 0) -> tuple[FileIdentity, bytes]:
         """Identify the file that a fresh stream reads; return also its first bytes."""
         status = stream.file.stat()
         head = stream.read_at(0, HEAD_BYTES)
-        return cls(status.st_dev, status.st_ino, Fingerprint.of(head), status.st_mtime_ns, generation), head
+        return cls((status.st_dev, status.st_ino), Fingerprint.of(head), status.st_mtime_ns, generation), head
 
     def to_json(self) -> list[Any]:
-        return [self.device, self.inode, self.head.length, self.head.hash, self.modified_ns, self.generation]
+        return [*self.key, self.head.length, self.head.hash, self.modified_ns, self.generation]
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> FileIdentity:
         device, inode, length, hashed, modified_ns, generation = value
         head = Fingerprint(int(length), str(hashed))
-        return cls(int(device), int(inode), head, int(modified_ns), int(generation))
+        return cls((int(device), int(inode)), head, int(modified_ns), int(generation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class Place:
     first: int
     byte: int
     file: FileIdentity | None = None
-    tail: Fingerprint = field(default_factory=Fingerprint)
+    tail: Fingerprint = _NOTHING_SEEN
     taken: int = 0
     #: Whether bytes after this place are known to have been there.
     more: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +20,7 @@ class PathSet:
 
     def __init__(self, paths: Sequence[str], *, exclude: Sequence[str], recursive: bool) -> None:
         self._paths = tuple(os.path.expanduser(path) for path in paths)
-        self._exclude = tuple(exclude)
+        self._excluded = re.compile("|".join(map(fnmatch.translate, exclude)) or r"(?!)").match
         self._recursive = recursive
         self._seen: set[str] = set()
 
@@ -44,11 +45,9 @@ class PathSet:
                 except OSError as error:
                     raise read_error(name, error) from error
                 if stat.S_ISREG(status.st_mode):
-                    found[name] = FileIdentity(status.st_dev, status.st_ino, modified_ns=status.st_mtime_ns)
-        unique: dict[tuple[int, int], str] = {}
-        for name in sorted(found):
-            unique.setdefault(found[name].key, name)
-        return {name: file for name, file in sorted(found.items()) if unique[file.key] == name}
+                    found[name] = FileIdentity((status.st_dev, status.st_ino), modified_ns=status.st_mtime_ns)
+        unique = {file.key: (name, file) for name, file in sorted(found.items(), reverse=True)}
+        return dict(reversed(unique.values()))
 
     def _expand(self, path: str, known: Sequence[str]) -> Iterator[str]:
         if glob.has_magic(path):
@@ -89,6 +88,3 @@ class PathSet:
             for name in names:
                 if not self._excluded(name):
                     yield os.path.join(folder, name)
-
-    def _excluded(self, name: str) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude)

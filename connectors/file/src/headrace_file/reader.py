@@ -32,6 +32,7 @@ class FileReader(Reader):
             self._cursor.prepare()
         else:
             self._cursor = self._cursor_at(start)
+        self._spare_descriptor()
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
         """Return the next records, or None when none came within ``timeout``.
@@ -61,6 +62,9 @@ class FileReader(Reader):
     def _rest(self) -> None:
         """Note how far it is; hold no descriptor between polls when there are too many."""
         self._context.tracker.reached(self._name, self._cursor.place)
+        self._spare_descriptor()
+
+    def _spare_descriptor(self) -> None:
         if self._context.open_files > self._context.settings.max_open_files:
             self._cursor.release()
 
@@ -68,6 +72,7 @@ class FileReader(Reader):
         """Go to ``position``. Raises DataError when the queue does not hold it."""
         self._cursor.close()
         self._cursor = self._cursor_at(position)
+        self._spare_descriptor()
 
     def limit(self, end: ReadPosition) -> None:
         """Read to ``end`` and no further: a place that ``position_after`` gave for this queue, in whatever process.

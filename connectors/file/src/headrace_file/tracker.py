@@ -23,6 +23,8 @@ from headrace_file.rotation import Glimpse, RotatedNames, glimpse, order_key, si
 Key = tuple[int, int]
 #: Past files remembered of a queue whose rotated files discovery never meets: only order of change needs them.
 _PAST_MAX = 16
+#: Queues that have gone of which it is remembered where they ended, in case their path appears again.
+_GONE_MAX = 10_000
 
 
 @dataclass
@@ -74,6 +76,8 @@ class Tracker:
         self._clock = clock
         self._lock = threading.RLock()
         self._queues: dict[str, QueueFiles] = {}
+        #: The names of queues that have gone, the earliest first.
+        self._gone: dict[str, None] = {}
 
     # ------------------------------------------------------------------------------------------------ what is known
 
@@ -152,29 +156,40 @@ class Tracker:
         """Look at the paths again; return the names of the queues that exist now, in order."""
         with self._lock:
             found = self._paths.files(known=list(self._queues))
-            known = dict(self._queues)
-            for state in known.values():
+            names: list[str] = []
+            changed: list[QueueFiles] = []
+            for state in self._queues.values():
                 state.claimed = []
-            owners = {f.key: (state, f) for state in known.values() for f in state.files()}
-            # Shorter names first: app.log claims its rotated files before app.log.1 asks for what now bears its name.
-            names = [
-                state.name
-                for state in sorted(known.values(), key=lambda state: (len(state.name), state.name))
-                if self._exists(state, found, owners)
-            ]
-            postponed = False
-            for name, file in found.items():
-                if name in self._queues:
-                    continue
-                owner = self._owner(name, file, owners, known)
-                if owner == "":
-                    postponed = True
-                elif owner is None:
-                    owners[file.key] = (self._add(name, file), file)
-                    names.append(name)
-            if not postponed:
-                self._forget_past({file.key for file in found.values()})
+                file, current = found.get(state.name), state.current
+                if file is not None and current is not None and file.key == current.key and not state.gone:
+                    state.missing_since = None
+                    names.append(state.name)
+                elif file is not None or not state.gone:
+                    changed.append(state)
+            if changed or len(found) != len(names):
+                names += self._resolve(found, changed)
             return sorted(names)
+
+    def _resolve(self, found: Mapping[str, FileIdentity], changed: Sequence[QueueFiles]) -> list[str]:
+        """Return which of the queues whose path has changed are still there, and the new ones."""
+        known = dict(self._queues)
+        owners = {f.key: (state, f) for state in known.values() for f in state.files()}
+        # Shorter names first: app.log claims its rotated files before app.log.1 asks for what now bears its name.
+        ordered = sorted(changed, key=lambda state: (len(state.name), state.name))
+        names = [state.name for state in ordered if self._exists(state, found, owners)]
+        postponed = False
+        for name, file in found.items():
+            if name in known:
+                continue
+            owner = self._owner(name, file, owners, known)
+            if owner == "":
+                postponed = True
+            elif owner is None:
+                owners[file.key] = (self._add(name, file), file)
+                names.append(name)
+        if not postponed:
+            self._forget_past({file.key for file in found.values()})
+        return names
 
     def _add(self, name: str, file: FileIdentity | None) -> QueueFiles:
         beginning = Place(0, 0, 0, 0, file)
@@ -208,6 +223,10 @@ class Tracker:
         if located is not None and (self._has_unread(state, located) or self._in_grace(state)):
             return True
         state.gone = True
+        self._gone[state.name] = None
+        if len(self._gone) > _GONE_MAX:
+            name = next(iter(self._gone))
+            del self._gone[name], self._queues[name]
         return False
 
     def _locate(self, state: QueueFiles, current: FileIdentity) -> str | None:
@@ -239,6 +258,7 @@ class Tracker:
     def _revive(self, state: QueueFiles, file: FileIdentity) -> None:
         """A file appears under a name that had vanished: record numbers go on where they ended."""
         state.gone, state.missing_since = False, None
+        self._gone.pop(state.name, None)
         if state.current is not None and state.current.key == file.key and self._is_current(state):
             return
         last = state.place
@@ -274,7 +294,7 @@ class Tracker:
                 continue
             key = (status.st_dev, status.st_ino)
             if key not in owners or not self._really_owned(sibling.path, key, owners):
-                identity = FileIdentity(*key)
+                identity = FileIdentity(key)
                 owners[key] = (state, identity)
                 state.claimed.append(identity)
 
