@@ -1,1 +1,27 @@
 """MySQL and MariaDB source and sink for headrace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace_mysql.settings import MySQLSinkSettings, MySQLSourceSettings
+    from headrace_mysql.sink import MySQLSink
+    from headrace_mysql.source import MySQLSource
+
+__all__ = ["MySQLSink", "MySQLSinkSettings", "MySQLSource", "MySQLSourceSettings"]
+_PLACES = {
+    "MySQLSink": "headrace_mysql.sink",
+    "MySQLSinkSettings": "headrace_mysql.settings",
+    "MySQLSource": "headrace_mysql.source",
+    "MySQLSourceSettings": "headrace_mysql.settings",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: the plug-in module lies in this package and must stay cheap to import.
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PLACES[name]), name)

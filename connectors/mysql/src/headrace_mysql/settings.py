@@ -28,14 +28,19 @@ class MySQLSourceSettings(Settings, frozen=True, kw_only=True):
     columns: Annotated[list[str] | None, option("columns to read; default: all")] = None
     range_size: Annotated[int, option("keys per range: a scan has a queue for each range", ge=1)] = 1_000_000
     settle: Annotated[
-        timedelta, option("in poll mode, how long a key waits for smaller keys of transactions that are still open")
+        timedelta, option("in poll mode, how long a row waits for rows of smaller keys that are not committed yet")
     ] = timedelta(seconds=1)
-    ssl: Annotated[bool, option("whether to insist on TLS")] = False
-    ssl_ca: Annotated[str | None, option("file with the certificates to trust; implies ssl")] = None
-    ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key")] = None
+    ssl: Annotated[bool, option("insist on TLS, and check the server's certificate and name")] = False
+    ssl_ca: Annotated[
+        str | None, option("file with the certificates to trust, instead of the system's; implies ssl")
+    ] = None
+    ssl_certificate: Annotated[str | None, option("file with the client's certificate; implies ssl")] = None
+    ssl_key: Annotated[str | None, option("file with the client's key, when it is not in ssl_certificate")] = None
     connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=10)
     read_timeout: Annotated[timedelta, option("how long to wait for an answer")] = timedelta(minutes=1)
+
+    def validate(self) -> None:
+        check_client_certificate(self)
 
 
 class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
@@ -58,19 +63,42 @@ class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
     offsets_table: Annotated[str, option("table for the positions of the queues; made on first use")] = (
         "headrace_offsets"
     )
-    ssl: Annotated[bool, option("whether to insist on TLS")] = False
-    ssl_ca: Annotated[str | None, option("file with the certificates to trust; implies ssl")] = None
-    ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key")] = None
+    ssl: Annotated[bool, option("insist on TLS, and check the server's certificate and name")] = False
+    ssl_ca: Annotated[
+        str | None, option("file with the certificates to trust, instead of the system's; implies ssl")
+    ] = None
+    ssl_certificate: Annotated[str | None, option("file with the client's certificate; implies ssl")] = None
+    ssl_key: Annotated[str | None, option("file with the client's key, when it is not in ssl_certificate")] = None
     connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=10)
     read_timeout: Annotated[timedelta, option("how long to wait for an answer")] = timedelta(minutes=1)
 
     def validate(self) -> None:
+        check_client_certificate(self)
         if self.key is not None and not self.create_table:
             raise OptionError(
                 "key has an effect only together with create_table", plugin="mysql", option="key",
                 hint="an existing table has its keys; remove the option, or add create_table=True",
             )  # fmt: skip
+        if self.create_table and self.mode != "insert" and not self.key:
+            raise OptionError(
+                f"mode {self.mode!r} needs a key, and the table that is created would have none", plugin="mysql",
+                option="key", hint="name the columns that are the primary key: key=['id']",
+            )  # fmt: skip
+        if self.offsets_table.casefold() == self.table.casefold():
+            raise OptionError("offsets_table must not be the table itself", plugin="mysql", option="offsets_table")
+        targets = list((self.columns or {}).values())
+        for name in targets:
+            if targets.count(name) > 1:
+                raise OptionError(f"two columns of the stream go to {name!r}", plugin="mysql", option="columns")
 
 
 MySQLSettings = MySQLSourceSettings | MySQLSinkSettings
+
+
+def check_client_certificate(settings: MySQLSettings) -> None:
+    """Check the options of TLS. Raises OptionError."""
+    if settings.ssl_key and not settings.ssl_certificate:
+        raise OptionError(
+            "ssl_key goes together with ssl_certificate", plugin="mysql", option="ssl_key",
+            hint="name the file with the client's certificate too",
+        )  # fmt: skip

@@ -4,217 +4,280 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.errors import HeadraceError, JobError, RetriableError, did_you_mean
+from headrace.errors import DataError, HeadraceError, JobError, RetriableError, did_you_mean
 from headrace.messages import Position, Queue
-from headrace.schema import Schema
-from headrace.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
+from headrace.sink import SinkBatch, SinkSettings, TransactionalSink
 
 from headrace_mysql.connection import connect, listed, quoted, translating
+from headrace_mysql.literals import checked_escapes, row_texts, statements
+from headrace_mysql.positions import Positions
 from headrace_mysql.settings import MySQLSinkSettings
-from headrace_mysql.types import TableColumn, columns_of, declared_type, insertable, misfit
+from headrace_mysql.tables import Table, describe, no_such_table
+from headrace_mysql.types import declared_type, misfit
 
-#: A row per queue that some sink has written. The queue's name can be longer than an index allows: its hash is the key.
-OFFSETS_TABLE = """
-CREATE TABLE IF NOT EXISTS {table} (
-  writer VARCHAR(190) CHARACTER SET ascii NOT NULL,
-  queue_hash BINARY(32) NOT NULL,
-  queue TEXT NOT NULL,
-  last_offset BIGINT NOT NULL,
-  last_index INT NOT NULL,
-  updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
-  PRIMARY KEY (writer, queue_hash)
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4
-"""
+if TYPE_CHECKING:
+    import polars as pl
+    from headrace.schema import Schema
+
+#: One statement is at most so long, unless the server takes less: longer ones are hardly quicker.
+STATEMENT_BYTES_MAX = 1024 * 1024
+#: How long the start of one instance waits for another that is creating the table.
+_CREATE_WAIT_SECONDS = 60
+_CAST_HINT = "CAST the column in a select() before the sink"
 
 
 class MySQLSink(TransactionalSink):
-    """Writes rows to a table. Guarantee: exactly once, by positions kept in a table of the same database."""
+    """Writes rows to a table. Guarantee: exactly once, by positions kept in a table of the same database.
+
+    See ``docs/connectors/mysql.md`` for what that rests on. May be pickled at any time; a copy connects anew.
+    """
 
     Settings: ClassVar[type[SinkSettings]] = MySQLSinkSettings
 
     def __init__(self, settings: MySQLSinkSettings) -> None:
-        self._own = settings
-        self.settings = settings
+        self.settings: MySQLSinkSettings = settings
         self._connection: Any = None
+        self._table: Table | None = None
+        self._packet_bytes_max = 0
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_connection", "_lock")}
+        return {**self.__dict__, "_connection": None, "_table": None, "_lock": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state, _connection=None, _lock=threading.Lock())
+        self.__dict__.update(state, _lock=threading.Lock())
 
     # ---------------------------------------------------------------------------------------------- before the start
 
     def check(self, schema: Schema | None) -> None:
-        quoted(self._own.table)
-        quoted(self._own.offsets_table)
-        for name in self._own.columns or {}:
-            if schema is not None and name not in schema:
-                hint = did_you_mean(name, schema, known="columns")
-                raise JobError(f"unknown column {name!r}", plugin="mysql", option="columns", hint=hint)
-        if self._own.create_table and schema is None:
-            raise JobError(
-                "a table cannot be created for columns that are known only row by row",
-                plugin="mysql",
-                option="create_table",
-                hint="give the map() before it a schema={...}",
-            )
+        """Check names and options against the stream's columns. Raises JobError."""
+        settings = self.settings
+        for option in ("table", "offsets_table", "database"):
+            quoted(getattr(settings, option), option=option)
+        for source, target in (settings.columns or {}).items():
+            quoted(target, option="columns")
+            if schema is not None and source not in schema:
+                hint = did_you_mean(source, schema, known="columns of the stream")
+                raise JobError(f"unknown column {source!r}", plugin="mysql", option="columns", hint=hint)
+        if schema is None:
+            if settings.create_table:
+                raise JobError(
+                    "a table cannot be created for columns that are known only row by row",
+                    plugin="mysql",
+                    option="create_table",
+                    hint="give the map() before it a schema={...}",
+                )
+            return
+        targets: dict[str, str] = {}
+        for name in schema:
+            target = self._target(name)
+            quoted(target, option="columns")
+            # Names of columns differ in more than case on every server.
+            other = targets.setdefault(target.casefold(), name)
+            if other != name:
+                raise JobError(
+                    f"columns {other!r} and {name!r} of the stream both go to column {target!r}",
+                    plugin="mysql",
+                    option="columns",
+                    hint="leave one out with drop(), or map it to another column",
+                )
+        for name in settings.key or ():
+            if name not in schema:
+                hint = did_you_mean(name, schema, known="columns of the stream")
+                raise JobError(f"unknown column {name!r}", plugin="mysql", option="key", hint=hint)
 
     def prepare(self, schema: Schema | None) -> None:
-        connection = connect(self._own)
+        """Make the tables that are missing; check columns, keys and the user's rights. Raises JobError."""
+        connection = connect(self.settings)
         try:
-            columns = columns_of(connection, self._own)
-            if not columns and self._own.create_table and schema is not None:
-                self._execute(connection, self._table_statement(schema))
-                columns = columns_of(connection, self._own)
-            if not columns:
-                raise self._no_such_table(connection)
-            self._check_columns({column.name: column for column in columns}, schema)
-            self._execute(connection, OFFSETS_TABLE.format(table=quoted(self._own.offsets_table)))
+            table = describe(connection, self.settings)
+            if table is None and (schema is None or not self.settings.create_table):
+                raise no_such_table(connection, self.settings, hint="; create_table=True makes it")
+            self._positions.prepare(connection)
+            if table is None:
+                assert schema is not None  # checked above
+                table = self._create(connection, schema)
+            self._check_table(table, schema)
+            self._check_rights(connection, table, schema)
         finally:
             connection.close()
 
-    def _table_statement(self, schema: Schema) -> str:
-        key = self._own.key or []
-        for name in key:
-            if name not in schema:
-                hint = did_you_mean(name, schema, known="columns")
-                raise JobError(f"unknown column {name!r}", plugin="mysql", option="key", hint=hint)
-        parts = [
-            f"{quoted(self._target(name))} {declared_type(kind, in_key=name in key)}{' NOT NULL' if name in key else ''}"
-            for name, kind in schema.items()
-        ]
+    def _create(self, connection: Any, schema: Schema) -> Table:
+        """Create the table, unless another instance is quicker."""
+        settings = self.settings
+        with self._named_lock(connection):
+            table = describe(connection, settings)
+            if table is None:
+                # A table of that name may have been here and dropped; its rows' positions would let them be taken for
+                # replays.
+                self._positions.forget(connection)
+                with translating(settings), connection.cursor() as cursor:
+                    cursor.execute(self._create_statement(schema))
+                table = describe(connection, settings)
+                if table is None:
+                    raise no_such_table(connection, settings)
+        return table
+
+    @contextmanager
+    def _named_lock(self, connection: Any) -> Iterator[None]:
+        place = f"{self.settings.database}.{self.settings.table}"
+        name = "headrace " + hashlib.sha256(place.encode()).hexdigest()[:48]
+        with translating(self.settings), connection.cursor() as cursor:
+            cursor.execute("SELECT GET_LOCK(%s, %s)", (name, _CREATE_WAIT_SECONDS))
+            if cursor.fetchone() != (1,):
+                raise RetriableError(f"another instance is creating the table {place}", plugin="mysql")
+            yield
+            cursor.execute("SELECT RELEASE_LOCK(%s)", (name,))
+
+    def _create_statement(self, schema: Schema) -> str:
+        key = self.settings.key or []
+        parts = []
+        for name, kind in schema.items():
+            declared = declared_type(kind, in_key=name in key)
+            parts.append(f"{quoted(self._target(name))} {declared}{' NOT NULL' if name in key else ' NULL'}")
         if key:
             parts.append(f"PRIMARY KEY ({listed([self._target(name) for name in key])})")
-        return f"CREATE TABLE {quoted(self._own.table)} ({', '.join(parts)}) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4"
+        table = quoted(self.settings.table)
+        return f"CREATE TABLE {table} ({', '.join(parts)}) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4"
 
-    def _no_such_table(self, connection: Any) -> HeadraceError:
-        with translating(self._own), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (self._own.database,)
+    def _check_table(self, table: Table, schema: Schema | None) -> None:
+        settings = self.settings
+        where = f"MySQL at {settings.host}:{settings.port}, table {settings.database}.{settings.table}"
+        if table.transactional is False:
+            raise JobError(
+                f"{where}: its engine {table.engine} has no transactions",
+                plugin="mysql",
+                option="table",
+                hint="rows and positions could not be stored together; ALTER TABLE … ENGINE = InnoDB",
             )
-            names = [name for (name,) in cursor.fetchall()]
-        return JobError(
-            f"there is no table {self._own.table!r} in database {self._own.database!r} at {self._own.host}:{self._own.port}",
-            plugin="mysql",
-            option="table",
-            hint=did_you_mean(self._own.table, names, known="tables") + "; create_table=True makes it",
-        )
-
-    def _check_columns(self, columns: Mapping[str, TableColumn], schema: Schema | None) -> None:
+        if settings.mode != "insert" and table.engine is not None and not table.unique_keys:
+            raise JobError(
+                f"{where}: mode {settings.mode!r} needs a primary or unique key, and the table has none",
+                plugin="mysql",
+                option="mode",
+                hint="add a key to the table, or use mode='insert'",
+            )
         if schema is None:
             return
         targets = {self._target(name): kind for name, kind in schema.items()}
-        where = f"table {self._own.database}.{self._own.table}"
         for name, kind in targets.items():
-            if name not in columns:
-                hint = did_you_mean(name, columns, known="columns of the table") + "; map names with columns={...}"
-                raise JobError(f"{where} has no column {name!r}", plugin="mysql", option="columns", hint=hint)
-            problem = misfit(kind, columns[name])
-            if problem is not None:
-                raise JobError(
-                    f"{where}: {problem}", plugin="mysql", hint="CAST the column in a select() before the sink"
-                )
-        for name, column in columns.items():
+            if problem := _problem(name, kind, table):
+                raise JobError(f"{where}: {problem[0]}", plugin="mysql", option="columns", hint=problem[1])
+        for name, column in table.columns.items():
             if name not in targets and not column.nullable and not column.has_default:
                 raise JobError(
                     f"{where} needs a value for the column {name!r}, which the stream does not have",
                     plugin="mysql",
                     option="columns",
+                    hint="add it with with_columns(), map another column to it, or give it a default in the table",
                 )
+
+    def _check_rights(self, connection: Any, table: Table, schema: Schema | None) -> None:
+        """Run the statement without rows: it needs the same rights, and the server checks the columns too."""
+        names = [self._target(name) for name in schema] if schema is not None else list(table.columns)[:1]
+        prefix, suffix = self._statement(names)
+        values = f"SELECT {', '.join(['NULL'] * len(names))} FROM DUAL WHERE FALSE"  # noqa: S608
+        with translating(self.settings), connection.cursor() as cursor:
+            cursor.execute(prefix.removesuffix("VALUES ") + values + suffix)
+            connection.rollback()
 
     # ------------------------------------------------------------------------------------------------------ writing
 
     def open(self) -> None:
-        self._connected()
+        """Connect. Raises RetriableError or JobError."""
+        with self._lock:
+            self._connected()
 
     def last_offset(self, queue: Queue) -> Position | None:
-        with self._lock:
-            connection = self._connected()
-            try:
-                with translating(self._own), connection.cursor() as cursor:
-                    cursor.execute(
-                        f"SELECT last_offset, last_index FROM {quoted(self._own.offsets_table)}"  # noqa: S608
-                        " WHERE writer = %s AND queue_hash = %s",
-                        (self._writer, _hash(queue)),
-                    )
-                    found = cursor.fetchone()
-                    connection.commit()
-            except HeadraceError:
-                self._disconnect()
-                raise
-        return None if found is None else Position(*found)
+        """Return the queue's position in the table of positions. Raises RetriableError or JobError."""
+        with self._lock, self._transaction() as connection:
+            found = self._positions.last(connection, queue)
+            connection.rollback()  # the next look must be a fresh one
+        return found
 
     def batch_insert(self, batch: SinkBatch) -> None:
+        """Store rows and position. Raises StaleWriterError, RetriableError, JobError, and DataError for the rows."""
         frame = batch.to_polars()
-        statement = self._insert_statement([self._target(name) for name in frame.columns])
-        rows = insertable(frame)
+        names = [self._target(name) for name in frame.columns]
         with self._lock:
-            connection = self._connected()
-            try:
-                with translating(self._own), connection.cursor() as cursor:
-                    connection.begin()
-                    self._advance(cursor, batch)
-                    cursor.executemany(statement, rows)
-                    connection.commit()
-            except RetriableError:
-                # The connection may be gone, the transaction with it; or its commit may have come through, which the
-                # position tells when the writer asks again.
-                self._disconnect()
-                raise
-            except HeadraceError:
-                self._roll_back(connection)
-                raise
+            connection, table = self._connected()
+            if batch.dynamic:
+                _check_dynamic(names, frame, table)
+            # All that takes time comes before the transaction, which holds a lock.
+            rows = row_texts(frame, {name: table.columns[self._target(name)] for name in frame.columns})
+            size = min(STATEMENT_BYTES_MAX, self._packet_bytes_max)
+            prefix, suffix = self._statement(names)
+            texts = list(statements(prefix, rows, suffix, size, self._packet_bytes_max))
+            with self._transaction(), connection.cursor() as cursor:
+                checked_escapes(connection.server_status)
+                self._positions.advance(cursor, batch)
+                for text in texts:
+                    cursor.execute(text)
+                connection.commit()
 
-    def _advance(self, cursor: Any, batch: SinkBatch) -> None:
-        """Move the queue's position from what this writer believes it to be; whoever else moved it wins."""
-        table = quoted(self._own.offsets_table)
-        last = batch.last
-        if batch.after is None:
-            moved = cursor.execute(
-                f"INSERT IGNORE INTO {table} (writer, queue_hash, queue, last_offset, last_index)"  # noqa: S608
-                " VALUES (%s, %s, %s, %s, %s)",
-                (self._writer, _hash(batch.queue), batch.queue.id, last.offset, last.index),
-            )
-        else:
-            moved = cursor.execute(
-                f"UPDATE {table} SET last_offset = %s, last_index = %s"  # noqa: S608
-                " WHERE writer = %s AND queue_hash = %s AND last_offset = %s AND last_index = %s",
-                (last.offset, last.index, self._writer, _hash(batch.queue), batch.after.offset, batch.after.index),
-            )
-        if moved != 1:
-            raise StaleWriterError("another writer has written rows of the queue", plugin="mysql", queue=batch.queue.id)
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """Give a connection; when the block raises, what it has not committed is rolled back.
 
-    def _insert_statement(self, columns: Sequence[str]) -> str:
-        verb = "REPLACE" if self._own.mode == "replace" else "INSERT"
-        values = ", ".join(["%s"] * len(columns))
-        statement = f"{verb} INTO {quoted(self._own.table)} ({listed(columns)}) VALUES ({values})"
-        if self._own.mode == "upsert":
-            # VALUES() is the form that MySQL 8 and MariaDB both understand.
-            changes = ", ".join(f"{quoted(name)} = VALUES({quoted(name)})" for name in columns)
-            statement += f" ON DUPLICATE KEY UPDATE {changes}"
-        return statement
+        After an error that may have come from the connection, a new one is made at the next call: the transaction is
+        gone then, or its commit came through, which the position tells when the writer asks for it.
+        """
+        connection, _ = self._connected()
+        try:
+            with translating(self.settings):
+                yield connection
+        except RetriableError:
+            self._disconnect()
+            raise
+        except HeadraceError:
+            self._roll_back(connection)
+            raise
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def _statement(self, names: Sequence[str]) -> tuple[str, str]:
+        """Return what comes before and after the rows."""
+        verb = "REPLACE" if self.settings.mode == "replace" else "INSERT"
+        prefix = f"{verb} INTO {quoted(self.settings.table)} ({listed(names)}) VALUES "
+        if self.settings.mode != "upsert":
+            return prefix, ""
+        # VALUES() is the form that MySQL 8 and MariaDB both understand.
+        changes = ", ".join(f"{quoted(name)} = VALUES({quoted(name)})" for name in names)
+        return prefix, f" ON DUPLICATE KEY UPDATE {changes}"
 
     def close(self) -> None:
+        """Close the connection."""
         with self._lock:
             self._disconnect()
 
     @property
-    def _writer(self) -> str:
-        name = self.writer_name or f"table.{self._own.table}"
-        return name if len(name) <= 190 and name.isascii() else hashlib.sha256(name.encode()).hexdigest()
+    def _positions(self) -> Positions:
+        return Positions(self.settings, self.writer_name or f"table.{self.settings.table}")
 
     def _target(self, name: str) -> str:
-        return (self._own.columns or {}).get(name, name)
+        return (self.settings.columns or {}).get(name, name)
 
-    def _connected(self) -> Any:
-        if self._connection is None:
-            self._connection = connect(self._own)
-        return self._connection
+    def _connected(self) -> tuple[Any, Table]:
+        if self._connection is None or self._table is None:
+            connection = connect(self.settings)
+            try:
+                table = describe(connection, self.settings)
+                if table is None:
+                    raise no_such_table(connection, self.settings)
+                with translating(self.settings), connection.cursor() as cursor:
+                    cursor.execute("SELECT @@max_allowed_packet")
+                    (self._packet_bytes_max,) = cursor.fetchone()
+                    connection.rollback()
+            except BaseException:
+                connection.close()
+                raise
+            self._connection, self._table = connection, table
+        return self._connection, self._table
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -223,16 +286,23 @@ class MySQLSink(TransactionalSink):
 
     def _roll_back(self, connection: Any) -> None:
         try:
-            with translating(self._own):
+            with translating(self.settings):
                 connection.rollback()
-        except RetriableError:
+        except HeadraceError:  # the connection is gone, and with it the transaction
             self._disconnect()
 
-    def _execute(self, connection: Any, statement: str) -> None:
-        with translating(self._own), connection.cursor() as cursor:
-            cursor.execute(statement)
-            connection.commit()
+
+def _problem(name: str, kind: pl.DataType, table: Table) -> tuple[str, str] | None:
+    """Return what is wrong with a column, and a hint."""
+    if name not in table.columns:
+        hint = did_you_mean(name, table.columns, known="columns of the table") + "; map names with columns={...}"
+        return f"it has no column {name!r}", hint
+    problem = misfit(kind, table.columns[name])
+    return None if problem is None else (problem, _CAST_HINT)
 
 
-def _hash(queue: Queue) -> bytes:
-    return hashlib.sha256(queue.id.encode()).digest()
+def _check_dynamic(names: Sequence[str], frame: pl.DataFrame, table: Table) -> None:
+    """Raise DataError when rows of unknown columns do not fit: then the rows are to blame, one by one."""
+    for name, kind in zip(names, frame.dtypes, strict=True):
+        if problem := _problem(name, kind, table):
+            raise DataError(problem[0], plugin="mysql", hint=problem[1])

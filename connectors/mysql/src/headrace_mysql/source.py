@@ -2,232 +2,184 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+import re
 from collections.abc import Collection, Mapping
-from datetime import timedelta
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
-import polars as pl
 from headrace.clock import Clock, SystemClock
-from headrace.errors import HeadraceError, JobError, did_you_mean
-from headrace.messages import Queue, RawBatch, ReadPosition
+from headrace.errors import JobError, did_you_mean
+from headrace.messages import Queue, ReadPosition
 from headrace.schema import Schema
 from headrace.settings import Settings
 from headrace.source import EARLIEST, Reader, Source, StartAt, StartPosition
 
-from headrace_mysql.connection import connect, listed, quoted, translating
+from headrace_mysql.connection import connect, quoted, translating
+from headrace_mysql.reader import KeyRange, MySQLReader
 from headrace_mysql.settings import MySQLSourceSettings
-from headrace_mysql.types import column_type, columns_of, key_of
+from headrace_mysql.tables import Table, TableColumn, describe, no_such_table
+from headrace_mysql.types import INTEGER_BYTES, column_type
+
+#: More ranges than these are a mistake: keys with great gaps, for which the ranges are too small.
+RANGES_MAX = 10_000
+_RANGES_WANTED = 100
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What is read of the table, looked up once and then taken along to other processes."""
+
+    columns: Mapping[str, TableColumn]
+    key: TableColumn
 
 
 class MySQLSource(Source):
-    """Reads a table. The offset of a row is its key, so keys must be unique and not change.
+    """Reads a table by an integer column that is unique and does not change.
 
-    ``scan``: a queue per range of ``range_size`` keys; ranges lie at fixed places, so their names stay when the table
-    grows. ``poll``: one queue, which goes on with rows of greater keys as they are committed.
+    ``scan``: a queue per range of ``range_size`` keys that has rows or lies between such; ranges lie at fixed places, so
+    their names stay when the table grows. ``poll``: one queue, which goes on with rows of greater keys as they come.
+    The offset of a row is its key; see ``KeyRange.base`` for keys that cannot be offsets.
     """
 
     Settings: ClassVar[type[Settings]] = MySQLSourceSettings
 
     def __init__(self, settings: MySQLSourceSettings, clock: Clock | None = None) -> None:
-        self.settings = settings
+        self.settings: MySQLSourceSettings = settings
         self.bounded = settings.mode == "scan"
         self._clock = clock or SystemClock()
-        self._types: dict[str, pl.DataType] | None = None
-        self._key = ""
+        self._table: _Described | None = None
 
     def check(self) -> None:
-        quoted(self.settings.table)
+        """Check names. Raises JobError."""
+        for option in ("table", "database", "key"):
+            name = getattr(self.settings, option)
+            if name is not None:
+                quoted(name, option=option)
 
-    def schema(self) -> Schema | None:
-        return Schema(self._described())
+    def schema(self) -> Schema:
+        """Return the columns as the table has them. Raises JobError or RetriableError."""
+        return Schema({name: column_type(column) for name, column in self._described().columns.items()})
+
+    def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
+        """See that ranges lie where they lay. Raises JobError when they do not: rows would be read again."""
+        if self.settings.mode != "scan":
+            return
+        for queue in positions:
+            found = _range_of(queue.name)
+            if found is not None and found[1] - found[0] != self.settings.range_size:
+                raise JobError(
+                    f"the checkpoint knows the range {queue.name!r}, of another size than {self.settings.range_size}",
+                    plugin="mysql",
+                    option="range_size",
+                    hint=f"set range_size={found[1] - found[0]} as before, or start with a new checkpoint",
+                )
 
     def queues(self) -> Collection[Queue]:
-        self._described()
-        if self.settings.mode == "poll":
-            return [Queue(self.settings.table)]
-        connection = connect(self.settings)
+        """Return the ranges from the smallest to the greatest key, or the one queue that is polled."""
+        settings = self.settings
+        described = self._described()
+        if settings.mode == "poll":
+            return [Queue(settings.table)]
+        connection = connect(settings, autocommit=True)
         try:
-            with translating(self.settings), connection.cursor() as cursor:
-                table, key = quoted(self.settings.table), quoted(self._key)
+            with translating(settings), connection.cursor() as cursor:
+                table, key = quoted(settings.table), quoted(described.key.name)
                 cursor.execute(f"SELECT MIN({key}), MAX({key}) FROM {table}")  # noqa: S608
                 low, high = cursor.fetchone()
         finally:
             connection.close()
         if low is None:
             return []
-        size = self.settings.range_size
-        return [
-            Queue(f"{self.settings.table}[{n * size},{(n + 1) * size})") for n in range(low // size, high // size + 1)
-        ]
+        size = settings.range_size
+        first, last = low // size, high // size
+        if last - first >= RANGES_MAX:
+            raise JobError(
+                f"the keys {low} to {high} of table {settings.database}.{settings.table} make {last - first + 1:,} ranges",
+                plugin="mysql",
+                option="range_size",
+                hint=f"range_size={(high - low) // _RANGES_WANTED + 1} makes about {_RANGES_WANTED}",
+            )
+        return [Queue(f"{settings.table}[{n * size},{(n + 1) * size})") for n in range(first, last + 1)]
 
     def open(self, queue: Queue, start: StartPosition) -> Reader:
-        types = self._described()
-        low: int | None = None
-        high: int | None = None
-        if self.settings.mode == "scan":
-            low, high = map(int, queue.name.rpartition("[")[2].rstrip(")").split(","))
+        """Return a reader with a connection of its own. Raises JobError for a start by time, which rows do not have."""
         if isinstance(start, StartAt):
             raise JobError(
                 "a table has no times to start at", plugin="mysql", option="start", hint="use where() on a column"
             )
-        reader = MySQLReader(self.settings, types, self._key, low, high, self._clock)
-        if isinstance(start, ReadPosition):
-            reader.seek(start)
-        elif start is EARLIEST:
-            reader.seek(ReadPosition(reader.earliest))
-        else:
-            reader.seek(ReadPosition(reader.latest))
+        described = self._described()
+        bounds = _range_of(queue.name) if self.settings.mode == "scan" else None
+        if bounds is None and self.settings.mode == "scan":
+            raise JobError(f"{queue.name!r} is no range of keys", plugin="mysql", queue=queue.id)
+        keys = KeyRange(described.key, *(bounds or (None, None)))
+        reader = MySQLReader(self.settings, keys, described.columns, queue, self._clock)
+        try:
+            if isinstance(start, ReadPosition):
+                reader.restore(start)
+            else:
+                reader.begin(latest=start is not EARLIEST)
+        except BaseException:
+            reader.close()
+            raise
         return reader
 
-    def _described(self) -> dict[str, pl.DataType]:
-        if self._types is not None:
-            return self._types
-        settings = self.settings
-        connection = connect(settings)
-        try:
-            columns = columns_of(connection, settings)
-        finally:
-            connection.close()
-        if not columns:
-            raise JobError(
-                f"there is no table {settings.table!r} in database {settings.database!r} at {settings.host}:{settings.port}",
-                plugin="mysql",
-                option="table",
-            )
-        names = {column.name: column for column in columns}
-        for name in settings.columns or ():
-            if name not in names:
-                hint = did_you_mean(name, names, known="columns of the table")
-                raise JobError(
-                    f"table {settings.table!r} has no column {name!r}", plugin="mysql", option="columns", hint=hint
-                )
-        self._key = key_of(columns, settings.key, settings).name
-        self._types = {name: column_type(names[name]) for name in settings.columns or names}
-        return self._types
+    def _described(self) -> _Described:
+        if self._table is None:
+            settings = self.settings
+            connection = connect(settings)
+            try:
+                table = describe(connection, settings)
+                if table is None:
+                    raise no_such_table(connection, settings)
+            finally:
+                connection.close()
+            for name in settings.columns or ():
+                if name not in table.columns:
+                    hint = did_you_mean(name, table.columns, known="columns of the table")
+                    raise _refused(settings, f"it has no column {name!r}", "columns", hint)
+            chosen = {name: table.columns[name] for name in settings.columns or table.columns}
+            self._table = _Described(chosen, _key_of(table, settings))
+        return self._table
 
 
-class MySQLReader(Reader):
-    """Reads rows in the order of their key, page by page, on a connection of its own."""
-
-    def __init__(
-        self,
-        settings: MySQLSourceSettings,
-        types: Mapping[str, pl.DataType],
-        key: str,
-        low: int | None,
-        high: int | None,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._types = dict(types)
-        self._key = key
-        self._low, self._high = low, high
-        self._clock = clock
-        self._next = low or 0
-        self._connection: Any = None
-        #: (when it was seen, the greatest key then): a key counts as settled once it was seen long enough ago.
-        self._seen: deque[tuple[float, int]] = deque()
-        self._settled: int | None = None
-        self._page = (
-            f"SELECT {quoted(key)}, {listed(list(self._types))} FROM {quoted(settings.table)}"  # noqa: S608
-            f" WHERE {quoted(key)} >= %s AND {quoted(key)} < %s ORDER BY {quoted(key)} LIMIT %s"
-        )
-
-    def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
-        end = self._end()
-        rows = self._query(self._page, (self._next, end, max_records)) if self._next < end else ()
-        if not rows:
-            self._next = max(self._next, end)
-            if timeout and self._settings.mode == "poll":
-                self._clock.wait(threading.Event(), timeout.total_seconds())
-            return None
-        offsets = np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
-        self._next = int(offsets[-1]) + 1
-        columns = list(zip(*rows, strict=True))[1:]
-        frame = pl.DataFrame(
-            [_series(name, kind, values) for (name, kind), values in zip(self._types.items(), columns, strict=True)]
-        )
-        return RawBatch(offsets, ReadPosition(self._next), frame=frame)
-
-    def seek(self, position: ReadPosition) -> None:
-        self._next = position.offset
-
-    @property
-    def position(self) -> ReadPosition:
-        return ReadPosition(self._next)
-
-    @property
-    def earliest(self) -> int:
-        found = self._bound("MIN")
-        return self.latest if found is None else found
-
-    @property
-    def latest(self) -> int:
-        if self._high is not None:
-            found = self._bound("MAX")
-            return max(self._low or 0, 0 if found is None else found + 1)
-        return self._end()
-
-    def position_after(self, max_records: int) -> ReadPosition:
-        end = self._end()
-        statement = (
-            f"SELECT MAX(k) FROM (SELECT {quoted(self._key)} AS k FROM {quoted(self._settings.table)}"  # noqa: S608
-            f" WHERE {quoted(self._key)} >= %s AND {quoted(self._key)} < %s ORDER BY {quoted(self._key)} LIMIT %s) AS page"
-        )
-        [(found,)] = self._query(statement, (self._next, end, max_records))
-        return ReadPosition(max(self._next, end) if found is None else int(found) + 1)
-
-    def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None and connection.open:
-            connection.close()
-
-    def _end(self) -> int:
-        """Return the key behind the last one that may be read now."""
-        if self._high is not None:
-            return self._high
-        found = self._bound("MAX")
-        now = self._clock.monotonic()
-        greatest = 0 if found is None else found + 1
-        if self._settled is None:
-            # What was there at the start has settled, but for transactions that were open just then.
-            self._settled = greatest if not self._settings.settle else 0
-        if not self._seen or self._seen[-1][1] < greatest:
-            self._seen.append((now, greatest))
-        while self._seen and now - self._seen[0][0] >= self._settings.settle.total_seconds():
-            self._settled = max(self._settled, self._seen.popleft()[1])
-        return self._settled
-
-    def _bound(self, function: str) -> int | None:
-        key = quoted(self._key)
-        statement = f"SELECT {function}({key}) FROM {quoted(self._settings.table)}"  # noqa: S608
-        parameters: tuple[int, ...] = ()
-        if self._high is not None:
-            statement += f" WHERE {key} >= %s AND {key} < %s"
-            parameters = (self._low or 0, self._high)
-        [(found,)] = self._query(statement, parameters)
-        return None if found is None else int(found)
-
-    def _query(self, statement: str, parameters: tuple[int, ...]) -> Any:
-        if self._connection is None:
-            self._connection = connect(self._settings)
-        try:
-            with translating(self._settings), self._connection.cursor() as cursor:
-                cursor.execute(statement, parameters)
-                rows = cursor.fetchall()
-                self._connection.commit()  # the next query must see what others commit meanwhile
-                return rows
-        except HeadraceError:
-            self.close()
-            raise
+def _key_of(table: Table, settings: MySQLSourceSettings) -> TableColumn:
+    """Return the column to read by. Raises JobError when rows could be read twice or never."""
+    wanted = settings.key
+    if wanted is None:
+        if len(table.primary_key) != 1:
+            what = f"{', '.join(table.primary_key)} together" if table.primary_key else "not there"
+            raise _refused(settings, f"its primary key is {what}", "key", _key_hint(table))
+        (wanted,) = table.primary_key
+    elif wanted not in table.columns:
+        hint = did_you_mean(wanted, table.columns, known="columns of the table")
+        raise _refused(settings, f"it has no column {wanted!r}", "key", hint)
+    column = table.columns[wanted]
+    if column.kind not in INTEGER_BYTES:
+        raise _refused(settings, f"{wanted!r} is {column.full_type.upper()}, no integer", "key", _key_hint(table))
+    if (wanted,) not in table.unique_keys.values() or column.nullable:
+        problem = f"{wanted!r} is not declared both unique and NOT NULL"
+        raise _refused(settings, problem, "key", _key_hint(table))
+    return column
 
 
-def _series(name: str, kind: pl.DataType, values: Any) -> pl.Series:
-    if isinstance(kind, pl.Datetime):
-        return pl.Series(name, values, dtype=pl.Datetime("us")).dt.replace_time_zone("UTC")
-    if isinstance(kind, pl.Boolean):
-        return pl.Series(name, values, dtype=pl.Int8).cast(pl.Boolean)
-    return pl.Series(name, values, dtype=kind)
+def _key_hint(table: Table) -> str:
+    fit = [
+        columns[0]
+        for columns in table.unique_keys.values()
+        if len(columns) == 1
+        and columns[0] in table.columns
+        and table.columns[columns[0]].kind in INTEGER_BYTES
+        and not table.columns[columns[0]].nullable
+    ]
+    needed = "rows are read by one integer column that is unique and NOT NULL: "
+    return needed + (f"key={fit[0]!r} is one" if fit else "add one, such as an AUTO_INCREMENT column with a unique key")
+
+
+def _refused(settings: MySQLSourceSettings, problem: str, option: str, hint: str) -> JobError:
+    where = f"MySQL at {settings.host}:{settings.port}, table {settings.database}.{settings.table}"
+    return JobError(f"{where}: {problem}", plugin="mysql", option=option, hint=hint)
+
+
+def _range_of(name: str) -> tuple[int, int] | None:
+    found = re.search(r"\[(-?\d+),(-?\d+)\)$", name)
+    return None if found is None else (int(found[1]), int(found[2]))

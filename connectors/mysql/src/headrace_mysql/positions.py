@@ -1,0 +1,122 @@
+"""The table in which sinks keep how far each queue is stored, beside the rows and in the same transaction."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pymysql
+from headrace.errors import JobError
+from headrace.messages import Position, Queue
+from headrace.sink import SinkBatch, StaleWriterError
+
+from headrace_mysql.connection import quoted_for_parameters, translating
+from headrace_mysql.settings import MySQLSinkSettings
+
+#: Names of writers and queues can be longer than an index allows, and differ in case alone: hashes are the key.
+STATEMENT = """
+CREATE TABLE IF NOT EXISTS {table} (
+  writer_id BINARY(32) NOT NULL COMMENT 'SHA-256 of the writer',
+  queue_id BINARY(32) NOT NULL COMMENT 'SHA-256 of the queue',
+  writer VARCHAR(500) NOT NULL COMMENT 'namespace.pipeline.node of the sink',
+  queue VARCHAR(1000) NOT NULL,
+  last_offset BIGINT NOT NULL COMMENT 'rows up to this offset of the queue are stored,',
+  last_index INT NOT NULL COMMENT 'of that offset those up to this index',
+  updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
+  PRIMARY KEY (writer_id, queue_id)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4
+"""
+_COLUMNS = {"writer_id", "queue_id", "writer", "queue", "last_offset", "last_index"}
+
+
+class Positions:
+    """The positions of one writer. Every method works on the connection, in the transaction that it is in."""
+
+    def __init__(self, settings: MySQLSinkSettings, writer: str) -> None:
+        self._settings = settings
+        # Every statement is executed with parameters, be it none: see `quoted_for_parameters`.
+        self._table = quoted_for_parameters(settings.offsets_table)
+        self._writer = writer
+
+    def prepare(self, connection: Any) -> None:
+        """Make the table unless it is there. Raises JobError when it is another table, or must not be made or used."""
+        settings = self._settings
+        with translating(settings), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+                (settings.database, settings.offsets_table),
+            )
+            found = {name for (name,) in cursor.fetchall()}
+            if not found:  # asked first, because IF NOT EXISTS needs the right to create even when it does not
+                try:
+                    cursor.execute(STATEMENT.format(table=self._table), ())
+                except pymysql.MySQLError as error:
+                    _explain_denied(error, settings)
+                    raise
+            elif not found >= _COLUMNS:
+                raise JobError(
+                    f"table {settings.database}.{settings.offsets_table} is not one that holds positions",
+                    plugin="mysql",
+                    option="offsets_table",
+                    hint="name a table that does not exist, it will be made",
+                )
+            cursor.execute(f"SELECT last_offset FROM {self._table} WHERE FALSE", ())  # noqa: S608
+            cursor.execute(f"UPDATE {self._table} SET last_index = last_index WHERE FALSE", ())  # noqa: S608
+            connection.rollback()
+
+    def last(self, connection: Any, queue: Queue) -> Position | None:
+        """Return the queue's position, or None."""
+        with translating(self._settings), connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT last_offset, last_index FROM {self._table} WHERE writer_id = %s AND queue_id = %s",  # noqa: S608
+                self._key(queue),
+            )
+            found = cursor.fetchone()
+        return None if found is None else Position(*found)
+
+    def advance(self, cursor: Any, batch: SinkBatch) -> None:
+        """Move the queue's position from what this writer believes it to be; whoever else moved it wins.
+
+        The row stays locked until the transaction ends. Raises StaleWriterError.
+        """
+        last = batch.last
+        key = self._key(batch.queue)
+        if batch.after is None:
+            moved = cursor.execute(
+                f"INSERT IGNORE INTO {self._table} (writer_id, queue_id, writer, queue, last_offset, last_index)"  # noqa: S608
+                " VALUES (%s, %s, %s, %s, %s, %s)",
+                (*key, self._writer[:500], batch.queue.id[:1000], last.offset, last.index),
+            )
+        else:
+            moved = cursor.execute(
+                f"UPDATE {self._table} SET last_offset = %s, last_index = %s"  # noqa: S608
+                " WHERE writer_id = %s AND queue_id = %s AND last_offset = %s AND last_index = %s",
+                (last.offset, last.index, *key, batch.after.offset, batch.after.index),
+            )
+        if moved != 1:
+            raise StaleWriterError("another writer has written rows of the queue", plugin="mysql", queue=batch.queue.id)
+
+    def forget(self, connection: Any) -> None:
+        """Remove all positions of this writer: for a table that is about to be created and holds none of its rows."""
+        with translating(self._settings), connection.cursor() as cursor:
+            cursor.execute(f"DELETE FROM {self._table} WHERE writer_id = %s", (_digest(self._writer),))  # noqa: S608
+            connection.commit()
+
+    def _key(self, queue: Queue) -> tuple[bytes, bytes]:
+        return _digest(self._writer), _digest(queue.id)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _explain_denied(error: pymysql.MySQLError, settings: MySQLSinkSettings) -> None:
+    """Raise a JobError that says what to do when the user may not create the table."""
+    if error.args and error.args[0] == 1142:
+        raise JobError(
+            f"MySQL at {settings.host}:{settings.port}: user {settings.user!r} may not create the table"
+            f" {settings.database}.{settings.offsets_table}, which holds the positions of the queues",
+            plugin="mysql",
+            option="offsets_table",
+            hint="let an administrator create it once (the statement is in docs/connectors/mysql.md), or grant CREATE",
+        ) from error

@@ -1,0 +1,22 @@
+"""Makes the helpers of these tests importable."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from tests.servers.mysql import MySQLServer
+
+
+@pytest.fixture
+def database(mysql_server: MySQLServer, mysql_database: str) -> Iterator[object]:
+    from mysql_world import Database
+
+    made = Database(mysql_server, mysql_database)
+    yield made
+    made.close()
