@@ -8,6 +8,7 @@ from headrace_rocketmq.consumer import Consumer, Start
 from headrace_rocketmq.credentials import Credentials
 from headrace_rocketmq.errors import RocketMQError
 from headrace_rocketmq.filters import Filter
+from headrace_rocketmq.member import Member
 from headrace_rocketmq.message import Message
 from headrace_rocketmq.producer import SendResult, SendStatus
 from headrace_rocketmq.reader import Reader, ReaderOptions
@@ -20,6 +21,7 @@ __all__ = [
     "Consumer",
     "Credentials",
     "Filter",
+    "Member",
     "Message",
     "MessageBatch",
     "MessageQueue",

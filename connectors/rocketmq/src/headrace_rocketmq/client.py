@@ -17,6 +17,7 @@ from headrace_rocketmq.consumer import Consumer, QueuesListener, Start, StartPos
 from headrace_rocketmq.credentials import Credentials
 from headrace_rocketmq.errors import ConfigurationError
 from headrace_rocketmq.filters import Filter
+from headrace_rocketmq.member import Member
 from headrace_rocketmq.message import Message
 from headrace_rocketmq.producer import Producer, SendResult
 from headrace_rocketmq.reader import Reader, ReaderOptions
@@ -169,18 +170,13 @@ class Client:
         read the same queue, but the queues of a member that dies without leaving stay unread for up to 60 s.
         Raises TopicNotFoundError, ConnectionFailedError, PermissionDeniedError, NotAMemberError and the like.
         """
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if not names:
-            raise ConfigurationError(f"group {group}: no topic to consume")
+        names = _topic_names(group, topics)
         if isinstance(start, datetime) and start.tzinfo is None:
             raise ConfigurationError(f"group {group}: the moment to start at needs a time zone")
-        with self._lock:
-            self._consumers_made += 1
-            member_id = f"{self._client_id}-{self._consumers_made}"
         return Consumer.join(
             Session(self._settings),
             group=group,
-            client_id=member_id,
+            client_id=self._next_member_id(),
             topics=names,
             message_filter=message_filter or Filter.everything(),
             start=start,
@@ -189,6 +185,29 @@ class Client:
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             options=options or ReaderOptions(),
+        )
+
+    def member(
+        self,
+        group: str,
+        topics: str | Sequence[str],
+        *,
+        message_filter: Filter | None = None,
+        exclusive: bool = False,
+        allocation: Allocation = averagely,
+    ) -> Member:
+        """Join a consumer group to learn which queues fall to this member, and read them by oneself; see Member.
+
+        What `consumer` says of the group, of `exclusive` and of errors holds here too.
+        """
+        return Member.join(
+            Session(self._settings),
+            group=group,
+            client_id=self._next_member_id(),
+            topics=_topic_names(group, topics),
+            message_filter=message_filter or Filter.everything(),
+            is_exclusive=exclusive,
+            allocation=allocation,
         )
 
     # ------------------------------------------------------------------ offsets
@@ -214,6 +233,10 @@ class Client:
         self._offsets.commit(group, offsets)
 
     # ------------------------------------------------------------------ topics
+
+    def topics(self) -> list[str]:
+        """The names of all topics that the name server knows; see Topics.names."""
+        return self._topics.names()
 
     def create_topic(
         self,
@@ -253,3 +276,15 @@ class Client:
 
     def __repr__(self) -> str:
         return f"Client({';'.join(self._settings.name_servers)!r})"
+
+    def _next_member_id(self) -> str:
+        with self._lock:
+            self._consumers_made += 1
+            return f"{self._client_id}-{self._consumers_made}"
+
+
+def _topic_names(group: str, topics: str | Sequence[str]) -> list[str]:
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not names:
+        raise ConfigurationError(f"group {group}: no topic to consume")
+    return names

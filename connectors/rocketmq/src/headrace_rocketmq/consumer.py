@@ -12,8 +12,8 @@ from enum import Enum
 from headrace_rocketmq.allocation import Allocation
 from headrace_rocketmq.batch import MessageBatch
 from headrace_rocketmq.errors import ClientClosedError, ConfigurationError, RocketMQError
-from headrace_rocketmq.filters import Filter, check_filter
-from headrace_rocketmq.locks import QueueLocks
+from headrace_rocketmq.filters import Filter
+from headrace_rocketmq.member import make_membership
 from headrace_rocketmq.membership import Membership
 from headrace_rocketmq.reader import Reader, ReaderOptions
 from headrace_rocketmq.routes import MessageQueue
@@ -88,18 +88,14 @@ class Consumer:
         """Join a group over connections of its own, which are closed with the consumer; see Client.consumer."""
         remoting, routes = session.remoting, session.routes
         try:
-            if message_filter.needs_check:
-                for topic in topics:
-                    for address in routes.get(topic).masters():
-                        check_filter(remoting, address, group, topic, message_filter)
-            membership = Membership(
-                remoting,
-                routes,
+            membership = make_membership(
+                session,
                 group=group,
                 client_id=client_id,
-                filters=dict.fromkeys(topics, message_filter),
+                topics=topics,
+                message_filter=message_filter,
+                is_exclusive=is_exclusive,
                 allocation=allocation,
-                locks=QueueLocks(remoting, routes, group, client_id) if is_exclusive else None,
             )
             reader = Reader(remoting, routes, group, message_filter, options)
             consumer = cls(

@@ -35,6 +35,8 @@ _SET_BY_FIELDS = frozenset({TAGS, KEYS, UNIQUE_KEY, DELAY_LEVEL, DELAY_MS, DELIV
 _SET_BY_BROKER_ONLY = frozenset(
     {"TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "TIMER_DELAY_SEC", "POP_CK"}
 )
+RESERVED_PROPERTIES = _SET_BY_FIELDS | _SET_BY_BROKER_ONLY
+"""Names that `Message.properties` cannot have."""
 
 _BATCH_ENTRY = struct.Struct(
     ">iIIii"
@@ -88,7 +90,7 @@ def encode_properties(message: Message, unique_id: str) -> str:
     if message.is_delayed:
         properties.update(_delay_properties(message))
     if message.properties:
-        for name in message.properties.keys() & (_SET_BY_FIELDS | _SET_BY_BROKER_ONLY):
+        for name in message.properties.keys() & RESERVED_PROPERTIES:
             hint = "set it by the message's field" if name in _SET_BY_FIELDS else "only brokers set it"
             raise InvalidMessageError(f"the property name {name!r} is reserved: {hint}")
         properties.update(message.properties)

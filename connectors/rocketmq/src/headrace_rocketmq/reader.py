@@ -84,7 +84,10 @@ class _Source:
     ahead_since: float | None = None
     """Since when the broker says that the queue ends before our offset."""
     leftover: MessageBatch | None = None
+    failure: RocketMQError | None = None
+    """Why the last pull that was answered, or could not be sent, failed; None if it did not."""
     error: RocketMQError | None = None
+    """What the next poll raises."""
     taken: list[Answer] = field(default_factory=list)
 
 
@@ -155,6 +158,14 @@ class Reader:
         """Whether all up to the end offset has been polled. KeyError if the queue is not read."""
         source = self._sources[queue]
         return source.leftover is None and source.fetch.is_finished
+
+    def failure(self, queue: MessageQueue) -> RocketMQError | None:
+        """Why the queue cannot be read at present, although reading is tried again; None if nothing is known to be wrong.
+
+        After an outage the failure stays until an answer comes: at the next message, or after `ReaderOptions.suspend`.
+        KeyError if the queue is not read.
+        """
+        return self._sources[queue].failure
 
     def poll(self, max_messages: int, timeout: timedelta) -> list[MessageBatch]:
         """What has come, at most `max_messages` in all, one batch for each queue that has any; waits for the first.
@@ -303,7 +314,7 @@ class Reader:
         return self._filter.apply(batch.growing(answers[0].offset, batch.next_offset))
 
     def _note_success(self, source: _Source, answer: Answer) -> None:
-        source.failing_since = source.ahead_since = None
+        source.failing_since = source.ahead_since = source.failure = None
         source.broker_id = answer.suggested_broker_id
         if source.fetch.made_progress:
             source.backoff.succeeded()
@@ -324,6 +335,7 @@ class Reader:
         if not is_passing:
             source.error = error
             return
+        source.failure = error
         now = self._remoting.clock()
         if source.failing_since is None:
             source.failing_since = now

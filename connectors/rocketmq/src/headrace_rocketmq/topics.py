@@ -44,6 +44,14 @@ class Topics:
             raise ConnectionFailedError("any broker", "the name server knows no master broker; is one running?")
         return masters
 
+    def names(self) -> list[str]:
+        """The names of all topics that the name server knows, sorted; those that brokers made for themselves too."""
+        frame = self._remoting.call_name_server(RequestCode.GET_ALL_TOPICS_FROM_NAME_SERVER, {})
+        try:
+            return sorted(map(str, fastjson.loads(frame.body)["topicList"]))
+        except (KeyError, TypeError) as error:
+            raise ProtocolError(f"the name server's list of topics cannot be read: {error!r}") from error
+
     def create(
         self,
         topic: str,

@@ -1,0 +1,123 @@
+"""A member of a consumer group that is told which queues are its own, and reads them in its own way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+
+from headrace_rocketmq.allocation import Allocation
+from headrace_rocketmq.filters import Filter, check_filter
+from headrace_rocketmq.locks import QueueLocks
+from headrace_rocketmq.membership import Membership
+from headrace_rocketmq.routes import MessageQueue
+from headrace_rocketmq.session import Session
+
+
+def make_membership(
+    session: Session,
+    *,
+    group: str,
+    client_id: str,
+    topics: Sequence[str],
+    message_filter: Filter,
+    is_exclusive: bool,
+    allocation: Allocation,
+) -> Membership:
+    """A membership that is still to be started. All brokers have said that they can apply the filter.
+
+    Raises FilterRejectedError, TopicNotFoundError, ConnectionFailedError and the like.
+    """
+    remoting, routes = session.remoting, session.routes
+    if message_filter.needs_check:
+        for topic in topics:
+            for address in routes.get(topic).masters():
+                check_filter(remoting, address, group, topic, message_filter)
+    return Membership(
+        remoting,
+        routes,
+        group=group,
+        client_id=client_id,
+        filters=dict.fromkeys(topics, message_filter),
+        allocation=allocation,
+        locks=QueueLocks(remoting, routes, group, client_id) if is_exclusive else None,
+    )
+
+
+class Member:
+    """Takes part in sharing out the queues of a group, without reading them. Made by Client.member; has joined when made.
+
+    One thread uses it: it waits for `changed`, compares `target` with the queues it holds, finishes and releases those
+    that are no longer its own, and claims the others before it reads them. See Consumer for one that does all this.
+    """
+
+    def __init__(self, session: Session, membership: Membership) -> None:
+        self._session = session
+        self._membership = membership
+        self._changed = threading.Event()
+        self._changed.set()
+
+    @classmethod
+    def join(
+        cls,
+        session: Session,
+        *,
+        group: str,
+        client_id: str,
+        topics: Sequence[str],
+        message_filter: Filter,
+        is_exclusive: bool,
+        allocation: Allocation,
+    ) -> Member:
+        """Join a group over connections of its own, which are closed with the member; see Client.member."""
+        try:
+            membership = make_membership(
+                session,
+                group=group,
+                client_id=client_id,
+                topics=topics,
+                message_filter=message_filter,
+                is_exclusive=is_exclusive,
+                allocation=allocation,
+            )
+            member = cls(session, membership)
+            membership.on_changed = member._changed.set
+            membership.start()
+        except BaseException:
+            session.close()
+            raise
+        return member
+
+    @property
+    def member_id(self) -> str:
+        """What the group knows this member by; shares are computed from all members' ids."""
+        return self._membership.client_id
+
+    def changed(self, timeout_s: float = 0.0) -> bool:
+        """Whether `target` may have changed since this last said so; waits for it at most so long. True at first."""
+        if not self._changed.wait(timeout_s):
+            return False
+        self._changed.clear()
+        return True
+
+    def look_again(self) -> None:
+        """Make `changed` say so once more: queues could not be taken just now."""
+        self._changed.set()
+
+    def target(self) -> frozenset[MessageQueue]:
+        """The queues that this member should hold now. Raises PermissionDeniedError, TopicNotFoundError and the like."""
+        return self._membership.target()
+
+    def claim(self, queues: Collection[MessageQueue]) -> list[MessageQueue]:
+        """Say that queues are being taken; gives those of them that may be. Each must be released some time."""
+        return self._membership.claim(queues)
+
+    def release(self, queues: Collection[MessageQueue]) -> None:
+        """Say that queues were given up, so that another member may take them."""
+        self._membership.release(queues)
+
+    def close(self) -> None:
+        """Leave the group, so that the others take over at once. May be called twice."""
+        try:
+            self._membership.close()
+        finally:
+            self._session.close()

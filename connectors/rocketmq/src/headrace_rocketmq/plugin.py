@@ -1,0 +1,17 @@
+"""What headrace-rocketmq offers to headrace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_sources() -> Mapping[str, str]:
+    return {"rocketmq": "headrace_rocketmq.source:RocketMQSource"}
+
+
+@hookimpl
+def headrace_sinks() -> Mapping[str, str]:
+    return {"rocketmq": "headrace_rocketmq.sink:RocketMQSink"}

@@ -1,0 +1,208 @@
+"""The options of headrace's RocketMQ source and sink, and the client that they describe."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+import msgspec
+from headrace.errors import OptionError
+from headrace.settings import Secret, Settings, option
+from headrace.sink import SinkSettings
+
+from headrace_rocketmq.client import Client
+from headrace_rocketmq.credentials import Credentials
+from headrace_rocketmq.errors import ConfigurationError
+from headrace_rocketmq.filters import Filter
+from headrace_rocketmq.remoting import parse_name_servers
+from headrace_rocketmq.transport import Tls
+
+PLUGIN = "rocketmq"
+
+
+class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
+    """Options of ``from_rocketmq``."""
+
+    topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
+    name_servers: Annotated[str, option("addresses of name servers, host:port separated by semicolons")]
+    group: Annotated[str | None, option("consumer group; default: headrace-<topic>")] = None
+    tags: Annotated[
+        str | None, option("read only messages with one of these tags: 'red || blue'; brokers leave out the others")
+    ] = None
+    sql: Annotated[
+        str | None, option("read only messages whose properties meet this SQL92 condition; brokers apply it")
+    ] = None
+    time: Annotated[
+        Literal["stored", "born"],
+        option("the record's time: when the broker stored it, or when its producer made it, by the producer's clock"),
+    ] = "stored"
+    deduplicate: Annotated[
+        bool, option("leave out what a sink with delivery='idempotent' wrote more than once")
+    ] = False  # fmt: skip
+    deduplicate_window: Annotated[
+        int, option("messages before the start of a queue that are looked at to know what was there already", ge=0)
+    ] = 100_000
+    allocation: Annotated[
+        Literal["averagely", "consistent_hash"],
+        option("how instances share out queues; must be the same in the whole group"),
+    ] = "averagely"
+    exclusive: Annotated[
+        bool,
+        option("take the brokers' locks: never two instances on one queue, but one killed keeps its queues for 60 s"),
+    ] = False
+    window: Annotated[
+        int, option("pulls of up to 32 messages kept under way for each queue; bounds memory", ge=1, le=1024)
+    ] = 32
+    access_key: Annotated[str | None, option("user, where brokers check who asks")] = None
+    secret_key: Annotated[Secret | None, option('its secret; "${VARIABLE}" reads the environment')] = None
+    security_token: Annotated[Secret | None, option("token that goes with temporary keys")] = None
+    tls: Annotated[bool, option("whether to talk to name servers and brokers by TLS")] = False
+    tls_ca: Annotated[str | None, option("file with the certificates to trust; default: the system's")] = None
+    tls_certificate: Annotated[str | None, option("file with the client's certificate")] = None
+    tls_key: Annotated[str | None, option("file with the client's key")] = None
+    tls_key_password: Annotated[Secret | None, option("password of the client's key")] = None
+    tls_check_host: Annotated[bool, option("whether a server's certificate must name its host")] = True
+    request_timeout: Annotated[
+        timedelta, option("how long a request is tried before it counts as failed")
+    ] = timedelta(seconds=5)  # fmt: skip
+    connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=5)
+    address_map: Annotated[
+        dict[str, str] | None, option("where to connect instead of to a broker's own address: for containers")
+    ] = None
+
+    def validate(self) -> None:
+        check_connection(self)
+        if not self.topics:
+            raise OptionError("names no topic", plugin=PLUGIN, option="topic")
+        if self.tags is not None and self.sql is not None:
+            raise OptionError(
+                "brokers filter by tags or by a condition, not by both",
+                plugin=PLUGIN,
+                option="sql",
+                hint="a condition can ask for tags too: TAGS = 'red' AND …",
+            )
+        self.message_filter()
+
+    @property
+    def topics(self) -> list[str]:
+        """The names of the topics, each once, in the order given."""
+        return list(dict.fromkeys(name.strip() for name in self.topic.split(",") if name.strip()))
+
+    @property
+    def group_name(self) -> str:
+        return self.group or "headrace-" + "-".join(self.topics)
+
+    def message_filter(self) -> Filter:
+        """Return what brokers shall filter by. Raises OptionError."""
+        try:
+            if self.sql is not None:
+                return Filter.by_sql(self.sql)
+            if self.tags is None or self.tags.strip() == "*":
+                return Filter.everything()
+            return Filter.by_tags(*(tag.strip() for tag in self.tags.split("||")))
+        except ConfigurationError as error:
+            name = "tags" if self.sql is None else "sql"
+            raise OptionError(str(error), plugin=PLUGIN, option=name, hint="tags='red || blue'") from error
+
+
+class RocketMQSinkSettings(SinkSettings, frozen=True, kw_only=True):
+    """Options of ``to_rocketmq``."""
+
+    topic: Annotated[str, option("topic to write to")]
+    name_servers: Annotated[str, option("addresses of name servers, host:port separated by semicolons")]
+    format: Annotated[
+        str, option("format of the message bodies: json, csv, raw, or any installed codec that encodes")
+    ] = "json"
+    format_options: Annotated[dict[str, Any], option("options of the format's codec")] = msgspec.field(
+        default_factory=dict
+    )
+    key: Annotated[
+        str | None, option("column whose value chooses the queue: the same key, the same queue, in order")
+    ] = None
+    tag: Annotated[str | None, option("column whose value is the message's tag")] = None
+    keys: Annotated[
+        list[str] | None, option("columns whose values are message keys too, by which operators find messages")
+    ] = None
+    properties: Annotated[
+        list[str] | None, option("columns that become properties of the message, by which brokers can filter")
+    ] = None
+    delivery: Annotated[
+        Literal["at_least_once", "idempotent"],
+        option("idempotent orders rows so that a source with deduplicate=True leaves out what was written again"),
+    ] = "at_least_once"
+    create_topic: Annotated[bool, option("create the topic when it does not exist")] = False
+    queues: Annotated[int, option("queues on each broker of a topic that is created", ge=1)] = 4
+    batch_bytes: Annotated[
+        int, option("most bytes sent in one request; must stay below the brokers' maxMessageSize (4 MiB)", ge=1)
+    ] = 1024 * 1024
+    access_key: Annotated[str | None, option("user, where brokers check who asks")] = None
+    secret_key: Annotated[Secret | None, option('its secret; "${VARIABLE}" reads the environment')] = None
+    security_token: Annotated[Secret | None, option("token that goes with temporary keys")] = None
+    tls: Annotated[bool, option("whether to talk to name servers and brokers by TLS")] = False
+    tls_ca: Annotated[str | None, option("file with the certificates to trust; default: the system's")] = None
+    tls_certificate: Annotated[str | None, option("file with the client's certificate")] = None
+    tls_key: Annotated[str | None, option("file with the client's key")] = None
+    tls_key_password: Annotated[Secret | None, option("password of the client's key")] = None
+    tls_check_host: Annotated[bool, option("whether a server's certificate must name its host")] = True
+    request_timeout: Annotated[
+        timedelta, option("how long a request is tried before it counts as failed")
+    ] = timedelta(seconds=5)  # fmt: skip
+    connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=5)
+    address_map: Annotated[
+        dict[str, str] | None, option("where to connect instead of to a broker's own address: for containers")
+    ] = None
+
+    def validate(self) -> None:
+        check_connection(self)
+        if not self.topic.strip():
+            raise OptionError("names no topic", plugin=PLUGIN, option="topic")
+
+
+RocketMQSettings = RocketMQSourceSettings | RocketMQSinkSettings
+
+
+def check_connection(settings: RocketMQSettings) -> None:
+    """Raise OptionError when the options for reaching the cluster do not go together. Reads no file."""
+    try:
+        parse_name_servers(settings.name_servers)
+    except ConfigurationError as error:
+        raise OptionError(str(error), plugin=PLUGIN, option="name_servers", hint="'host:9876'") from error
+    if (settings.access_key is None) != (settings.secret_key is None):
+        given, missing = ("access_key", "secret_key") if settings.secret_key is None else ("secret_key", "access_key")
+        raise OptionError(f"is needed with {given}", plugin=PLUGIN, option=missing)
+    if settings.security_token is not None and settings.access_key is None:
+        raise OptionError("has no effect without access_key", plugin=PLUGIN, option="security_token")
+    for name in ("tls_ca", "tls_certificate", "tls_key", "tls_key_password"):
+        if getattr(settings, name) is not None and not settings.tls:
+            raise OptionError("has no effect without TLS", plugin=PLUGIN, option=name, hint="tls=True")
+    for name in ("request_timeout", "connect_timeout"):
+        if getattr(settings, name) <= timedelta(0):
+            raise OptionError("must be positive", plugin=PLUGIN, option=name)
+
+
+def make_client(settings: RocketMQSettings) -> Client:
+    """Return a client that connects when it is first used. Raises ConfigurationError for unusable TLS files."""
+    tls, credentials = None, None
+    if settings.tls:
+        tls = Tls(
+            ca_file=settings.tls_ca,
+            cert_file=settings.tls_certificate,
+            key_file=settings.tls_key,
+            key_password=_revealed(settings.tls_key_password),
+            check_host=settings.tls_check_host,
+        )
+    if settings.access_key is not None and settings.secret_key is not None:
+        credentials = Credentials(settings.access_key, settings.secret_key.reveal(), _revealed(settings.security_token))
+    return Client(
+        settings.name_servers,
+        credentials=credentials,
+        tls=tls,
+        timeout=settings.request_timeout,
+        connect_timeout=settings.connect_timeout,
+        address_map=settings.address_map,
+        batch_bytes_max=settings.batch_bytes if isinstance(settings, RocketMQSinkSettings) else 1024 * 1024,
+    )
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal()

@@ -1,0 +1,88 @@
+"""The contract suite for the RocketMQ source, on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from headrace_contract import SourceContract
+from headrace_rocketmq import Client, Message, MessageQueue
+from headrace_rocketmq.source import RocketMQSource
+
+from tests.servers.rocketmq import RocketMQServer
+
+from .reading import wait_until
+
+pytestmark = pytest.mark.servers
+
+
+class TestRocketMQSource(SourceContract):
+    """A topic per check, its message queues as queues."""
+
+    plugin = "rocketmq"
+    odd_bodies = (*SourceContract.odd_bodies, b"two\nlines\r\n")  # RocketMQ knows no empty bodies
+
+    @pytest.fixture(autouse=True)
+    def _server(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        is_mortal = "outage" in request.node.name
+        self.server: RocketMQServer = (
+            request.getfixturevalue("start_rocketmq_server")()
+            if is_mortal
+            else request.getfixturevalue("rocketmq_server")
+        )
+        with Client(self.server.name_server, timeout=timedelta(seconds=60)) as self.client:
+            yield
+
+    def begin(self, tmp_path: Any) -> None:
+        super().begin(tmp_path)
+        self.count = 0
+
+    def make(self, **options: Any) -> RocketMQSource:
+        given = {
+            "topic": self.unique_name,
+            "name_servers": self.server.name_server,
+            "request_timeout": "3 s",
+            **options,
+        }
+        return RocketMQSource(RocketMQSource.Settings.of(given, plugin="rocketmq"))
+
+    def make_source(self) -> RocketMQSource:
+        return self.make()
+
+    def add_queue(self) -> str:
+        self.count += 1
+        return str(self.client.create_topic(self.unique_name, self.count)[-1])
+
+    def remove_queue(self, queue: str) -> None:
+        assert queue.endswith(f"/{self.count - 1}"), "only the last one can go"
+        self.count -= 1
+        self.client.create_topic(self.unique_name, self.count)
+
+    def write(self, queue: str, bodies: Sequence[bytes]) -> None:
+        if not bodies:
+            return
+        topic, broker, number = queue.split("/")
+        target = MessageQueue(topic, broker, int(number))
+        results = self.client.send_many(topic, [Message(body) for body in bodies], queue=target)
+        wait_until(lambda: self.client.latest_offsets([target])[target] > results[-1].offset, "what was sent is there")
+
+    def begin_outage(self) -> None:
+        self.server.kill()
+
+    def end_outage(self) -> None:
+        self.server.start()
+
+    def make_missing_source(self) -> RocketMQSource:
+        return self.make(topic="no_such_topic")
+
+    def make_with_secret(self, secret: str) -> RocketMQSource:
+        return self.make(name_servers="127.0.0.1:1", request_timeout="300 ms", access_key="u", secret_key=secret)
+
+
+class TestDeduplicatingSource(TestRocketMQSource):
+    """Messages that no sink of ours wrote are left alone."""
+
+    def make_source(self) -> RocketMQSource:
+        return self.make(deduplicate=True)
