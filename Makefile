@@ -21,13 +21,13 @@ test: setup lint types unit  ## what CI runs
 
 lint: setup
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check . || true
+	$(BIN)/ruff format --check .
 
 types: setup
 	$(BIN)/mypy $(addsuffix /src,$(PACKAGES)) demo benchmarks
 
 unit: setup
-	$(BIN)/python -m pytest -m "not slow" $(TESTS)
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile $(TESTS)
 
 bench: setup  ## the figures of docs/benchmarks.md (takes long; keep the machine quiet)
 	$(BIN)/python -m benchmarks.run

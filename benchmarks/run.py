@@ -137,7 +137,7 @@ all processes together (PSS).
 ![messages per second](benchmarks-stateless.svg)
 
 The Spark runs are warm: the job is run twice in one session and the second run counts. `orjson.loads` counts its CPU time only,
-without reading the file.
+without reading the file; the light figure is from opening the files to the last row on disk, without the start of Python (see below).
 
 ## Starting, waiting, remembering
 

@@ -59,9 +59,10 @@ def light(directory: Path) -> dict[str, Any]:
     output = directory / "out-light"
     shutil.rmtree(output, ignore_errors=True)
     begun_cpu = time.process_time()
-    seconds, messages = _timed(lambda: _job(directory, output).run("light", show_progress=False).records_read)
+    report = _job(directory, output).run("light", show_progress=False)
     cpu_seconds = time.process_time() - begun_cpu
-    return {"messages": messages, "seconds": seconds, "cpu_seconds": cpu_seconds, "rows": _count(output)}
+    figures = {"messages": report.records_read, "seconds": report.seconds, "cpu_seconds": cpu_seconds}
+    return {**figures, "rows": _count(output)}
 
 
 def spark(directory: Path) -> dict[str, Any]:
