@@ -183,6 +183,20 @@ class TestComingAndGoing:
         world.write("a", lines(2))
         assert drain(world.open(source, "a")) == [(2, b"line 2")]
 
+    def test_not_for_ever(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is remembered of queues that have gone is bounded."""
+        monkeypatch.setattr("headrace_file.tracker._GONE_MAX", 3)
+        source = world.source(".")
+        for name in ("a", "b", "c", "d", "e"):
+            world.write(name, lines(0))
+            drain(world.open(source, name))
+            world.path(name).unlink()
+            source.queues()
+        assert [Path(name).name for name in source.context.tracker._queues] == ["c", "d", "e"]
+        for name, number in (("a", 0), ("e", 1)):
+            world.write(name, lines(1))
+            assert drain(world.open(source, name)).numbers == [number]
+
     def test_a_file_moved_out_and_back_is_the_same(self, world: World) -> None:
         (world.directory / "in").mkdir()
         world.write("in/a", lines(0, 1))

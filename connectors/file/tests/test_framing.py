@@ -68,6 +68,7 @@ def _well_formed_end(data: bytes, at: int) -> int | None:
 
 
 class TestNewlines:
+    @settings(deadline=None)
     @given(st.binary(max_size=200).map(lambda data: data.replace(b"a", b"\n")), st.integers(0, 5))
     def test_every_newline_ends_a_record(self, data: bytes, begin: int) -> None:
         found = NewlineFraming().ends(data, begin, final=False, limit=UNLIMITED).tolist()
@@ -83,13 +84,13 @@ class TestNewlines:
 
 
 class TestCsv:
-    @settings(max_examples=400)
+    @settings(max_examples=400, deadline=None)
     @given(csv_bytes, st.booleans(), st.sampled_from([3, 6, UNLIMITED]))
     def test_arrays_do_what_the_rule_says(self, data: bytes, final: bool, limit: int) -> None:
         found = CsvFraming().ends(data, 0, final=final, limit=limit).tolist()
         assert found == csv_ends(data, final=final, limit=limit)
 
-    @settings(max_examples=200)
+    @settings(max_examples=200, deadline=None)
     @given(csv_bytes, st.integers(0, 60), st.sampled_from([3, 6, UNLIMITED]))
     def test_a_shorter_read_finds_the_same_records(self, data: bytes, cut: int, limit: int) -> None:
         framing = CsvFraming()
@@ -97,7 +98,7 @@ class TestCsv:
         part = framing.ends(data[:cut], 0, final=False, limit=limit).tolist()
         assert part == whole[: len(part)]
 
-    @settings(max_examples=100)
+    @settings(max_examples=100, deadline=None)
     @given(
         st.lists(st.lists(st.text('a,"\n;', max_size=6), min_size=2, max_size=3), max_size=8),
         st.sampled_from(["\n", "\r\n"]),

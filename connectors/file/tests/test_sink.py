@@ -207,6 +207,9 @@ class TestPosition:
 
     def test_writers_have_their_own(self, tmp_path: Path) -> None:
         insert(make_sink(tmp_path), "q", 0, 5)
+        named = make_sink(tmp_path)
+        named.writer_name = "shop.orders.to_file"
+        assert named.last_offset(Queue("q")) is None
         other = make_sink(tmp_path, writer="other job")
         assert other.last_offset(Queue("q")) is None
         insert(other, "q", 0, 1)

@@ -123,9 +123,10 @@ class Cursor:
     def bind(self, end: Place | None) -> None:
         """Read to ``end``, which a plan has fixed, and no further: what was unfinished or not rotated then stays so."""
         self._bound = end
-        if end is not None and end.generation == self.generation and end.file is not None:
+        known = end.file if end is not None and end.generation == self.generation else None
+        if known is not None and known != self._file:
             # The plan may have seen more of the file than there was when the place was noted.
-            self._file = end.file
+            self._file = known
             self.close()
 
     def advance(self, max_records: int, *, build: bool, cross: bool = True) -> Segment | None:
@@ -199,18 +200,20 @@ class Cursor:
         stream = self._open()
         tail = self._read_tail(stream)
         lead, wanted = len(tail), self._window_bytes(max_records)
+        rest = None
+        if bound is not None and bound.generation == self.generation:
+            rest = bound.byte + bound.taken - self.byte
+            wanted = max(min(wanted, rest), 0 if self.byte else HEAD_BYTES)
         data = stream.read_at(self.byte - lead, lead + wanted)
         if data[:lead] != tail or (not self.byte and not self._known_file().head.matches(data)):
             raise FileMovedError(self.name)
         at_end = len(data) < lead + wanted
-        at_bound = False
-        if bound is not None and bound.generation == self.generation:
-            rest = bound.byte + bound.taken - self.byte
-            if len(data) - lead >= rest:
-                data, at_end, at_bound = data[: lead + rest], True, True
+        at_bound = rest is not None and len(data) - lead >= rest
+        if at_bound:
+            data, at_end = data[: lead + (rest or 0)], True
         begin = lead + len(BOM) if not self.byte and data.startswith(BOM) else lead
         ends = self._context.framing.ends(data, begin, final=False, limit=self._context.max_record_bytes)
-        begin, ends = self._pass_over(data, lead, begin, ends, at_end)
+        begin, ends = self._pass_over(data, lead, begin, ends)
         if not len(ends):
             return self._step_unfinished(data, lead, begin, at_end, at_bound, build, cross)
         self.more = not at_end or len(ends) > max_records
@@ -254,9 +257,7 @@ class Cursor:
         smallest = min(_WINDOW_BYTES_MIN, self._settings.read_bytes)
         return max(smallest, min(guess, self._settings.read_bytes))
 
-    def _pass_over(
-        self, data: bytes, lead: int, begin: int, ends: NDArray[np.int64], at_end: bool
-    ) -> tuple[int, NDArray[np.int64]]:
+    def _pass_over(self, data: bytes, lead: int, begin: int, ends: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
         """Leave out what is no record: the header, and a taken line that has got its newline and nothing else."""
         header = self._context.header_records
         if not self.byte and header and len(ends) >= header:
