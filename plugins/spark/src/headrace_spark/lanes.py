@@ -1,7 +1,7 @@
 """The source stage in a worker process: reads ranges of queues and takes them through their lanes.
 
-Readers and lanes are kept between micro-batches. Spark may give a queue's next range to any process, so what is kept is
-used only if it stands exactly where the range begins, and is put back only after the range is done.
+Readers and lanes are kept between micro-batches. Spark may give a queue's next range to any process, so a reader that is
+kept is set to where the range begins, and is put back only after the range is done: after an error nothing is kept.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
     if part.gone:
         yield from _remove(payload, part, kept)
         return
-    if kept is not None and kept.reader.position != part.start:
-        kept.close()
-        kept = None
     yield Envelope("begin", queue, part.start.offset, end)
     if kept is None:
         kept = _opened(payload, part)
         yield from _of(kept.lane.on_system(QueueAdded(queue)))
     try:
+        if kept.reader.position != part.start:
+            # Another process read what lies between. The operators of this stage have no state that could be old.
+            kept.reader.seek(part.start)
         limit = getattr(kept.reader, "limit", None)
         if limit is not None:
             limit(part.end)

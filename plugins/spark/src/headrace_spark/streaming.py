@@ -37,18 +37,17 @@ if TYPE_CHECKING:
     from headrace_spark.planner import Planner, QueueRange
 
 
-_collected = False
+_spared: set[str] = set()
 
 
-def _spare_the_collector() -> None:
-    """Exempt what this process has imported from garbage collection. Only the first call does something.
+def _spare_the_collector(work: str) -> None:
+    """Exempt what this process has imported from garbage collection, after the first piece of each kind of work.
 
     Spark's Python processes collect garbage after every task, which takes 25 ms because everything that was imported is
     walked again.
     """
-    global _collected
-    if not _collected:
-        _collected = True
+    if work not in _spared:
+        _spared.add(work)
         gc.collect()
         gc.freeze()
 
@@ -107,7 +106,7 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from headrace_spark.lanes import read_ranges
 
             yield from to_arrow(read_ranges(self._payload, partition.value, _batch_id()))
-            _spare_the_collector()
+            _spare_the_collector("read")
 
     def stop(self) -> None:
         if self._planner is not None:
@@ -130,7 +129,7 @@ class LaneWriter(DataSourceStreamArrowWriter):
             batch_id = _batch_id()
             repeated = context.attemptNumber() > 0 and batch_id != self._payload.replayed_batch_id
             done = TaskDone(write_envelopes(self._payload, from_arrow(iterator), batch_id, repeated=repeated))
-            _spare_the_collector()
+            _spare_the_collector("write")
             return done
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -179,7 +178,7 @@ class _SourceStage(_JobDataSource):
 class _SinkStage(_JobDataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> LaneWriter:
         # Called for every micro-batch in two processes on the driver's machine, to plan writing and to commit it.
-        _spare_the_collector()
+        _spare_the_collector("make writer")
         return LaneWriter(self.payload)
 
 
