@@ -2,53 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from operator import itemgetter, ne
+from typing import Any, TypeVar
 
 import confluent_kafka as ck
+import numpy as np
 from headrace.errors import HeadraceError, did_you_mean
+from numpy.typing import NDArray
 
+from headrace_kafka.confluent_client import Troubles, confluent_error, confluent_properties, made
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
-from headrace_kafka.errors import NoSuchTopic, confluent_error
-from headrace_kafka.settings import KafkaSourceSettings, confluent_properties
+from headrace_kafka.errors import UNKNOWN_TOPIC, NoSuchTopic, of_code
+from headrace_kafka.settings import KafkaSourceSettings, milliseconds
+
+T = TypeVar("T")
+_PROBE_SECONDS = 0.5
+_SECOND = itemgetter(1)
+# Called through map(): at a million records a second even the lookup of a method counts.
+_error, _partition, _topic = ck.Message.error, ck.Message.partition, ck.Message.topic
+_offset, _value, _key, _timestamp = ck.Message.offset, ck.Message.value, ck.Message.key, ck.Message.timestamp
 
 
 class ConfluentConsumer(ConsumerDriver):
     """One librdkafka consumer. Rebalances are cooperative: partitions that stay are read on."""
 
-    def __init__(self, settings: KafkaSourceSettings, *, with_headers: bool) -> None:
+    def __init__(self, settings: KafkaSourceSettings, *, with_keys: bool, with_headers: bool) -> None:
         self._settings = settings
+        self._with_keys = with_keys
         self._with_headers = with_headers
-        self._timeout = settings.connect_timeout.total_seconds()
-        self._errors: list[HeadraceError] = []
+        self._troubles = Troubles(settings)
+        self._only_topic = settings.topics[0] if len(settings.topics) == 1 else None
+        self._arrived: list[Any] = []
+        self._failure: HeadraceError | None = None
+        self._in_group = False
         self._closed = False
-        properties = {
-            "group.id": settings.group_id,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "isolation.level": settings.isolation,
-            "session.timeout.ms": int(settings.session_timeout.total_seconds() * 1000),
-            "partition.assignment.strategy": "cooperative-sticky",
-            "queued.max.messages.kbytes": 65536,
-            "fetch.wait.max.ms": 100,
-            **confluent_properties(settings),
-            "error_cb": self._note,
-        }
-        self._consumer = ck.Consumer(properties)
+        properties = confluent_properties(
+            settings,
+            {
+                "group.id": settings.group_id,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                # An offset that is gone is an error, never a silent jump.
+                "auto.offset.reset": "error",
+                # Markers of transactions give no record: only the end of a partition shows that they were passed.
+                "enable.partition.eof": True,
+                "isolation.level": settings.isolation,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": milliseconds(settings.session_timeout),
+                "heartbeat.interval.ms": max(100, milliseconds(settings.session_timeout) // 3),
+                "topic.metadata.refresh.interval.ms": milliseconds(settings.metadata_interval),
+                "error_cb": self._troubles.note,
+            },
+        )
+        properties.setdefault("fetch.wait.max.ms", 100)
+        properties.setdefault("queued.max.messages.kbytes", 65536)
+        self._consumer: Any = made(ck.Consumer, properties, settings)
+        try:
+            self._ask(lambda seconds: self._consumer.list_topics(settings.topics[0], timeout=seconds))
+        except BaseException:
+            self.close()
+            raise
 
     def fetch(self, max_records: int, timeout_seconds: float) -> Iterable[Fetched]:
+        messages, self._arrived = self._arrived, []
         try:
-            messages = self._consumer.consume(max_records, timeout_seconds)
+            messages += self._consumer.consume(max_records, 0)
+            if not messages and timeout_seconds > 0:
+                # consume() would wait for as many records as it may give; poll() returns with the first.
+                first = self._consumer.poll(timeout_seconds)
+                if first is not None:
+                    messages = [first, *self._consumer.consume(max_records, 0)]
         except ck.KafkaException as error:
-            raise confluent_error(error, self._settings) from error
-        if not messages:
-            if self._errors:
-                raise self._errors.pop()
-            return []
-        self._errors.clear()
-        return self._sorted(messages)
+            self._arrived = messages
+            raise confluent_error(error.args[0], self._settings) from error
+        if messages:
+            return self._sorted(messages)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if self._troubles.away:
+            self._probe()
+        return ()
 
     def assign(self, partition: Partition, offset: int) -> None:
         self._call(self._consumer.incremental_assign, [ck.TopicPartition(*partition, offset)])
@@ -58,18 +94,19 @@ class ConfluentConsumer(ConsumerDriver):
 
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
         def assigned(consumer: Any, found: list[Any]) -> None:
-            given = [Partition(one.topic, one.partition) for one in found]
+            given = _partitions(found)
             offsets = callbacks.assigned(given)
             consumer.incremental_assign([ck.TopicPartition(*one, offsets[one]) for one in given if one in offsets])
 
         def revoked(consumer: Any, found: list[Any]) -> None:
-            callbacks.revoked([Partition(one.topic, one.partition) for one in found])
+            callbacks.revoked(_partitions(found))
             consumer.incremental_unassign(found)
 
         def lost(consumer: Any, found: list[Any]) -> None:
-            callbacks.lost([Partition(one.topic, one.partition) for one in found])
+            callbacks.lost(_partitions(found))
             consumer.incremental_unassign(found)
 
+        self._in_group = True
         self._call(self._consumer.subscribe, list(topics), on_assign=assigned, on_revoke=revoked, on_lost=lost)
 
     def pause(self, partition: Partition) -> None:
@@ -79,91 +116,150 @@ class ConfluentConsumer(ConsumerDriver):
         self._call(self._consumer.resume, [ck.TopicPartition(*partition)])
 
     def seek(self, partition: Partition, offset: int) -> None:
-        self._call(self._consumer.seek, ck.TopicPartition(*partition, offset))
+        if self._in_group:
+            self._call(self._consumer.seek, ck.TopicPartition(*partition, offset))
+        else:
+            self.unassign(partition)
+            self.assign(partition, offset)
 
     def partitions(self, topic: str) -> list[Partition]:
-        metadata = self._call(self._consumer.list_topics, topic, timeout=self._timeout).topics[topic]
-        if metadata.error is not None:
-            raise self._no_such(topic, metadata.error)
-        return [Partition(topic, number) for number in sorted(metadata.partitions)]
+        found = self._ask(lambda seconds: self._consumer.list_topics(topic, timeout=seconds)).topics[topic]
+        if found.error is None:
+            return [Partition(topic, number) for number in sorted(found.partitions)]
+        if found.error.code() != UNKNOWN_TOPIC:
+            raise confluent_error(found.error, self._settings)
+        everything = self._ask(lambda seconds: self._consumer.list_topics(timeout=seconds)).topics
+        raise NoSuchTopic(
+            f"there is no topic {topic!r} at {self._settings.servers}",
+            plugin="kafka",
+            option="topic",
+            hint=did_you_mean(topic, [name for name in everything if not name.startswith("__")], known="topics"),
+        )
 
     def bounds(self, partition: Partition) -> tuple[int, int]:
-        low, high = self._call(
-            self._consumer.get_watermark_offsets, ck.TopicPartition(*partition), timeout=self._timeout, cached=False
+        low, high = self._ask(
+            lambda seconds: _answered(
+                self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), timeout=seconds, cached=False)
+            )
         )
         return low, high
 
     def offset_at(self, partition: Partition, milliseconds: int) -> int | None:
         wanted = [ck.TopicPartition(*partition, milliseconds)]
-        [found] = self._call(self._consumer.offsets_for_times, wanted, timeout=self._timeout)
+        [found] = self._ask(lambda seconds: self._consumer.offsets_for_times(wanted, timeout=seconds))
+        self._check(found)
         return found.offset if found.offset >= 0 else None
 
     def committed(self, partition: Partition) -> int | None:
-        [found] = self._call(self._consumer.committed, [ck.TopicPartition(*partition)], timeout=self._timeout)
-        if found.error is not None:
-            raise confluent_error(ck.KafkaException(found.error), self._settings)
+        wanted = [ck.TopicPartition(*partition)]
+        [found] = self._ask(lambda seconds: self._consumer.committed(wanted, timeout=seconds))
+        self._check(found)
         return found.offset if found.offset >= 0 else None
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         wanted = [ck.TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         for answered in self._call(self._consumer.commit, offsets=wanted, asynchronous=False):
-            if answered.error is not None:
-                raise confluent_error(ck.KafkaException(answered.error), self._settings)
+            self._check(answered)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._consumer.close()
+            if hasattr(self, "_consumer"):
+                self._consumer.close()
 
-    def _sorted(self, messages: list[Any]) -> list[Fetched]:
-        """Sort messages by partition; librdkafka gives them in runs."""
-        by_partition: dict[tuple[str, int], list[Any]] = {}
-        ends: dict[Partition, int] = {}
-        for message in messages:
-            error = message.error()
-            if error is None:
-                by_partition.setdefault((message.topic(), message.partition()), []).append(message)
-            elif error.code() == ck.KafkaError._PARTITION_EOF:
-                ends[Partition(message.topic(), message.partition())] = message.offset()
-            else:
-                raise confluent_error(ck.KafkaException(error), self._settings, message)
-        found = []
-        for key, own in by_partition.items():
-            partition = Partition(*key)
-            headers = [dict(one.headers() or ()) for one in own] if self._with_headers else None
-            found.append(
-                Fetched(
-                    partition,
-                    [one.offset() for one in own],
-                    [one.value() or b"" for one in own],
-                    [one.timestamp()[1] for one in own],
-                    [one.key() for one in own],
-                    headers,
-                    ends.pop(partition, None),
-                )
-            )
-        return found + [Fetched(partition, next_offset=end) for partition, end in ends.items()]
+    def _sorted(self, messages: list[Any]) -> Iterable[Fetched]:
+        """Sort what came by partition: librdkafka gives it in runs, with errors and ends of partitions in between."""
+        if not any(map(_error, messages)):
+            self._troubles.clear()
+            return self._runs(messages)
+        good = [message for message in messages if message.error() is None]
+        told = [self._told(message, message.error()) for message in messages if message.error() is not None]
+        return [*(self._runs(good) if good else ()), *(one for one in told if one is not None)]
+
+    def _runs(self, messages: list[Any]) -> Iterator[Fetched]:
+        """Yield the records of each run of one partition."""
+        count = len(messages)
+        numbers = np.fromiter(map(_partition, messages), dtype=np.int64, count=count)
+        topics: list[Any] | None = None if self._only_topic is not None else list(map(_topic, messages))
+        whole = Fetched(
+            Partition("", 0),
+            np.fromiter(map(_offset, messages), dtype=np.int64, count=count),
+            list(map(_value, messages)),
+            np.fromiter(map(_SECOND, map(_timestamp, messages)), dtype=np.int64, count=count),
+            list(map(_key, messages)) if self._with_keys else None,
+            list(map(_headers, messages)) if self._with_headers else None,
+        )
+        for begin, end in _run_bounds(numbers, topics):
+            run = whole if end - begin == count else whole.slice(begin, end)
+            topic = self._only_topic or topics[begin]  # type: ignore[index]
+            run.partition = Partition(topic, int(numbers[begin]))
+            yield run
+
+    def _told(self, message: Any, error: Any) -> Fetched | None:
+        """Return what a message without record tells of its partition; keep what it tells of the consumer."""
+        code, topic = error.code(), message.topic()
+        if topic is None or message.partition() is None or message.partition() < 0:
+            if not error.retriable() or error.fatal():
+                self._failure = confluent_error(error, self._settings)
+            return None
+        partition = Partition(topic, message.partition())
+        offset = message.offset() if message.offset() is not None and message.offset() >= 0 else None
+        if code == ck.KafkaError._PARTITION_EOF:
+            self._troubles.clear()
+            return Fetched.nothing(partition, next_offset=offset)
+        found = of_code(code, str(error.str()), self._settings, queue=str(partition), offset=offset)
+        if isinstance(found, NoSuchTopic):
+            return None  # it was there a moment ago; queues() tells when it is gone for good
+        return Fetched.nothing(partition, error=found)
+
+    def _probe(self) -> None:
+        """Ask whether the cluster is there again. Raises RetriableError when it is not."""
+        try:
+            self._consumer.list_topics(self._settings.topics[0], timeout=_PROBE_SECONDS)
+        except ck.KafkaException as error:
+            raise self._troubles.error(str(error.args[0].str())) from error
+        self._troubles.clear()
+
+    def _ask(self, request: Callable[[float], T]) -> T:
+        return self._troubles.asked(request, self._serve)
+
+    def _serve(self) -> None:
+        """Let librdkafka tell what is wrong. What comes with it is kept for ``fetch``; rebalances are left to that."""
+        if not self._in_group:
+            self._arrived += self._consumer.consume(1, 0)
 
     def _call(self, method: Any, *arguments: Any, **named: Any) -> Any:
         try:
             return method(*arguments, **named)
         except ck.KafkaException as error:
-            raise confluent_error(error, self._settings) from error
+            raise confluent_error(error.args[0], self._settings) from error
 
-    def _no_such(self, topic: str, error: Any) -> HeadraceError:
-        if error.code() != ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return confluent_error(ck.KafkaException(error), self._settings)
-        names = [
-            name for name in self._call(self._consumer.list_topics, timeout=self._timeout).topics if name[:2] != "__"
-        ]
-        return NoSuchTopic(
-            f"there is no topic {topic!r} at {self._settings.servers}",
-            plugin="kafka",
-            option="topic",
-            hint=did_you_mean(topic, names, known="topics"),
-        )
+    def _check(self, answered: Any) -> None:
+        if answered.error is not None:
+            raise confluent_error(answered.error, self._settings, queue=f"{answered.topic}-{answered.partition}")
 
-    def _note(self, error: Any) -> None:
-        """Keep what librdkafka tells beside the calls; it counts only if nothing comes for it."""
-        if error.code() != ck.KafkaError._PARTITION_EOF:
-            self._errors[:] = [confluent_error(ck.KafkaException(error), self._settings)]
+
+def _headers(message: Any) -> dict[str, bytes]:
+    """Return a record's headers: of several with one name the last, and one without value as empty."""
+    return {name: value or b"" for name, value in message.headers() or ()}
+
+
+def _run_bounds(numbers: NDArray[np.int64], topics: list[str] | None) -> list[tuple[int, int]]:
+    """Return where each run of records of one partition begins and ends."""
+    changes = numbers[1:] != numbers[:-1]
+    if topics is not None:
+        changes |= np.fromiter(map(ne, topics[1:], topics), dtype=bool, count=len(topics) - 1)
+    cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(numbers)]
+    return list(pairwise(cuts))
+
+
+def _partitions(found: Iterable[Any]) -> list[Partition]:
+    return [Partition(one.topic, one.partition) for one in found]
+
+
+def _answered(bounds: Any) -> tuple[int, int]:
+    """Return the bounds; librdkafka gives None where the time ran out."""
+    if bounds is None:
+        raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT, "no answer about the partition's offsets"))
+    low, high = bounds
+    return low, high

@@ -1,56 +1,86 @@
-"""The consumer of kafka-python: pure Python, works everywhere, and takes some forty times the CPU per record."""
+"""The consumer of kafka-python: pure Python, works everywhere, and takes many times the CPU per record."""
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import kafka
-from headrace.errors import did_you_mean
+import numpy as np
+from headrace.errors import DataError, did_you_mean
+from kafka.admin import KafkaAdminClient
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.errors import KafkaError
+from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
-from headrace_kafka.errors import NoSuchTopic, kafka_python_error
-from headrace_kafka.settings import KafkaSourceSettings, kafka_python_properties
+from headrace_kafka.errors import UNKNOWN_TOPIC, NoSuchTopic, of_code, unreachable
+from headrace_kafka.kafka_python_client import kafka_python_error, kafka_python_properties, made
+from headrace_kafka.own_thread import OwnThread
+from headrace_kafka.settings import KafkaSourceSettings, milliseconds
 
 T = TypeVar("T")
+#: How much longer than its own time-out a call of the library may take before we go on without it.
+_GRACE_SECONDS = 2.0
 
 
 class KafkaPythonConsumer(ConsumerDriver):
     """One consumer of kafka-python. Rebalances stop the world: all partitions are revoked and assigned anew."""
 
-    def __init__(self, settings: KafkaSourceSettings, *, with_headers: bool) -> None:
+    fetch_records = 2000
+
+    def __init__(self, settings: KafkaSourceSettings, *, with_keys: bool, with_headers: bool) -> None:
         self._settings = settings
+        self._with_keys = with_keys
         self._with_headers = with_headers
+        self._timeout_ms = milliseconds(settings.connect_timeout)
+        self._own_thread = OwnThread("headrace kafka-python")
+        self._polled: deque[Mapping[Any, list[Any]]] = deque()
+        self._callback_error: BaseException | None = None
+        self._admin: Any = None
+        self._in_group = False
         self._closed = False
-        self._consumer = self._call(
-            lambda: kafka.KafkaConsumer(
-                group_id=settings.group_id,
-                enable_auto_commit=False,
-                auto_offset_reset="none",
-                isolation_level=settings.isolation,
-                session_timeout_ms=int(settings.session_timeout.total_seconds() * 1000),
-                heartbeat_interval_ms=max(100, int(settings.session_timeout.total_seconds() * 300)),
-                fetch_max_wait_ms=100,
-                **kafka_python_properties(settings),
-            )
+        properties = kafka_python_properties(
+            settings,
+            {
+                "group_id": settings.group_id,
+                "enable_auto_commit": False,
+                # An offset that is gone is an error, never a silent jump.
+                "auto_offset_reset": "none",
+                "allow_auto_create_topics": False,
+                "isolation_level": settings.isolation,
+                "partition_assignment_strategy": (RoundRobinPartitionAssignor,),
+                "session_timeout_ms": milliseconds(settings.session_timeout),
+                "heartbeat_interval_ms": max(100, milliseconds(settings.session_timeout) // 3),
+                "metadata_max_age_ms": milliseconds(settings.metadata_interval),
+            },
         )
+        properties.setdefault("fetch_max_wait_ms", 100)
+        self._consumer: Any = made(kafka.KafkaConsumer, properties, settings)
 
     def fetch(self, max_records: int, timeout_seconds: float) -> Iterable[Fetched]:
-        if not self._consumer.assignment() and not self._consumer.subscription():
-            return []
-        polled = self._call(
-            lambda: self._consumer.poll(timeout_ms=int(timeout_seconds * 1000), max_records=max_records)
-        )
-        found = [self._fetched(Partition(*partition), records) for partition, records in polled.items()]
-        got = {one.partition for one in found}
-        for partition in self._consumer.assignment():
-            # Markers of transactions give no record, but move the position.
-            if Partition(*partition) not in got and partition not in self._consumer.paused():
-                position = self._call(lambda partition=partition: self._consumer.position(partition, timeout_ms=0))
-                found.append(Fetched(Partition(*partition), next_offset=position))
-        return found
+        consumer = self._consumer
+        if not self._in_group and not consumer.assignment():
+            return
+        if not self._polled:
+            try:
+                self._poll(max_records, timeout_seconds)
+            except DataError as error:
+                if error.queue is None:
+                    raise
+                yield Fetched.nothing(Partition.parse(error.queue), error=error)
+        arrived = self._polled.popleft() if self._polled else {}
+        for place, records in arrived.items():
+            yield self._fetched(Partition(*place), records)
+        # Markers of transactions give no record, but move the position.
+        for place in consumer.assignment() if not self._polled else ():
+            if place not in arrived:
+                position = self._called(lambda place=place: consumer.position(place, timeout_ms=0))  # type: ignore[misc]
+                if position is not None:
+                    yield Fetched.nothing(Partition(*place), next_offset=position)
 
     def assign(self, partition: Partition, offset: int) -> None:
         self._consumer.assign([*self._consumer.assignment(), TopicPartition(*partition)])
@@ -60,21 +90,13 @@ class KafkaPythonConsumer(ConsumerDriver):
         self._consumer.assign([one for one in self._consumer.assignment() if one != TopicPartition(*partition)])
 
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
-        consumer = self._consumer
+        def assigned(partitions: Sequence[Partition]) -> None:
+            for partition, offset in callbacks.assigned(partitions).items():
+                self.seek(partition, offset)
 
-        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
-            def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-                given = [Partition(*one) for one in assigned]
-                for partition, offset in callbacks.assigned(given).items():
-                    consumer.seek(TopicPartition(*partition), offset)
-
-            def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-                callbacks.revoked([Partition(*one) for one in revoked])
-
-            def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-                callbacks.lost([Partition(*one) for one in lost])
-
-        self._call(lambda: consumer.subscribe(list(topics), listener=Listener()))
+        listener = _Listener(self._in_callers_thread, assigned, callbacks)
+        self._in_group = True
+        self._called(lambda: self._consumer.subscribe(list(topics), listener=listener))
 
     def pause(self, partition: Partition) -> None:
         self._consumer.pause(TopicPartition(*partition))
@@ -86,56 +108,149 @@ class KafkaPythonConsumer(ConsumerDriver):
         self._consumer.seek(TopicPartition(*partition), offset)
 
     def partitions(self, topic: str) -> list[Partition]:
-        numbers = self._call(lambda: self._consumer.partitions_for_topic(topic))
-        if not numbers:
-            names = [name for name in self._call(self._consumer.topics) if not name.startswith("__")]
+        [found] = self._asked(lambda: self._administrator().describe_topics([topic]))
+        code = found["error_code"]
+        if code == UNKNOWN_TOPIC:
+            names = self._asked(lambda: self._administrator().list_topics())
             raise NoSuchTopic(
                 f"there is no topic {topic!r} at {self._settings.servers}",
                 plugin="kafka",
                 option="topic",
-                hint=did_you_mean(topic, names, known="topics"),
+                hint=did_you_mean(topic, [name for name in names if not name.startswith("__")], known="topics"),
             )
-        return [Partition(topic, number) for number in sorted(numbers)]
+        if code:
+            raise of_code(code, kafka.errors.for_code(code).description, self._settings)
+        return sorted(Partition(topic, one["partition_index"]) for one in found["partitions"])
 
     def bounds(self, partition: Partition) -> tuple[int, int]:
         one = TopicPartition(*partition)
-        low = self._call(lambda: self._consumer.beginning_offsets([one]))[one]
-        high = self._call(lambda: self._consumer.end_offsets([one]))[one]
+        low = self._asked(lambda: self._consumer.beginning_offsets([one], timeout_ms=self._timeout_ms))[one]
+        high = self._asked(lambda: self._consumer.end_offsets([one], timeout_ms=self._timeout_ms))[one]
         return low, high
 
     def offset_at(self, partition: Partition, milliseconds: int) -> int | None:
         one = TopicPartition(*partition)
-        found = self._call(lambda: self._consumer.offsets_for_times({one: milliseconds}))[one]
+        found = self._asked(
+            lambda: self._consumer.offsets_for_times({one: milliseconds}, timeout_ms=self._timeout_ms)
+        )[one]  # fmt: skip
         return None if found is None else int(found.offset)
 
     def committed(self, partition: Partition) -> int | None:
-        found = self._call(lambda: self._consumer.committed(TopicPartition(*partition)))
-        return None if found is None else int(getattr(found, "offset", found))
+        one = TopicPartition(*partition)
+        found = self._asked(lambda: self._consumer.committed(one, timeout_ms=self._timeout_ms))
+        return None if found is None else int(found)
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        wanted = {
-            TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()
-        }
-        self._call(lambda: self._consumer.commit(wanted))
+        wanted = {TopicPartition(*one): OffsetAndMetadata(offset, "", -1) for one, offset in offsets.items()}
+        self._asked(lambda: self._consumer.commit(wanted, timeout_ms=self._timeout_ms))
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._consumer.close(autocommit=False)
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._asked(lambda: self._consumer.close(autocommit=False, timeout_ms=self._timeout_ms))
+            if self._admin is not None:
+                self._asked(self._admin.close)
+        finally:
+            self._own_thread.end()
+        self._raise_callback_error()
+
+    def _poll(self, max_records: int, timeout_seconds: float) -> None:
+        timeout_ms = round(timeout_seconds * 1000)
+
+        def poll() -> None:
+            self._polled.append(self._consumer.poll(timeout_ms=timeout_ms, max_records=max_records))
+
+        if self._in_group:
+            self._asked(poll, timeout_seconds + self._settings.connect_timeout.total_seconds())
+            self._raise_callback_error()
+        else:
+            self._called(poll)
 
     def _fetched(self, partition: Partition, records: list[Any]) -> Fetched:
-        headers = [dict(one.headers or ()) for one in records] if self._with_headers else None
+        count = len(records)
         return Fetched(
             partition,
-            [one.offset for one in records],
-            [one.value or b"" for one in records],
-            [one.timestamp for one in records],
-            [one.key for one in records],
-            headers,
+            np.fromiter((one.offset for one in records), dtype=np.int64, count=count),
+            [one.value for one in records],
+            np.fromiter((one.timestamp for one in records), dtype=np.int64, count=count),
+            [one.key for one in records] if self._with_keys else None,
+            [{name: value or b"" for name, value in one.headers or ()} for one in records]
+            if self._with_headers
+            else None,
         )
 
-    def _call(self, action: Callable[[], T]) -> T:
+    def _in_callers_thread(self, callback: Callable[[], None]) -> Future:
+        """Have a callback called in the thread that waits in ``fetch`` or ``close``; what it raises comes out of that."""
+        answered = Future()
+        loop = self._consumer._net
+
+        def answer() -> None:
+            try:
+                callback()
+            except BaseException as error:  # raised when the library's call has come back
+                self._callback_error = error
+            finally:
+                with contextlib.suppress(RuntimeError, KafkaError):  # the loop has ended: nobody waits any more
+                    loop.call_soon_threadsafe(lambda: answered.success(None))
+
+        self._own_thread.ask(answer)
+        return answered
+
+    def _raise_callback_error(self) -> None:
+        if self._callback_error is not None:
+            error, self._callback_error = self._callback_error, None
+            raise error
+
+    def _administrator(self) -> Any:
+        if self._admin is None:
+            properties = kafka_python_properties(self._settings, {})
+            self._admin = made(KafkaAdminClient, properties, self._settings)
+        return self._admin
+
+    def _asked(self, action: Callable[[], T], timeout_seconds: float | None = None) -> T:
+        """Make a call that may wait for ever. Raises RetriableError when it does."""
+        seconds = timeout_seconds or self._settings.connect_timeout.total_seconds()
+        try:
+            return self._called(lambda: self._own_thread.call(action, seconds + _GRACE_SECONDS))
+        except TimeoutError as error:
+            raise unreachable(self._settings, str(error)) from error
+
+    def _called(self, action: Callable[[], T]) -> T:
         try:
             return action()
-        except (KafkaError, OSError) as error:
-            raise kafka_python_error(error, self._settings) from error
+        except (KafkaError, ConnectionError) as error:
+            offsets = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+            place, offset = next(iter(offsets.items()), (None, None))
+            queue = str(Partition(*place)) if isinstance(place, TopicPartition) else None
+            raise kafka_python_error(
+                error, self._settings, queue=queue, offset=offset if isinstance(offset, int) else None
+            ) from error
+
+
+class _Listener(kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc]
+    """Called in the library's input/output thread, which goes on with heartbeats while we answer."""
+
+    def __init__(
+        self,
+        in_callers_thread: Callable[[Callable[[], None]], Future],
+        assigned: Callable[[Sequence[Partition]], None],
+        callbacks: GroupCallbacks,
+    ) -> None:
+        self._in_callers_thread = in_callers_thread
+        self._assigned = assigned
+        self._callbacks = callbacks
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        await self._in_callers_thread(lambda: self._assigned(_partitions(assigned)))
+
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        await self._in_callers_thread(lambda: self._callbacks.revoked(_partitions(revoked)))
+
+    async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
+        await self._in_callers_thread(lambda: self._callbacks.lost(_partitions(lost)))
+
+
+def _partitions(found: Iterable[Any]) -> list[Partition]:
+    return sorted(Partition(*one) for one in found)

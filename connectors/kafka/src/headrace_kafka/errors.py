@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace.errors import DataError, HeadraceError, JobError, RetriableError
 
 from headrace_kafka.settings import KafkaSettings
 
-#: Codes of the protocol (https://kafka.apache.org/protocol#protocol_error_codes) that a person must mend.
-_PERMISSION = {29, 30, 31, 53, 58}  # topic, group, cluster, transactional id not authorised; SASL authentication failed
-_WRONG = {33, 42, 43}  # unsupported SASL mechanism, invalid request, unsupported message format
-_TOO_LARGE = {10, 18}
-_UNKNOWN_TOPIC = 3
-_OUT_OF_RANGE = 1
-_LOCAL_AUTHENTICATION = -169
-_LOCAL_AUTO_OFFSET_RESET = -140
-_LOCAL_SSL = -181
+# Codes of the protocol: https://kafka.apache.org/protocol#protocol_error_codes. Negative ones are librdkafka's own.
+OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_TOPIC = 3
+TOPIC_EXISTS = 36
+SASL_FAILED = 58
+LOCAL_AUTHENTICATION = -169
+LOCAL_SSL = -181
+LOCAL_INVALID_ARGUMENT = -186
+LOCAL_UNKNOWN_PARTITION = -190
+
+_DENIED = {29: "topic", 30: "group", 31: "cluster", 53: "transactional_id"}
+_CREDENTIALS = {SASL_FAILED, LOCAL_AUTHENTICATION}
+_MECHANISM = {33, 34}
+_GONE = {OFFSET_OUT_OF_RANGE, -140, -139}  # auto.offset.reset=error says so, or the log was truncated
+#: Message too large, record list too large, invalid record, local: partition or size out of bounds.
+_REFUSED = {10, 18, 87, LOCAL_UNKNOWN_PARTITION}
+#: What retrying cannot mend: unsupported version or format, a group whose members do not understand each other, …
+_WRONG = {17, 23, 24, 26, 35, 38, 39, 40, 42, 43, 44, 76, -192, LOCAL_INVALID_ARGUMENT}
 
 
 class NoSuchTopic(JobError):
     """A topic that was named does not exist."""
-
-
-def confluent_error(error: Any, settings: KafkaSettings, message: Any = None) -> HeadraceError:
-    """Translate a KafkaException (or the error of a message) of confluent-kafka."""
-    inner = error.args[0]
-    queue = f"{message.topic()}-{message.partition()}" if message is not None and message.topic() else None
-    offset = (
-        message.offset() if message is not None and message.offset() is not None and message.offset() >= 0 else None
-    )
-    return of_code(inner.code(), str(inner.str()), settings, queue=queue, offset=offset)
-
-
-def kafka_python_error(error: BaseException, settings: KafkaSettings) -> HeadraceError:
-    """Translate an exception of kafka-python."""
-    code = getattr(error, "errno", None)
-    name = type(error).__name__
-    if name in ("SaslAuthenticationFailedError", "AuthenticationFailedError"):
-        code = 58
-    if name == "OffsetOutOfRangeError":
-        code = _OUT_OF_RANGE
-    return of_code(code if isinstance(code, int) else -1, f"{name}: {error}", settings)
 
 
 def of_code(
@@ -49,21 +35,53 @@ def of_code(
 ) -> HeadraceError:
     """Return the exception for an error code of the protocol or of librdkafka."""
     where = f"Kafka at {settings.servers}, topic {settings.topic!r}: {text}"
-    if code in _PERMISSION or code == _LOCAL_AUTHENTICATION:
-        return JobError(where, plugin="kafka", queue=queue, hint="check username, password, and what the user may do")
-    if code == _LOCAL_SSL:
-        return JobError(where, plugin="kafka", option="ssl_ca", hint="check security_protocol and the certificates")
+    if code in _DENIED:
+        option = _DENIED[code]
+        user = f"user {settings.username!r}" if settings.username else "this client"
+        return JobError(
+            where,
+            plugin="kafka",
+            option=option if hasattr(settings, option) else None,
+            queue=queue,
+            hint=f"let {user} do it (see the servers' ACLs), or log in as somebody who may",
+        )
+    if code in _CREDENTIALS:
+        hint = "check username, password and sasl_mechanism"
+        return JobError(where, plugin="kafka", option="password", queue=queue, hint=hint)
+    if code in _MECHANISM:
+        hint = "check sasl_mechanism, and whether security_protocol fits the port"
+        return JobError(where, plugin="kafka", option="sasl_mechanism", queue=queue, hint=hint)
+    if code == LOCAL_SSL:
+        hint = "check ssl_ca, and whether security_protocol fits the port"
+        return JobError(where, plugin="kafka", option="ssl_ca", hint=hint)
+    if code == UNKNOWN_TOPIC:
+        return NoSuchTopic(where, plugin="kafka", option="topic", queue=queue, hint="create it, or correct its name")
+    if code in _GONE:
+        return DataError(where, plugin="kafka", queue=queue, offset=offset)
+    if code in _REFUSED:
+        return DataError(where, plugin="kafka", queue=queue, offset=offset)
     if code in _WRONG:
         return JobError(where, plugin="kafka", queue=queue)
-    if code == _UNKNOWN_TOPIC:
-        return NoSuchTopic(where, plugin="kafka", option="topic", queue=queue, hint="create it, or correct its name")
-    if code in (_OUT_OF_RANGE, _LOCAL_AUTO_OFFSET_RESET):
-        return DataError(
-            f"{where} (the offset is no longer, or not yet, in the partition)",
-            plugin="kafka",
-            queue=queue,
-            offset=offset,
-        )
-    if code in _TOO_LARGE:
-        return DataError(where, plugin="kafka", queue=queue, offset=offset)
     return RetriableError(where, plugin="kafka", queue=queue)
+
+
+def unreachable(settings: KafkaSettings, reason: str) -> RetriableError:
+    """Return the error for a cluster that does not answer."""
+    return RetriableError(
+        f"Kafka at {settings.servers} cannot be reached: {reason}",
+        plugin="kafka",
+        option="servers",
+        hint="is the server up, is this its address, and does security_protocol "
+        f"{settings.security_protocol} fit the port?",
+    )
+
+
+def not_writable(settings: KafkaSettings) -> JobError:
+    """Return the error for a topic that may be seen but not written to."""
+    user = f"user {settings.username!r}" if settings.username else "this client"
+    return JobError(
+        f"Kafka at {settings.servers}: {user} may not write to topic {settings.topic!r}",
+        plugin="kafka",
+        option="topic",
+        hint="grant it (see the servers' ACLs), or log in as somebody who may",
+    )

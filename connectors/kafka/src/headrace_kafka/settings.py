@@ -1,11 +1,14 @@
-"""The options of source and sink, and how they become a driver's configuration."""
+"""The options of source and sink, and what follows from several of them together."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
+import msgspec
 from headrace.errors import OptionError
 from headrace.settings import Secret, Settings, option
 from headrace.sink import SinkSettings
@@ -13,6 +16,8 @@ from headrace.sink import SinkSettings
 Driver = Literal["auto", "confluent", "kafka-python"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+_SECRET_PROPERTY = re.compile(r"password|secret|token|\.pem$|jaas")
 
 
 class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
@@ -22,33 +27,48 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     servers: Annotated[str, option("addresses of brokers, host:port separated by commas")]
     group: Annotated[str | None, option("consumer group; default: headrace-<topic>")] = None
     driver: Annotated[Driver, option("client library; auto: confluent where it is installed")] = "auto"
-    offsets: Annotated[dict[str, int] | None, option("first offset by partition number, before start")] = None
+    offsets: Annotated[
+        dict[str | int, int] | None,
+        option("first offset by partition (3, or 'topic-3'), for partitions without progress; comes before start"),
+    ] = None
     isolation: Annotated[
         Literal["read_committed", "read_uncommitted"],
-        option("whether records of open or aborted transactions are read"),
+        option("whether records of open and aborted transactions are left out or read"),
     ] = "read_committed"
-    max_buffered_records: Annotated[int, option("records fetched ahead per partition", ge=1)] = 50_000
+    tombstones: Annotated[
+        Literal["empty", "skip"],
+        option("records without a value: an empty body (which json and csv send to the dead letters), or left out"),
+    ] = "empty"
+    max_buffered_bytes: Annotated[int, option("fetched ahead per partition before it is paused", ge=1)] = 16 * 1024**2
     session_timeout: Annotated[timedelta, option("after which a silent instance loses its partitions")] = timedelta(
         seconds=10
     )
+    metadata_interval: Annotated[
+        timedelta, option("how often a member of a group looks for new partitions")
+    ] = timedelta(seconds=10)  # fmt: skip
     security_protocol: Annotated[SecurityProtocol, option("how to talk to the brokers")] = "PLAINTEXT"
     sasl_mechanism: Annotated[SaslMechanism | None, option("how to authenticate")] = None
     username: Annotated[str | None, option("user for SASL")] = None
     password: Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads the environment')] = None
-    ssl_ca: Annotated[str | None, option("file with the certificates to trust")] = None
+    ssl_ca: Annotated[str | None, option("file with the certificates to trust; default: the system's")] = None
     ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
     ssl_key: Annotated[str | None, option("file with the client's key")] = None
     ssl_key_password: Annotated[Secret | None, option("password of the client's key")] = None
     ssl_check_hostname: Annotated[bool, option("whether the broker's certificate must name its host")] = True
     connect_timeout: Annotated[timedelta, option("how long to wait for a broker's answer")] = timedelta(seconds=10)
-    conf: Annotated[dict[str, Any] | None, option("further properties, handed to the driver as they are")] = None
+    conf: Annotated[
+        dict[str, Any] | None, option("further properties, given to the driver under its own names; secrets as Secret")
+    ] = None
 
     def validate(self) -> None:
-        check_security(self)
+        check_connection(self)
+        if not self.topics:
+            raise OptionError("names no topic", plugin="kafka", option="topic")
 
     @property
     def topics(self) -> list[str]:
-        return [name.strip() for name in self.topic.split(",") if name.strip()]
+        """The names of the topics, each once, in the order given."""
+        return list(dict.fromkeys(name.strip() for name in self.topic.split(",") if name.strip()))
 
     @property
     def group_id(self) -> str:
@@ -60,59 +80,104 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
     topic: Annotated[str, option("topic to write to")]
     servers: Annotated[str, option("addresses of brokers, host:port separated by commas")]
-    format: Annotated[str, option("format of the record values")] = "json"
+    format: Annotated[
+        str, option("format of the record values: json, csv, raw, or any installed codec that encodes")
+    ] = "json"
+    format_options: Annotated[dict[str, Any], option("options of the format's codec")] = msgspec.field(
+        default_factory=dict
+    )
     key: Annotated[str | None, option("column whose value is the record's key: the same key, the same partition")] = (
         None
     )
-    partition: Annotated[str | None, option("column with the number of the partition")] = None
+    partition: Annotated[
+        str | None, option("column with the number of the partition; NULL leaves the choice to the key")
+    ] = None
+    tombstone: Annotated[
+        str | None,
+        option("boolean column: where it is true, the record has the key but no value, which deletes the key"),
+    ] = None
     delivery: Annotated[
-        Literal["at_least_once", "exactly_once"], option("exactly_once writes in transactions with its progress")
+        Literal["at_least_once", "exactly_once"],
+        option("exactly_once writes rows and progress in one transaction; readers need read_committed"),
     ] = "at_least_once"
-    transactional_id: Annotated[str | None, option("prefix of transactional ids; default: headrace-<topic>")] = None
+    transactional_id: Annotated[
+        str | None, option("what transactional ids begin with; default: headrace-<namespace.pipeline.sink>")
+    ] = None
     driver: Annotated[Driver, option("client library; auto: confluent where it is installed")] = "auto"
     create_topic: Annotated[bool, option("create the topic when it does not exist")] = False
     partitions: Annotated[int, option("partitions of a topic that is created", ge=1)] = 1
-    replication_factor: Annotated[int, option("replicas of a topic that is created", ge=1)] = 1
+    replication_factor: Annotated[
+        int | None, option("replicas of a topic that is created; default: the broker's", ge=1)
+    ] = None
     compression: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], option("compression of batches")] = "lz4"
-    linger: Annotated[timedelta, option("how long a record waits for others")] = timedelta(milliseconds=5)
+    linger: Annotated[timedelta, option("how long a record waits for others to share its batch")] = timedelta(
+        milliseconds=5
+    )
+    delivery_timeout: Annotated[
+        timedelta, option("how long the brokers may take to acknowledge a batch before it is written again")
+    ] = timedelta(seconds=30)
     security_protocol: Annotated[SecurityProtocol, option("how to talk to the brokers")] = "PLAINTEXT"
     sasl_mechanism: Annotated[SaslMechanism | None, option("how to authenticate")] = None
     username: Annotated[str | None, option("user for SASL")] = None
     password: Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads the environment')] = None
-    ssl_ca: Annotated[str | None, option("file with the certificates to trust")] = None
+    ssl_ca: Annotated[str | None, option("file with the certificates to trust; default: the system's")] = None
     ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
     ssl_key: Annotated[str | None, option("file with the client's key")] = None
     ssl_key_password: Annotated[Secret | None, option("password of the client's key")] = None
     ssl_check_hostname: Annotated[bool, option("whether the broker's certificate must name its host")] = True
     connect_timeout: Annotated[timedelta, option("how long to wait for a broker's answer")] = timedelta(seconds=10)
-    conf: Annotated[dict[str, Any] | None, option("further properties, handed to the driver as they are")] = None
+    conf: Annotated[
+        dict[str, Any] | None, option("further properties, given to the driver under its own names; secrets as Secret")
+    ] = None
 
     def validate(self) -> None:
-        check_security(self)
+        check_connection(self)
+        if self.tombstone is not None and self.key is None:
+            raise OptionError(
+                "a tombstone deletes a key, but no key is given",
+                plugin="kafka",
+                option="tombstone",
+                hint="name the column of the key: key='...'",
+            )
 
 
 KafkaSettings = KafkaSourceSettings | KafkaSinkSettings
 
 
-def check_security(settings: KafkaSettings) -> None:
-    """Raise OptionError when the options of authentication do not go together."""
-    sasl = settings.security_protocol.startswith("SASL")
-    if sasl and (settings.sasl_mechanism is None or settings.username is None or settings.password is None):
-        raise OptionError(
-            f"security_protocol {settings.security_protocol} needs sasl_mechanism, username and password",
-            plugin="kafka",
-            option="sasl_mechanism",
-        )
-    if not sasl and (settings.sasl_mechanism or settings.username):
-        raise OptionError(
-            f"sasl options have no effect with security_protocol {settings.security_protocol}",
-            plugin="kafka",
-            option="security_protocol",
-            hint="use SASL_SSL (or SASL_PLAINTEXT in a trusted network)",
-        )
+def check_connection(settings: KafkaSettings) -> None:
+    """Raise OptionError when the options for reaching the cluster do not go together."""
+    protocol = settings.security_protocol
+    sasl = protocol.startswith("SASL")
+    for name in ("sasl_mechanism", "username", "password"):
+        given = getattr(settings, name) is not None
+        if sasl and not given:
+            raise OptionError(f"is needed with security_protocol {protocol}", plugin="kafka", option=name)
+        if given and not sasl:
+            raise OptionError(
+                f"has no effect with security_protocol {protocol}",
+                plugin="kafka",
+                option=name,
+                hint="security_protocol='SASL_SSL' (or 'SASL_PLAINTEXT' in a network that you trust)",
+            )
+    for name in ("ssl_ca", "ssl_certificate", "ssl_key", "ssl_key_password"):
+        if getattr(settings, name) is not None and not protocol.endswith("SSL"):
+            raise OptionError(
+                f"has no effect with security_protocol {protocol}",
+                plugin="kafka",
+                option=name,
+                hint=f"security_protocol='{'SASL_SSL' if sasl else 'SSL'}'",
+            )
+    for name, value in (settings.conf or {}).items():
+        if _SECRET_PROPERTY.search(name.lower()) and not isinstance(value, Secret):
+            raise OptionError(
+                f"{name!r} holds a secret and would show in logs",
+                plugin="kafka",
+                option="conf",
+                hint=f'conf={{"{name}": headrace.Secret("${{VARIABLE}}")}}',
+            )
 
 
-def driver_name(settings: KafkaSettings) -> str:
+def driver_name(settings: KafkaSettings) -> Literal["confluent", "kafka-python"]:
     """Return the driver to use: ``confluent`` where it is installed, unless the settings say otherwise."""
     installed = importlib.util.find_spec("confluent_kafka") is not None
     if settings.driver == "auto":
@@ -127,42 +192,26 @@ def driver_name(settings: KafkaSettings) -> str:
     return settings.driver
 
 
-def confluent_properties(settings: KafkaSettings) -> dict[str, Any]:
-    """Return librdkafka's properties for reaching the cluster. They hold revealed secrets: never log them."""
-    milliseconds = int(settings.connect_timeout.total_seconds() * 1000)
-    properties: dict[str, Any] = {
-        "bootstrap.servers": settings.servers,
-        "security.protocol": settings.security_protocol,
-        "socket.connection.setup.timeout.ms": max(1000, milliseconds),
-        "sasl.mechanism": settings.sasl_mechanism,
-        "sasl.username": settings.username,
-        "sasl.password": settings.password.reveal() if settings.password else None,
-        "ssl.ca.location": settings.ssl_ca,
-        "ssl.certificate.location": settings.ssl_certificate,
-        "ssl.key.location": settings.ssl_key,
-        "ssl.key.password": settings.ssl_key_password.reveal() if settings.ssl_key_password else None,
-        "ssl.endpoint.identification.algorithm": (
-            ("https" if settings.ssl_check_hostname else "none") if settings.security_protocol.endswith("SSL") else None
-        ),
-        "log_level": 2,
+def with_conf(properties: Mapping[str, Any], settings: KafkaSettings, reserved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a driver's properties: ours, then the user's ``conf``, then those that guarantees rest on (``reserved``).
+
+    Properties that are None are left out. Raises OptionError when ``conf`` names one that is reserved.
+    """
+    own = {
+        name: value.reveal() if isinstance(value, Secret) else value for name, value in (settings.conf or {}).items()
     }
-    return {name: value for name, value in properties.items() if value is not None} | (settings.conf or {})
+    for name in own:
+        if name in reserved:
+            raise OptionError(
+                f"{name!r} is not for conf: the guarantees rest on it, or another option sets it",
+                plugin="kafka",
+                option="conf",
+                hint="see docs/connectors/kafka.md for the option that sets it",
+            )
+    merged = {**properties, **own, **reserved}
+    return {name: value for name, value in merged.items() if value is not None}
 
 
-def kafka_python_properties(settings: KafkaSettings) -> dict[str, Any]:
-    """Return kafka-python's arguments for reaching the cluster. They hold revealed secrets: never log them."""
-    milliseconds = int(settings.connect_timeout.total_seconds() * 1000)
-    properties: dict[str, Any] = {
-        "bootstrap_servers": settings.servers.split(","),
-        "security_protocol": settings.security_protocol,
-        "sasl_mechanism": settings.sasl_mechanism,
-        "sasl_plain_username": settings.username,
-        "sasl_plain_password": settings.password.reveal() if settings.password else None,
-        "ssl_cafile": settings.ssl_ca,
-        "ssl_certfile": settings.ssl_certificate,
-        "ssl_keyfile": settings.ssl_key,
-        "ssl_password": settings.ssl_key_password.reveal() if settings.ssl_key_password else None,
-        "ssl_check_hostname": settings.ssl_check_hostname,
-        "bootstrap_timeout_ms": milliseconds,
-    }
-    return {name: value for name, value in properties.items() if value is not None} | (settings.conf or {})
+def milliseconds(duration: timedelta) -> int:
+    """Return a duration in whole milliseconds, at least one."""
+    return max(1, round(duration / timedelta(milliseconds=1)))

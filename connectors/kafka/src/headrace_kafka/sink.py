@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.codec import Encoder
-from headrace.errors import JobError, OptionError, did_you_mean
+from headrace.errors import DataError, HeadraceError, OptionError, did_you_mean
 from headrace.messages import Position, Queue
 from headrace.registry import default_registry
 from headrace.schema import Schema, type_name
-from headrace.sink import Sink, SinkBatch, SinkSettings, TransactionalSink
+from headrace.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 
 from headrace_kafka.errors import NoSuchTopic
-from headrace_kafka.producers import (
-    Fenced,
+from headrace_kafka.producer import (
     Producer,
     Record,
     TransactionalProducer,
     make_producer,
+    make_topic_keeper,
     make_transactional_producer,
 )
 from headrace_kafka.settings import KafkaSinkSettings, driver_name
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class KafkaSink(Sink):
@@ -44,6 +47,7 @@ class KafkaSink(Sink):
         self._schema: Schema | None = None
         self._encoder: Encoder | None = None
         self._producer: Producer | None = None
+        self._partition_count = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_encoder": None, "_producer": None}
@@ -51,31 +55,36 @@ class KafkaSink(Sink):
     def check(self, schema: Schema | None) -> None:
         driver_name(self._own)
         self._schema = schema
-        for option, name in (("key", self._own.key), ("partition", self._own.partition)):
-            if name is not None and schema is not None and name not in schema:
-                hint = did_you_mean(name, schema, known="columns")
-                raise OptionError(f"unknown column {name!r}", plugin="kafka", option=option, hint=hint)
-        partition = self._own.partition
-        if partition is not None and schema is not None and not schema[partition].is_integer():
-            raise OptionError(
-                f"column {partition!r} is {type_name(schema[partition])}, not an integer",
-                plugin="kafka",
-                option="partition",
-            )
+        if schema is not None:
+            for option, fits, wanted in (
+                ("key", _is_key, "text, binary, an integer or boolean"),
+                ("partition", _is_integer, "an integer"),
+                ("tombstone", _is_boolean, "boolean"),
+            ):
+                name = getattr(self._own, option)
+                if name is not None and name not in schema:
+                    hint = did_you_mean(name, schema, known="columns")
+                    raise OptionError(f"unknown column {name!r}", plugin="kafka", option=option, hint=hint)
+                if name is not None and not fits(schema[name]):
+                    raise OptionError(
+                        f"column {name!r} is {type_name(schema[name])}, not {wanted}", plugin="kafka", option=option
+                    )
         self._make_encoder()
 
     def prepare(self, schema: Schema | None) -> None:
-        producer = make_producer(self._own)
+        keeper = make_topic_keeper(self._own)
         try:
             try:
-                producer.partition_count()
+                keeper.partition_count()
             except NoSuchTopic as error:
                 if not self._own.create_topic:
-                    error.hint = "create it, correct its name, or pass create_topic=True"
+                    error.option = "topic"
+                    nearest = did_you_mean(self._own.topic, _public(keeper.topic_names()), known="topics")
+                    error.hint = f"{nearest} (to create it: create_topic=True)"
                     raise
-                producer.create_topic()
+                keeper.create_topic()
         finally:
-            producer.close()
+            keeper.close()
 
     def open(self) -> None:
         self._encoder = self._make_encoder()
@@ -83,36 +92,61 @@ class KafkaSink(Sink):
     def batch_insert(self, batch: SinkBatch) -> None:
         if self._producer is None:
             self._producer = make_producer(self._own)
-        self._producer.write(self.records(batch))
+        try:
+            self._producer.write(self.records(batch, self._producer))
+        except DataError:
+            raise
+        except HeadraceError:
+            self.close()  # the next try makes a new one: this one may hold records, or be in a state without way out
+            raise
 
     def close(self) -> None:
         if self._producer is not None:
-            self._producer.close()
-            self._producer = None
+            producer, self._producer = self._producer, None
+            producer.close()
 
-    def records(self, batch: SinkBatch) -> Sequence[Record]:
-        """Return the batch's rows as records."""
+    def records(self, batch: SinkBatch, producer: Producer | TransactionalProducer) -> Sequence[Record]:
+        """Return the batch's rows as records. Raises DataError for what a row says of its own record."""
         assert self._encoder is not None, "open() comes first"
-        frame = batch.frame if batch.dynamic else batch.to_polars()
-        bodies = self._encoder.encode(frame)
-        if self._own.key is None and self._own.partition is None:
+        own = self._own
+        bodies = self._encoder.encode(batch.frame if batch.dynamic else batch.to_polars())
+        if own.key is None and own.partition is None:
             return [Record(body) for body in bodies]
+        count = len(batch)
         rows = batch.rows() if batch.dynamic else None
-        keys = self._column(batch, rows, self._own.key)
-        partitions = self._column(batch, rows, self._own.partition)
-        return [
-            Record(body, _key(key), partition) for body, key, partition in zip(bodies, keys, partitions, strict=True)
-        ]
+        keys = [None] * count if own.key is None else _keys(_values(batch, rows, own.key))
+        partitions = [None] * count if own.partition is None else _values(batch, rows, own.partition).to_list()
+        if own.partition is not None:
+            self._check_partitions(partitions, producer)
+        if own.tombstone is not None:
+            deleted = _values(batch, rows, own.tombstone).to_list()
+            if any(key is None and gone is True for key, gone in zip(keys, deleted, strict=True)):
+                raise DataError("a tombstone without key: the column of the key is NULL", plugin="kafka", option="key")
+            return [
+                Record(None if gone is True else body, key, partition)
+                for body, key, partition, gone in zip(bodies, keys, partitions, deleted, strict=True)
+            ]
+        return [Record(*parts) for parts in zip(bodies, keys, partitions, strict=True)]
 
-    @staticmethod
-    def _column(batch: SinkBatch, rows: list[dict[str, Any]] | None, name: str | None) -> Sequence[Any]:
-        if name is None:
-            return [None] * len(batch)
-        return [row.get(name) for row in rows] if rows is not None else batch.frame[name].to_list()
+    def _check_partitions(self, partitions: Sequence[Any], producer: Producer | TransactionalProducer) -> None:
+        """Raise DataError for a partition that the topic has not; it may have got more since we looked."""
+        numbers = {number for number in partitions if number is not None}
+        if any(type(number) is not int for number in numbers):
+            raise DataError("the column of the partition holds no integer", plugin="kafka", option="partition")
+        if numbers and max(numbers) >= self._partition_count:
+            self._partition_count = producer.partition_count()
+        wrong = [number for number in numbers if not 0 <= number < self._partition_count]
+        if wrong:
+            raise DataError(
+                f"topic {self._own.topic!r} has {self._partition_count} partitions, and no partition {wrong[0]}",
+                plugin="kafka",
+                option="partition",
+            )
 
     def _make_encoder(self) -> Encoder:
         codec = default_registry().find("codec", self._own.format)
-        encoder: Encoder = codec(codec.Settings()).encoder(self._schema)
+        settings = codec.Settings.of(self._own.format_options, plugin=self._own.format)
+        encoder: Encoder = codec(settings).encoder(self._schema)
         return encoder
 
 
@@ -134,13 +168,27 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
         return {**super().__getstate__(), "_producers": {}}
 
     def last_offset(self, queue: Queue) -> Position | None:
-        return self._of(queue).position()
+        return self._of(queue).position
 
     def batch_insert(self, batch: SinkBatch) -> None:
+        producer = self._of(batch.queue)
         try:
-            self._of(batch.queue).write(self.records(batch), batch.last)
-        except Fenced:
-            self.queue_removed(batch.queue)
+            if producer.position != batch.after:
+                # Nobody else has written since the producer began, or it would be fenced: this look is enough.
+                raise StaleWriterError(
+                    f"rows up to {producer.position} are stored, not up to {batch.after}",
+                    plugin="kafka",
+                    queue=batch.queue.id,
+                )
+            producer.write(self.records(batch, producer), batch.last)
+        except DataError:
+            raise
+        except StaleWriterError:
+            if producer.position == batch.after:
+                self.queue_removed(batch.queue)  # fenced
+            raise
+        except HeadraceError:
+            self.queue_removed(batch.queue)  # the next one finds out what became of the transaction
             raise
 
     def queue_removed(self, queue: Queue) -> None:
@@ -161,13 +209,59 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
 
     def transactional_id(self, queue: Queue) -> str:
         """Return the name of a queue's transactions: the same in every process and run of the job."""
-        prefix = self._own.transactional_id or f"headrace-{self._own.topic}"
+        prefix = self._own.transactional_id or f"headrace-{self.writer_name or self._own.topic}"
         return f"{prefix}-{hashlib.sha256(queue.id.encode()).hexdigest()[:20]}"
+
+
+def _public(names: Sequence[str]) -> list[str]:
+    return [name for name in names if not name.startswith("__")]
+
+
+def _is_key(kind: pl.DataType) -> bool:
+    import polars as pl
+
+    return kind.is_integer() or kind in (pl.String, pl.Binary, pl.Boolean)
+
+
+def _is_integer(kind: pl.DataType) -> bool:
+    return kind.is_integer()
+
+
+def _is_boolean(kind: pl.DataType) -> bool:
+    import polars as pl
+
+    return kind == pl.Boolean
+
+
+def _values(batch: SinkBatch, rows: list[dict[str, Any]] | None, name: str) -> pl.Series:
+    """Return a column; of rows of unknown columns, the values as they are."""
+    import polars as pl
+
+    if rows is None:
+        return batch.frame[name]
+    return pl.Series(name, [row.get(name) for row in rows], dtype=pl.Object)
+
+
+def _keys(column: pl.Series) -> list[bytes | None]:
+    """Return keys as bytes: texts as UTF-8, integers and booleans as JSON writes them."""
+    import polars as pl
+
+    if column.dtype == pl.Object:
+        return [_key(value) for value in column]
+    if column.dtype == pl.Binary:
+        return column.to_list()
+    return column.cast(pl.String).cast(pl.Binary).to_list()
 
 
 def _key(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
-    if isinstance(value, str | int | float | bool):
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, str | int):
         return str(value).encode()
-    raise JobError(f"a key of type {type(value).__name__} cannot be written", plugin="kafka", option="key")
+    raise DataError(
+        f"a key of type {type(value).__name__}, which is none of str, bytes, int and bool",
+        plugin="kafka",
+        option="key",
+    )

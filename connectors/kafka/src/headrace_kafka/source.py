@@ -2,48 +2,64 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-import numpy as np
-from headrace.errors import DataError
+from headrace.errors import DataError, OptionError, did_you_mean
 from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
 from headrace.settings import Settings
 from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
 
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
+from headrace_kafka.errors import NoSuchTopic
 from headrace_kafka.settings import KafkaSourceSettings, driver_name
+from headrace_kafka.shared_consumer import Buffer, SharedConsumer
+
+logger = logging.getLogger(__name__)
 
 
 class KafkaSource(GroupSource):
-    """Reads topics of a Kafka cluster. One consumer serves all partitions that a process reads."""
+    """Reads topics of a Kafka cluster. One consumer serves all partitions that a process reads.
+
+    Not thread-safe but for its readers: ``queues``, ``open``, ``join`` and the like are called by one thread at a time.
+    """
 
     Settings: ClassVar[type[Settings]] = KafkaSourceSettings
 
     def __init__(self, settings: KafkaSourceSettings) -> None:
         self.settings = settings
         self._shared: SharedConsumer | None = None
+        self._known_topics: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shared": None}
 
     def check(self) -> None:
         driver_name(self.settings)
+        self._given_offsets()
 
     def queues(self) -> Collection[Queue]:
         shared = self._consumer()
-        return [Queue(str(partition)) for topic in self.settings.topics for partition in shared.partitions(topic)]
+        found: list[Partition] = []
+        for topic in self.settings.topics:
+            try:
+                found += shared.ask(lambda driver, topic=topic: driver.partitions(topic))  # type: ignore[misc]
+            except NoSuchTopic as error:
+                if topic not in self._known_topics:
+                    raise
+                logger.warning("%s", error.message)  # it was deleted: its queues are gone
+            else:
+                self._known_topics.add(topic)
+        self._check_given_offsets(found)
+        return [Queue(str(partition)) for partition in found]
 
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         shared = self._consumer()
         partition = Partition.parse(queue.name)
         offset = self._first_offset(shared, partition, start)
-        shared.begin(partition, offset)
-        return KafkaReader(shared, partition, offset, self.settings)
+        return KafkaReader(shared, shared.begin(partition, offset), offset, self.settings)
 
     def join(self, listener: GroupListener) -> None:
         shared = self._consumer()
@@ -53,7 +69,7 @@ class KafkaSource(GroupSource):
 
         def assigned(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
             listener.assigned(named(partitions))
-            return {partition: shared.begun_at(partition) for partition in partitions if shared.reads(partition)}
+            return shared.begins(partitions)
 
         shared.subscribe(
             self.settings.topics,
@@ -72,196 +88,95 @@ class KafkaSource(GroupSource):
 
     def commit(self, positions: Mapping[Queue, ReadPosition]) -> None:
         if positions:
-            self._consumer().commit({Partition.parse(queue.name): p.offset for queue, p in positions.items()})
+            offsets = {Partition.parse(queue.name): position.offset for queue, position in positions.items()}
+            self._consumer().ask(lambda driver: driver.commit(offsets))
 
     def committed(self, queue: Queue) -> ReadPosition | None:
-        offset = self._consumer().committed(Partition.parse(queue.name))
+        offset = self._consumer().ask(lambda driver: driver.committed(Partition.parse(queue.name)))
         return None if offset is None else ReadPosition(offset)
 
     def close(self) -> None:
         if self._shared is not None:
-            self._shared.close()
-            self._shared = None
+            shared, self._shared = self._shared, None
+            shared.close()
 
     def _consumer(self) -> SharedConsumer:
         if self._shared is None:
-            with_headers = "headers" in self.header_fields
-            self._shared = SharedConsumer(make_driver(self.settings, with_headers=with_headers), self.settings)
+            driver = make_driver(self.settings, self.header_fields)
+            self._shared = SharedConsumer(driver, max_buffered_bytes=self.settings.max_buffered_bytes)
         return self._shared
 
     def _first_offset(self, shared: SharedConsumer, partition: Partition, start: StartPosition) -> int:
-        low, high = shared.bounds(partition)
+        low, high = shared.ask(lambda driver: driver.bounds(partition))
         if isinstance(start, ReadPosition):
             if not low <= start.offset <= high:
-                raise DataError(
-                    f"offset {start.offset} is not in partition {partition}: it holds {low} to {high}",
-                    plugin="kafka",
-                    queue=str(partition),
-                    offset=start.offset,
-                    hint="records were removed by retention before they were read, or the topic was made anew; "
-                    "to go on with what is there, start with a new checkpoint directory or another group",
-                )
+                raise lost_offset(partition, start.offset, low, high)
             return start.offset
-        given = (self.settings.offsets or {}).get(str(partition.number))
+        given = self._given_offsets().get(partition)
         if given is not None:
-            return min(max(given, low), high)
+            if not low <= given <= high:
+                raise OptionError(
+                    f"offset {given} is not in partition {partition}: it holds {low} to {high}",
+                    plugin="kafka",
+                    option="offsets",
+                )
+            return given
         if isinstance(start, StartAt):
-            found = shared.offset_at(partition, int(start.time.timestamp() * 1000))
+            moment = milliseconds_from(start.time)
+            found = shared.ask(lambda driver: driver.offset_at(partition, moment))
             return high if found is None else found
         return low if start is EARLIEST else high
 
-
-@dataclass(slots=True)
-class _Buffer:
-    """Records of a partition that were fetched and not yet taken."""
-
-    begun_at: int
-    chunks: deque[Fetched] = field(default_factory=deque)
-    records: int = 0
-    #: Where the partition is known to go on when nothing is buffered.
-    next_offset: int = 0
-    paused: bool = False
-
-
-class SharedConsumer:
-    """One consumer for all readers of a process: sorts what comes into a buffer per partition.
-
-    A partition whose buffer is full is paused until it is taken from. Thread-safe: one lock around the consumer.
-    """
-
-    def __init__(self, driver: ConsumerDriver, settings: KafkaSourceSettings) -> None:
-        self._driver = driver
-        self._limit = settings.max_buffered_records
-        self._buffers: dict[Partition, _Buffer] = {}
-        self._lock = threading.RLock()
-        self._in_group = False
-
-    def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
-        with self._lock:
-            self._in_group = True
-            self._driver.subscribe(topics, callbacks)
-
-    def begin(self, partition: Partition, offset: int) -> None:
-        with self._lock:
-            self._buffers[partition] = _Buffer(offset, next_offset=offset)
-            if not self._in_group:
-                self._driver.assign(partition, offset)
-
-    def end(self, partition: Partition) -> None:
-        with self._lock:
-            if self._buffers.pop(partition, None) is not None and not self._in_group:
-                self._driver.unassign(partition)
-
-    def reads(self, partition: Partition) -> bool:
-        return partition in self._buffers
-
-    def begun_at(self, partition: Partition) -> int:
-        return self._buffers[partition].begun_at
-
-    def take(self, partition: Partition, max_records: int, timeout_seconds: float) -> Fetched | None:
-        """Return the next records of a partition, at most ``max_records``; fetch if none wait."""
-        with self._lock:
-            buffer = self._buffers.get(partition)
-            if buffer is not None and not buffer.chunks:
-                self.fill(timeout_seconds)
-                buffer = self._buffers.get(partition)  # a rebalance may have come with it
-            if buffer is None or not buffer.chunks:
-                return None
-            chunk = buffer.chunks[0]
-            if len(chunk.offsets) > max_records:
-                chunk = chunk.split(max_records)
+    def _given_offsets(self) -> Mapping[Partition, int]:
+        """Return the offsets that the options give, by partition. Raises OptionError."""
+        topics = self.settings.topics
+        found = {}
+        for name, offset in (self.settings.offsets or {}).items():
+            if str(name).isdigit() and len(topics) == 1:
+                partition = Partition(topics[0], int(name))
+            elif isinstance(name, str) and name.rpartition("-")[0] in topics and name.rpartition("-")[2].isdigit():
+                partition = Partition.parse(name)
             else:
-                buffer.chunks.popleft()
-            buffer.records -= len(chunk.offsets)
-            if buffer.paused and buffer.records < self._limit // 2:
-                buffer.paused = False
-                self._driver.resume(partition)
-            return chunk
+                raise OptionError(
+                    f"{name!r} is not a partition of {', '.join(topics)}",
+                    plugin="kafka",
+                    option="offsets",
+                    hint=f"write it as {topics[0] + '-0'!r}" + (" or 0" if len(topics) == 1 else ""),
+                )
+            found[partition] = offset
+        return found
 
-    def next_offset(self, partition: Partition, taken: int) -> int:
-        """Return where the partition goes on for a reader that has taken everything before ``taken``."""
-        with self._lock:
-            buffer = self._buffers.get(partition)
-            if buffer is None or buffer.chunks:
-                return taken
-            return max(taken, buffer.next_offset)
-
-    def fill(self, timeout_seconds: float) -> None:
-        """Fetch once and sort what has come into the buffers."""
-        with self._lock:
-            for fetched in self._driver.fetch(10_000, timeout_seconds):
-                buffer = self._buffers.get(fetched.partition)
-                if buffer is None:
-                    continue
-                if fetched.offsets:
-                    buffer.chunks.append(fetched)
-                    buffer.records += len(fetched.offsets)
-                    buffer.next_offset = fetched.offsets[-1] + 1
-                if fetched.next_offset is not None:
-                    buffer.next_offset = max(buffer.next_offset, fetched.next_offset)
-                if buffer.records >= self._limit and not buffer.paused:
-                    buffer.paused = True
-                    self._driver.pause(fetched.partition)
-
-    def seek(self, partition: Partition, offset: int) -> None:
-        with self._lock:
-            self._buffers[partition] = _Buffer(offset, next_offset=offset)
-            self._driver.seek(partition, offset)
-
-    def partitions(self, topic: str) -> list[Partition]:
-        with self._lock:
-            return self._driver.partitions(topic)
-
-    def bounds(self, partition: Partition) -> tuple[int, int]:
-        with self._lock:
-            return self._driver.bounds(partition)
-
-    def offset_at(self, partition: Partition, milliseconds: int) -> int | None:
-        with self._lock:
-            return self._driver.offset_at(partition, milliseconds)
-
-    def committed(self, partition: Partition) -> int | None:
-        with self._lock:
-            return self._driver.committed(partition)
-
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        with self._lock:
-            self._driver.commit(offsets)
-
-    def close(self) -> None:
-        with self._lock:
-            self._buffers.clear()
-            self._driver.close()
+    def _check_given_offsets(self, existing: Collection[Partition]) -> None:
+        for partition in self._given_offsets():
+            if partition not in existing and partition.topic in self._known_topics:
+                hint = did_you_mean(str(partition), map(str, existing), known="partitions")
+                raise OptionError(f"there is no partition {partition}", plugin="kafka", option="offsets", hint=hint)
 
 
 class KafkaReader(Reader):
     """Reads one partition through the process's consumer."""
 
-    def __init__(
-        self, shared: SharedConsumer, partition: Partition, offset: int, settings: KafkaSourceSettings
-    ) -> None:
+    def __init__(self, shared: SharedConsumer, buffer: Buffer, offset: int, settings: KafkaSourceSettings) -> None:
         self._shared = shared
-        self._partition = partition
+        self._buffer = buffer
         self._next = offset
-        self._settings = settings
+        self._skips_tombstones = settings.tombstones == "skip"
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
-        taken = self._shared.take(self._partition, max_records, timeout.total_seconds())
+        try:
+            taken = self._shared.take(self._buffer, max_records, timeout.total_seconds())
+        except DataError as error:
+            raise self._explained(error) from error
         if taken is None:
-            self._next = self._shared.next_offset(self._partition, self._next)
+            self._next = self._shared.position(self._buffer, self._next)
             return None
-        self._next = taken.offsets[-1] + 1
-        return RawBatch(
-            np.array(taken.offsets, dtype=np.int64),
-            ReadPosition(self._next),
-            bodies=Bodies.of(taken.bodies),
-            times=np.array(taken.times, dtype=np.int64) * 1000,
-            keys=taken.keys,
-            headers=taken.headers,
-        )
+        self._next = int(taken.offsets[-1]) + 1
+        if None in taken.bodies:
+            return self._with_tombstones(taken)
+        return self._batch(taken, taken.bodies)
 
     def seek(self, position: ReadPosition) -> None:
-        self._shared.seek(self._partition, position.offset)
+        self._shared.seek(self._buffer, position.offset)
         self._next = position.offset
 
     @property
@@ -270,22 +185,79 @@ class KafkaReader(Reader):
 
     @property
     def earliest(self) -> int:
-        return self._shared.bounds(self._partition)[0]
+        return self._bounds()[0]
 
     @property
     def latest(self) -> int:
-        return self._shared.bounds(self._partition)[1]
+        return self._bounds()[1]
 
     def close(self) -> None:
-        self._shared.end(self._partition)
+        self._shared.end(self._buffer)
+
+    def _bounds(self) -> tuple[int, int]:
+        return self._shared.ask(lambda driver: driver.bounds(self._buffer.partition))
+
+    def _batch(self, taken: Fetched, bodies: Sequence[Any]) -> RawBatch:
+        return RawBatch(
+            taken.offsets,
+            ReadPosition(self._next),
+            bodies=Bodies.of(bodies),
+            times=taken.times * 1000,
+            keys=taken.keys,
+            headers=taken.headers,
+        )
+
+    def _with_tombstones(self, taken: Fetched) -> RawBatch:
+        """Return the batch with records without value as empty bodies, or without them."""
+        if not self._skips_tombstones:
+            return self._batch(taken, [body or b"" for body in taken.bodies])
+        kept = [row for row, body in enumerate(taken.bodies) if body is not None]
+        rest = Fetched(
+            taken.partition,
+            taken.offsets[kept],
+            [taken.bodies[row] for row in kept],
+            taken.times[kept],
+            None if taken.keys is None else [taken.keys[row] for row in kept],
+            None if taken.headers is None else [taken.headers[row] for row in kept],
+        )
+        return self._batch(rest, rest.bodies)
+
+    def _explained(self, error: DataError) -> DataError:
+        """Return the error with what the partition holds now, if it says that the offset is gone."""
+        low, high = self._bounds()
+        if low <= self._next <= high:
+            return error
+        return lost_offset(self._buffer.partition, self._next, low, high)
 
 
-def make_driver(settings: KafkaSourceSettings, *, with_headers: bool) -> ConsumerDriver:
-    """Return a consumer of the client library that the settings choose."""
+def lost_offset(partition: Partition, offset: int, low: int, high: int) -> DataError:
+    """Return the error for a position that a partition does not reach, or no longer holds."""
+    happened = (
+        "records were removed (by retention, or by hand) before they were read"
+        if offset < low
+        else "the topic was made anew, or lost records"
+    )
+    return DataError(
+        f"offset {offset} is not in partition {partition}, which holds {low} to {high}: {happened}",
+        plugin="kafka",
+        queue=str(partition),
+        offset=offset,
+        hint="to go on with what is there, start with another group, and a new checkpoint directory if there is one",
+    )
+
+
+def milliseconds_from(moment: datetime) -> int:
+    """Return the first whole millisecond since the epoch that is not before a moment."""
+    return -((datetime.fromtimestamp(0, UTC) - moment) // timedelta(milliseconds=1))
+
+
+def make_driver(settings: KafkaSourceSettings, header_fields: Collection[str]) -> ConsumerDriver:
+    """Return a consumer of the client library that the settings choose. It has reached the cluster."""
+    with_keys, with_headers = "key" in header_fields, "headers" in header_fields
     if driver_name(settings) == "confluent":
         from headrace_kafka.driver_confluent import ConfluentConsumer
 
-        return ConfluentConsumer(settings, with_headers=with_headers)
+        return ConfluentConsumer(settings, with_keys=with_keys, with_headers=with_headers)
     from headrace_kafka.driver_kafka_python import KafkaPythonConsumer
 
-    return KafkaPythonConsumer(settings, with_headers=with_headers)
+    return KafkaPythonConsumer(settings, with_keys=with_keys, with_headers=with_headers)

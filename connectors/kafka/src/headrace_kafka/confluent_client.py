@@ -1,0 +1,166 @@
+"""What consumers and producers of confluent-kafka (librdkafka) have in common: properties, errors, reaching the cluster."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import confluent_kafka as ck
+from headrace.errors import HeadraceError, JobError, OptionError
+
+from headrace_kafka.errors import LOCAL_AUTHENTICATION, LOCAL_SSL, of_code, unreachable
+from headrace_kafka.settings import KafkaSettings, milliseconds, with_conf
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+#: What librdkafka adds to texts that differs from run to run.
+_CIRCUMSTANCES = re.compile(r" \(after \d+ms in state .*\)$|/(bootstrap|\d+)(?=: )|^\w+://")
+_MENDABLE = (LOCAL_AUTHENTICATION, LOCAL_SSL)
+_AWAY = (
+    ck.KafkaError._TRANSPORT,
+    ck.KafkaError._TIMED_OUT,
+    ck.KafkaError._ALL_BROKERS_DOWN,
+    ck.KafkaError._RESOLVE,
+    ck.KafkaError._WAIT_COORD,
+    ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    ck.KafkaError.NOT_COORDINATOR,
+    ck.KafkaError.LEADER_NOT_AVAILABLE,
+    ck.KafkaError.NOT_LEADER_FOR_PARTITION,
+    ck.KafkaError.CONCURRENT_TRANSACTIONS,
+    ck.KafkaError.UNSTABLE_OFFSET_COMMIT,
+)
+#: How long the first try of a request waits before it is looked whether librdkafka has told why nobody answers.
+_LOOK_SECONDS = 0.25
+_FILE_OPTIONS = {
+    "ssl.ca": "ssl_ca",
+    "ssl.certificate": "ssl_certificate",
+    "ssl.key": "ssl_key",
+    "ssl_ca": "ssl_ca",
+}
+
+
+class _DebugLog:
+    """Takes what librdkafka would print to stderr. Whatever counts reaches us by ``error_cb`` too."""
+
+    def log(self, _: int, message: str, *arguments: Any) -> None:
+        logger.debug(message, *arguments)
+
+
+def confluent_properties(settings: KafkaSettings, reserved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return librdkafka's properties, ``reserved`` among them. They hold revealed secrets: never log them."""
+    security = settings.security_protocol
+    names = {"https": True, "none": False}
+    check = next(name for name, checked in names.items() if checked == settings.ssl_check_hostname)
+    reached_by = {
+        "bootstrap.servers": settings.servers,
+        "security.protocol": security,
+        "sasl.mechanism": settings.sasl_mechanism,
+        "sasl.username": settings.username,
+        "sasl.password": settings.password.reveal() if settings.password else None,
+        "ssl.ca.location": settings.ssl_ca,
+        "ssl.certificate.location": settings.ssl_certificate,
+        "ssl.key.location": settings.ssl_key,
+        "ssl.key.password": settings.ssl_key_password.reveal() if settings.ssl_key_password else None,
+        "ssl.endpoint.identification.algorithm": check if security.endswith("SSL") else None,
+    }
+    defaults = {
+        "client.id": "headrace",
+        "socket.connection.setup.timeout.ms": max(1000, milliseconds(settings.connect_timeout)),
+        "reconnect.backoff.max.ms": 2000,
+        "log_level": 3,
+        "logger": _DebugLog(),
+    }
+    return with_conf(defaults, settings, {**reached_by, **reserved})
+
+
+def made(kind: Callable[[dict[str, Any]], T], properties: dict[str, Any], settings: KafkaSettings) -> T:
+    """Make a client. Raises OptionError when librdkafka does not take a property."""
+    try:
+        return kind(properties)
+    except ck.KafkaException as error:
+        text = str(error.args[0].str()).removeprefix("Failed to create consumer: ").removeprefix(
+            "Failed to create producer: "
+        )  # fmt: skip
+        option = next((name for start, name in _FILE_OPTIONS.items() if start in text), "conf")
+        if option != "conf":
+            text = f"{getattr(settings, option)!r} cannot be used: {text}"
+        raise OptionError(text, plugin="kafka", option=option) from error
+    except (TypeError, ValueError) as error:
+        raise OptionError(str(error), plugin="kafka", option="conf") from error
+
+
+def confluent_error(
+    error: Any, settings: KafkaSettings, *, queue: str | None = None, offset: int | None = None
+) -> HeadraceError:
+    """Translate a KafkaError of confluent-kafka."""
+    text = _CIRCUMSTANCES.sub("", str(error.str()))
+    return of_code(error.code(), text, settings, queue=queue, offset=offset)
+
+
+class Troubles:
+    """What librdkafka tells beside the calls, in ``error_cb``: it explains why a call gets no answer.
+
+    librdkafka itself tries again and again, whatever is wrong.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._reached = False
+        self._mendable: JobError | None = None
+        self._reason: str | None = None
+        #: Whether no broker answers, as far as is known.
+        self.away = False
+
+    def note(self, error: Any) -> None:
+        """Take what librdkafka tells. Called by it, from ``poll``, ``consume`` and ``flush``."""
+        code = error.code()
+        if code in _MENDABLE:
+            found = confluent_error(error, self._settings)
+            assert isinstance(found, JobError)
+            self._mendable = found
+            self._reason = found.message
+        elif code == ck.KafkaError._ALL_BROKERS_DOWN:
+            self.away = True
+        elif code in _AWAY:
+            self._reason = _CIRCUMSTANCES.sub("", str(error.str()))
+
+    def clear(self) -> None:
+        """A broker has answered."""
+        self._reached = True
+        self.away = False
+        self._mendable = self._reason = None
+
+    def error(self, fallback: str) -> HeadraceError:
+        """Return why nobody answers. A cluster that was reached before is taken to come back."""
+        if self._mendable is not None and not self._reached:
+            return self._mendable
+        return unreachable(self._settings, self._reason or fallback)
+
+    def asked(self, request: Callable[[float], T], serve: Callable[[], None]) -> T:
+        """Make a request until it is answered, at most for ``connect_timeout``; ``request`` takes seconds to wait.
+
+        ``serve`` lets librdkafka call ``error_cb``.
+        """
+        deadline = time.monotonic() + self._settings.connect_timeout.total_seconds()
+        look_seconds = _LOOK_SECONDS
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                answer = request(max(0.01, min(look_seconds, left)))
+            except ck.KafkaException as error:
+                serve()
+                inner = error.args[0]
+                if inner.code() not in _AWAY:
+                    raise confluent_error(inner, self._settings) from error
+                if time.monotonic() >= deadline or (self._mendable is not None and not self._reached):
+                    raise self.error(str(inner.str())) from error
+                time.sleep(min(0.02, max(0.0, deadline - time.monotonic())))  # some of these come back at once
+                look_seconds *= 2
+            else:
+                self.clear()
+                return answer

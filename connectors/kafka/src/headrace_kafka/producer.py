@@ -1,0 +1,134 @@
+"""What the sink needs of a client library: producers, plain and transactional."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.messages import Position
+from headrace.sink import StaleWriterError
+
+from headrace_kafka.settings import KafkaSinkSettings, driver_name
+
+
+class Record(NamedTuple):
+    """One record to write; without a partition the key, or the producer, chooses. No value: a tombstone."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+
+
+class Fenced(StaleWriterError):
+    """Another producer with the same transactional id has begun: this one may write no more."""
+
+
+class TopicKeeper(ABC):
+    """Looks after the topic that is written to. Made, it has reached the cluster."""
+
+    @abstractmethod
+    def partition_count(self) -> int:
+        """Return how many partitions the topic has. Raises NoSuchTopic, and JobError when it may not be written to."""
+
+    @abstractmethod
+    def topic_names(self) -> Sequence[str]:
+        """Return the names of all topics that can be seen."""
+
+    @abstractmethod
+    def create_topic(self) -> None:
+        """Create the topic; nothing happens when it exists."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect. May be called twice."""
+
+
+class Producer(ABC):
+    """Writes records and waits for the brokers' word. Used by one thread at a time.
+
+    After RetriableError a producer may be unusable: close it and make another one.
+    """
+
+    @abstractmethod
+    def write(self, records: Sequence[Record]) -> None:
+        """Write records and wait until all replicas have them.
+
+        Raises RetriableError, JobError, or DataError when the brokers refuse a record. Some may be written then.
+        """
+
+    @abstractmethod
+    def partition_count(self) -> int:
+        """Return how many partitions the topic has now."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect, dropping what was not written. May be called twice."""
+
+
+class TransactionalProducer(ABC):
+    """Writes the rows of one upstream queue in transactions, each with the position behind it. Used by one thread.
+
+    The position is kept as the committed offset of a group of its own (partition 0 of the topic, the row's index as
+    metadata), which the broker makes visible together with the records. Making a producer fences those before it that
+    have the same name, and completes or aborts their last transaction; so nobody can have written between the
+    ``position`` read then and what this one writes.
+
+    After any error but DataError the producer is unusable: close it and make another one, which finds out what became
+    of the last transaction.
+    """
+
+    #: The position of the last committed transaction.
+    position: Position | None
+
+    @abstractmethod
+    def write(self, records: Sequence[Record], last: Position) -> None:
+        """Write records and position in one transaction.
+
+        Raises Fenced when another producer has taken over, DataError when a record is refused and JobError for what a
+        person must mend (both with the transaction undone), else RetriableError.
+        """
+
+    @abstractmethod
+    def partition_count(self) -> int:
+        """Return how many partitions the topic has now."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect. A transaction that was not committed is undone by the successor, or when it times out.
+
+        May be called twice.
+        """
+
+
+def make_topic_keeper(settings: KafkaSinkSettings) -> TopicKeeper:
+    """Return what looks after the topic, by the client library that the settings choose."""
+    if driver_name(settings) == "confluent":
+        from headrace_kafka.producer_confluent import ConfluentTopicKeeper
+
+        return ConfluentTopicKeeper(settings)
+    from headrace_kafka.producer_kafka_python import KafkaPythonTopicKeeper
+
+    return KafkaPythonTopicKeeper(settings)
+
+
+def make_producer(settings: KafkaSinkSettings) -> Producer:
+    """Return a producer of the client library that the settings choose."""
+    if driver_name(settings) == "confluent":
+        from headrace_kafka.producer_confluent import ConfluentProducer
+
+        return ConfluentProducer(settings)
+    from headrace_kafka.producer_kafka_python import KafkaPythonProducer
+
+    return KafkaPythonProducer(settings)
+
+
+def make_transactional_producer(settings: KafkaSinkSettings, name: str) -> TransactionalProducer:
+    """Return a producer whose transactions are called ``name``; it takes over from an earlier one of that name."""
+    if driver_name(settings) == "confluent":
+        from headrace_kafka.producer_confluent import ConfluentTransactionalProducer
+
+        return ConfluentTransactionalProducer(settings, name)
+    from headrace_kafka.producer_kafka_python import KafkaPythonTransactionalProducer
+
+    return KafkaPythonTransactionalProducer(settings, name)

@@ -1,0 +1,252 @@
+"""Producers of confluent-kafka (librdkafka)."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import confluent_kafka as ck
+from confluent_kafka import admin as ck_admin
+from headrace.errors import DataError, HeadraceError, JobError, RetriableError
+from headrace.messages import Position
+
+from headrace_kafka.confluent_client import Troubles, confluent_error, confluent_properties, made
+from headrace_kafka.errors import TOPIC_EXISTS, UNKNOWN_TOPIC, NoSuchTopic, not_writable
+from headrace_kafka.producer import Fenced, Producer, Record, TopicKeeper, TransactionalProducer
+from headrace_kafka.settings import KafkaSinkSettings, milliseconds
+
+T = TypeVar("T")
+_QUEUE_FULL = ck.KafkaError._QUEUE_FULL
+#: Fenced; invalid producer epoch, id mapping, transaction state: somebody else has the transactional id now.
+_FENCED = {ck.KafkaError._FENCED, 47, 48, 49, 90}
+_GRACE_SECONDS = 5.0
+
+
+def _properties(settings: KafkaSinkSettings, troubles: Troubles, **reserved: Any) -> dict[str, Any]:
+    properties = confluent_properties(
+        settings,
+        {
+            "acks": "all",
+            "enable.idempotence": True,
+            "compression.type": settings.compression,
+            "linger.ms": settings.linger.total_seconds() * 1000,
+            "delivery.timeout.ms": milliseconds(settings.delivery_timeout),
+            # Successes need no callback: flush() says when nothing is left.
+            "delivery.report.only.error": True,
+            "error_cb": troubles.note,
+            **reserved,
+        },
+    )
+    # The same key goes to the same partition as with Kafka's own clients and with kafka-python.
+    properties.setdefault("partitioner", "murmur2_random")
+    properties.setdefault("queue.buffering.max.messages", 2_000_000)
+    return properties
+
+
+class _Writing:
+    """Common to both producers."""
+
+    def __init__(self, settings: KafkaSinkSettings, **reserved: Any) -> None:
+        self._settings = settings
+        self._troubles = Troubles(settings)
+        self._failed: list[Any] = []
+        self._closed = False
+        self._producer: Any = made(ck.Producer, _properties(settings, self._troubles, **reserved), settings)
+
+    def partition_count(self) -> int:
+        topic = self._settings.topic
+        found = self._ask(lambda seconds: self._producer.list_topics(topic, timeout=seconds)).topics[topic]
+        if found.error is not None:
+            raise confluent_error(found.error, self._settings)
+        return len(found.partitions)
+
+    def _write(self, records: Sequence[Record]) -> None:
+        """Hand records over and wait until all are acknowledged. Raises what became of the first that was not."""
+        self._failed.clear()
+        deadline = time.monotonic() + self._settings.delivery_timeout.total_seconds()
+        waiting = [_message(record) for record in records]
+        refusal: Any = None
+        while waiting:
+            self._producer.produce_batch(self._settings.topic, waiting, on_delivery=self._undelivered)
+            refused = [(message, message.pop("_error")) for message in waiting if "_error" in message]
+            refusal = refusal or next((error for _, error in refused if error.code() != _QUEUE_FULL), None)
+            waiting = [message for message, error in refused if error.code() == _QUEUE_FULL]
+            if waiting:
+                if time.monotonic() > deadline:
+                    raise RetriableError(self._not_acknowledged(len(waiting)), plugin="kafka")
+                self._served(self._producer.poll, 0.1)
+        left = self._served(self._producer.flush, max(0.0, deadline - time.monotonic()) + _GRACE_SECONDS)
+        if self._failed:
+            raise self._translated(self._failed[0])
+        if refusal is not None:  # only now: nothing of this call may be left for the next one
+            raise confluent_error(refusal, self._settings)
+        if left:
+            raise RetriableError(self._not_acknowledged(left), plugin="kafka")
+        self._troubles.clear()
+
+    def _served(self, method: Callable[[float], int], seconds: float) -> int:
+        """Let librdkafka call our callbacks. Raises what it says is fatal."""
+        try:
+            return method(seconds)
+        except ck.KafkaException as error:
+            raise self._translated(error.args[0]) from error
+        except SystemError as error:
+            # The library calls further callbacks while the exception for something fatal is already under way.
+            if not isinstance(error.__cause__, ck.KafkaException):
+                raise
+            raise self._translated(error.__cause__.args[0]) from error.__cause__
+
+    def _undelivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._producer.purge()
+            with contextlib.suppress(ck.KafkaException, SystemError):  # what was purged, and why: nobody asks
+                self._producer.flush(0)
+
+    def _translated(self, error: Any) -> HeadraceError:
+        if error.code() in (ck.KafkaError._MSG_TIMED_OUT, ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT):
+            return self._troubles.error(str(error.str()))
+        if error.code() in (UNKNOWN_TOPIC, ck.KafkaError._UNKNOWN_TOPIC):
+            # It was there when the job began: brokers that start know nothing for a while.
+            return RetriableError(f"topic {self._settings.topic!r} is gone", plugin="kafka", option="topic")
+        return confluent_error(error, self._settings)
+
+    def _not_acknowledged(self, count: int) -> str:
+        seconds = self._settings.delivery_timeout.total_seconds()
+        return f"Kafka at {self._settings.servers} did not acknowledge {count} records within {seconds:g} s"
+
+    def _ask(self, request: Callable[[float], T]) -> T:
+        return self._troubles.asked(request, lambda: self._producer.poll(0))
+
+
+def _message(record: Record) -> dict[str, Any]:
+    message: dict[str, Any] = {"value": record.value}
+    if record.key is not None:
+        message["key"] = record.key
+    if record.partition is not None:
+        message["partition"] = record.partition
+    return message
+
+
+class ConfluentProducer(_Writing, Producer):
+    """A plain producer of confluent-kafka."""
+
+    def write(self, records: Sequence[Record]) -> None:
+        self._write(records)
+
+
+class ConfluentTransactionalProducer(_Writing, TransactionalProducer):
+    """A transactional producer of confluent-kafka."""
+
+    def __init__(self, settings: KafkaSinkSettings, name: str) -> None:
+        timeout_ms = milliseconds(settings.delivery_timeout) + 30_000
+        super().__init__(settings, **{"transactional.id": name, "transaction.timeout.ms": timeout_ms})
+        self._place = (settings.topic, 0)
+        self._timeout = settings.connect_timeout.total_seconds()
+        try:
+            self._ask(self._producer.init_transactions)
+            self._group, self.position = self._group_and_position(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, records: Sequence[Record], last: Position) -> None:
+        try:
+            self._producer.begin_transaction()
+            try:
+                self._write(records)
+            except (DataError, JobError):
+                self._producer.abort_transaction(self._timeout)
+                raise
+            place = ck.TopicPartition(*self._place, last.offset, str(last.index))
+            self._producer.send_offsets_to_transaction([place], self._group, self._timeout)
+            self._producer.commit_transaction(self._timeout)
+        except ck.KafkaException as error:
+            raise self._translated(error.args[0]) from error
+        self.position = last
+
+    def _translated(self, error: Any) -> HeadraceError:
+        if error.code() in _FENCED:
+            return Fenced("another producer has taken over its transactions", plugin="kafka")
+        found = super()._translated(error)
+        if isinstance(found, DataError | RetriableError) or error.code() in (29, 30, 53):
+            return found
+        # What else is fatal to a producer need not be so to its successor.
+        return RetriableError(found.message, plugin="kafka")
+
+    def _group_and_position(self, name: str) -> tuple[Any, Position | None]:
+        """Return the group's metadata, which librdkafka gives to consumers only, and what it has committed."""
+        properties = {"group.id": name, "isolation.level": "read_committed", "enable.auto.commit": False}
+        consumer: Any = made(
+            ck.Consumer,
+            confluent_properties(self._settings, {**properties, "error_cb": self._troubles.note}),
+            self._settings,
+        )
+        try:
+            wanted = [ck.TopicPartition(*self._place)]
+            [found] = self._ask(lambda seconds: consumer.committed(wanted, timeout=seconds))
+            if found.error is not None:
+                raise confluent_error(found.error, self._settings)
+            position = None if found.offset < 0 else Position(found.offset, int(found.metadata or 0))
+            return consumer.consumer_group_metadata(), position
+        finally:
+            consumer.close()
+
+
+class ConfluentTopicKeeper(TopicKeeper):
+    """Looks after the topic with confluent-kafka's admin client."""
+
+    def __init__(self, settings: KafkaSinkSettings) -> None:
+        self._settings = settings
+        self._troubles = Troubles(settings)
+        properties = confluent_properties(settings, {"error_cb": self._troubles.note})
+        self._admin: Any = made(ck_admin.AdminClient, properties, settings)
+        self._names = list(self._ask(lambda seconds: self._admin.list_topics(timeout=seconds)).topics)
+
+    def partition_count(self) -> int:
+        topic = self._settings.topic
+        [future] = self._admin.describe_topics(
+            ck.TopicCollection([topic]),
+            include_authorized_operations=True,
+            request_timeout=self._settings.connect_timeout.total_seconds(),
+        ).values()
+        try:
+            described = future.result()
+        except ck.KafkaException as error:
+            if error.args[0].code() == UNKNOWN_TOPIC:
+                raise NoSuchTopic(f"there is no topic {topic!r} at {self._settings.servers}", plugin="kafka") from error
+            raise confluent_error(error.args[0], self._settings) from error
+        allowed = {operation.name for operation in described.authorized_operations or ()}
+        if allowed and not allowed & {"WRITE", "ALL"}:
+            raise not_writable(self._settings)
+        return len(described.partitions)
+
+    def topic_names(self) -> Sequence[str]:
+        return self._names
+
+    def create_topic(self) -> None:
+        settings = self._settings
+        wanted = ck_admin.NewTopic(  # type: ignore[attr-defined]
+            settings.topic, settings.partitions, settings.replication_factor or -1
+        )
+        seconds = settings.connect_timeout.total_seconds()
+        [future] = self._admin.create_topics([wanted], operation_timeout=seconds, request_timeout=seconds).values()
+        try:
+            future.result()
+        except ck.KafkaException as error:
+            if error.args[0].code() != TOPIC_EXISTS:
+                found = confluent_error(error.args[0], settings)
+                found.option = found.option or "create_topic"
+                raise found from error
+
+    def close(self) -> None:
+        """Nothing to do: the client ends with its last reference."""
+
+    def _ask(self, request: Callable[[float], T]) -> T:
+        return self._troubles.asked(request, lambda: self._admin.poll(0))

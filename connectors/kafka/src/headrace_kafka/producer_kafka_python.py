@@ -1,0 +1,240 @@
+"""Producers of kafka-python."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import kafka
+from headrace.errors import DataError, HeadraceError, JobError, RetriableError
+from headrace.messages import Position
+from kafka.admin import KafkaAdminClient
+from kafka.errors import (
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    KafkaError,
+    ProducerFencedError,
+    TopicAlreadyExistsError,
+)
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from headrace_kafka.errors import UNKNOWN_TOPIC, NoSuchTopic, not_writable, of_code, unreachable
+from headrace_kafka.kafka_python_client import kafka_python_error, kafka_python_properties, made
+from headrace_kafka.own_thread import OwnThread
+from headrace_kafka.producer import Fenced, Producer, Record, TopicKeeper, TransactionalProducer
+from headrace_kafka.settings import KafkaSinkSettings, milliseconds
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+_FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidProducerIdMappingError)
+_GRACE_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
+
+
+class _Writing:
+    """Common to both producers."""
+
+    def __init__(self, settings: KafkaSinkSettings, **reserved: Any) -> None:
+        self._settings = settings
+        self._closed = self._failed = False
+        self._own_thread = OwnThread("headrace kafka-python producer")
+        self._seconds = settings.delivery_timeout.total_seconds()
+        compression = None if settings.compression == "none" else settings.compression
+        properties = kafka_python_properties(
+            settings,
+            {
+                "acks": "all",
+                "enable_idempotence": True,
+                "linger_ms": milliseconds(settings.linger),
+                "delivery_timeout_ms": milliseconds(settings.delivery_timeout),
+                **reserved,
+            },
+        )
+        properties.setdefault("compression_type", compression)
+        properties.setdefault("max_block_ms", milliseconds(settings.connect_timeout))
+        properties.setdefault(
+            "request_timeout_ms",
+            max(1, min(30_000, milliseconds(settings.delivery_timeout) - milliseconds(settings.linger))),
+        )
+        properties.setdefault("batch_size", 256 * 1024)
+        self._producer: Any = made(kafka.KafkaProducer, properties, settings)
+
+    def partition_count(self) -> int:
+        found = self._called(lambda: self._producer.partitions_for(self._settings.topic))
+        return len(found or ())
+
+    def _write(self, records: Sequence[Record]) -> None:
+        """Hand records over and wait until all are acknowledged. Raises what became of the first that was not."""
+        topic, send = self._settings.topic, self._producer.send
+
+        def write() -> None:
+            futures = [
+                send(topic, value=record.value, key=record.key, partition=record.partition) for record in records
+            ]
+            self._producer.flush(timeout=self._seconds + _GRACE_SECONDS)
+            for future in futures:
+                if future.failed():
+                    raise future.exception
+
+        self._called(write)
+
+    def _called(self, action: Callable[[], T], seconds: float | None = None) -> T:
+        """Make a call, some of which would wait for ever while no broker answers. Raises RetriableError then."""
+        try:
+            return self._own_thread.call(action, (seconds or self._seconds) + 2 * _GRACE_SECONDS)
+        except TimeoutError as error:
+            raise unreachable(self._settings, str(error)) from error
+        except (KafkaError, ConnectionError, AssertionError) as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: BaseException) -> HeadraceError:
+        if getattr(error, "errno", None) == UNKNOWN_TOPIC:
+            # It was there when the job began: brokers that start know nothing for a while.
+            return RetriableError(f"topic {self._settings.topic!r} is gone", plugin="kafka", option="topic")
+        if isinstance(error, AssertionError):
+            return DataError(f"the library refuses a record: {error}", plugin="kafka")
+        return kafka_python_error(error, self._settings)
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._called(self._close_producer, _CLOSE_SECONDS)
+        except HeadraceError as error:
+            logger.debug("while closing a producer: %s", error.message)  # everything that counts was acknowledged
+        self._own_thread.end()
+
+    def _close_producer(self) -> None:
+        if self._failed:
+            # It has records that were not delivered, and would try to deliver them for ever, in a thread of its own.
+            self._producer._sender.force_close()
+            self._producer._sender.join(_CLOSE_SECONDS)
+        self._producer.close(timeout=_CLOSE_SECONDS)
+
+
+class KafkaPythonProducer(_Writing, Producer):
+    """A plain producer of kafka-python."""
+
+    def write(self, records: Sequence[Record]) -> None:
+        self._failed = True
+        self._write(records)
+        self._failed = False
+
+    def close(self) -> None:
+        self._close()
+
+
+class KafkaPythonTransactionalProducer(_Writing, TransactionalProducer):
+    """A transactional producer of kafka-python."""
+
+    def __init__(self, settings: KafkaSinkSettings, name: str) -> None:
+        timeout_ms = milliseconds(settings.delivery_timeout) + 30_000
+        super().__init__(settings, transactional_id=name, transaction_timeout_ms=timeout_ms)
+        self._name = name
+        self._place = TopicPartition(settings.topic, 0)
+        self._failed = True
+        try:
+            self._called(self._producer.init_transactions)
+            self.position = self._committed()
+            self._failed = False
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, records: Sequence[Record], last: Position) -> None:
+        self._failed = True
+        self._called(self._producer.begin_transaction)
+        try:
+            self._write(records)
+        except (DataError, JobError):
+            self._called(self._producer.abort_transaction)
+            self._failed = False
+            raise
+        offsets = {self._place: OffsetAndMetadata(last.offset, str(last.index), -1)}
+
+        def commit() -> None:
+            self._producer.send_offsets_to_transaction(offsets, self._name)
+            self._producer.commit_transaction()
+
+        self._called(commit)
+        self._failed = False
+        self.position = last
+
+    def close(self) -> None:
+        self._close()
+
+    def _translated(self, error: BaseException) -> HeadraceError:
+        if isinstance(error, _FENCED):
+            return Fenced("another producer has taken over its transactions", plugin="kafka")
+        found = super()._translated(error)
+        if isinstance(found, DataError | RetriableError) or getattr(error, "errno", None) in (29, 30, 53):
+            return found
+        # What else is fatal to a producer need not be so to its successor.
+        return RetriableError(found.message, plugin="kafka")
+
+    def _committed(self) -> Position | None:
+        """Return what the group of the producer's name has committed."""
+        properties = kafka_python_properties(
+            self._settings,
+            {"group_id": self._name, "enable_auto_commit": False, "isolation_level": "read_committed"},
+        )
+        consumer: Any = made(kafka.KafkaConsumer, properties, self._settings)
+        timeout_ms = milliseconds(self._settings.connect_timeout)
+        try:
+            found = self._called(lambda: consumer.committed(self._place, metadata=True, timeout_ms=timeout_ms))
+        finally:
+            consumer.close(autocommit=False, timeout_ms=timeout_ms)
+        return None if found is None or found.offset < 0 else Position(found.offset, int(found.metadata or 0))
+
+
+class KafkaPythonTopicKeeper(TopicKeeper):
+    """Looks after the topic with kafka-python's admin client."""
+
+    def __init__(self, settings: KafkaSinkSettings) -> None:
+        self._settings = settings
+        self._own_thread = OwnThread("headrace kafka-python admin")
+        self._admin: Any = made(KafkaAdminClient, kafka_python_properties(settings, {}), settings)
+
+    def partition_count(self) -> int:
+        topic = self._settings.topic
+        [found] = self._called(lambda: self._admin.describe_topics([topic]))
+        code = found["error_code"]
+        if code == UNKNOWN_TOPIC:
+            raise NoSuchTopic(f"there is no topic {topic!r} at {self._settings.servers}", plugin="kafka")
+        if code:
+            raise of_code(code, kafka.errors.for_code(code).description, self._settings)
+        if not {"WRITE", "ALL"} & set(found.get("authorized_operations") or ("ALL",)):
+            raise not_writable(self._settings)
+        return len(found["partitions"])
+
+    def topic_names(self) -> Sequence[str]:
+        return self._called(lambda: self._admin.list_topics())
+
+    def create_topic(self) -> None:
+        settings = self._settings
+        wanted = {
+            settings.topic: {
+                "num_partitions": settings.partitions,
+                "replication_factor": settings.replication_factor or -1,
+            }
+        }
+        try:
+            self._called(lambda: self._admin.create_topics(wanted, wait_for_metadata=True))
+        except HeadraceError as error:
+            if not isinstance(error.__cause__, TopicAlreadyExistsError):
+                error.option = error.option or "create_topic"
+                raise
+
+    def close(self) -> None:
+        self._admin.close()
+        self._own_thread.end()
+
+    def _called(self, action: Callable[[], T]) -> T:
+        try:
+            return self._own_thread.call(action, self._settings.connect_timeout.total_seconds())
+        except TimeoutError as error:
+            raise unreachable(self._settings, str(error)) from error
+        except (KafkaError, ConnectionError) as error:
+            raise kafka_python_error(error, self._settings) from error

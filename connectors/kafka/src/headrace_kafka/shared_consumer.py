@@ -1,0 +1,214 @@
+"""One consumer for all readers of a process: sorts what comes into a buffer per partition."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from headrace.errors import HeadraceError, RetriableError
+
+from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition, joined
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Records of a partition that were fetched and not yet taken."""
+
+    partition: Partition
+    #: Nothing before it is given.
+    next_offset: int
+    chunks: deque[Fetched] = field(default_factory=deque)
+    bytes: int = 0
+    records: int = 0
+    #: Whether the driver reads the partition; it begins with the first ``take``, so that a look costs no fetching.
+    read: bool = False
+    paused: bool = False
+    error: HeadraceError | None = None
+
+
+class SharedConsumer:
+    """Gives each reader the records of its partition, whichever reader fetched them.
+
+    A partition that has too much waiting is paused until it is taken from. Thread-safe: one lock around the driver, one
+    around the buffers; the second is never held while the first is waited for.
+    """
+
+    def __init__(self, driver: ConsumerDriver, *, max_buffered_bytes: int) -> None:
+        self._driver = driver
+        self._limit_bytes = max_buffered_bytes
+        self._buffers: dict[Partition, Buffer] = {}
+        self._driver_lock = threading.RLock()
+        self._buffers_lock = threading.Lock()
+        self._in_group = False
+
+    def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
+        """Join the group: from now on partitions are read when they are assigned."""
+        with self._driver_lock:
+            self._in_group = True
+            self._driver.subscribe(topics, callbacks)
+
+    def begin(self, partition: Partition, offset: int) -> Buffer:
+        """Make a place for a partition's records from ``offset`` on. A place made before for it gets nothing more."""
+        with self._driver_lock:
+            earlier = self._buffers.get(partition)
+            if earlier is not None:
+                self.end(earlier)
+            with self._buffers_lock:
+                buffer = self._buffers[partition] = Buffer(partition, offset, read=self._in_group)
+            return buffer
+
+    def end(self, buffer: Buffer) -> None:
+        """Read a partition no more. May be called twice."""
+        with self._driver_lock:
+            with self._buffers_lock:
+                if self._buffers.get(buffer.partition) is not buffer:
+                    return
+                del self._buffers[buffer.partition]
+            if not self._in_group and buffer.read:
+                self._driver.unassign(buffer.partition)
+            buffer.read = False
+
+    def begins(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Return where the partitions that are read begin."""
+        with self._buffers_lock:
+            return {one: self._buffers[one].next_offset for one in partitions if one in self._buffers}
+
+    def take(self, buffer: Buffer, max_records: int, timeout_seconds: float) -> Fetched | None:
+        """Return the next records of a partition, at most ``max_records``; fetch if there are not enough.
+
+        Raises what is wrong with the partition once everything before that was taken.
+        """
+        waited = buffer.records > 0
+        wants = buffer.records < max_records and buffer.error is None
+        # Somebody else who fetches now sorts in what comes for us, too.
+        if wants and self._driver_lock.acquire(timeout=0.0 if waited else timeout_seconds):
+            try:
+                self._fill_for(buffer, max_records, 0.0 if buffer.records else timeout_seconds)
+            finally:
+                self._driver_lock.release()
+        with self._buffers_lock:
+            if not buffer.chunks:
+                if buffer.error is not None:
+                    error, buffer.error = buffer.error, None
+                    raise error
+                return None
+            taken = _pop(buffer, max_records)
+        if buffer.paused and buffer.bytes < self._limit_bytes // 2:
+            with self._driver_lock:
+                buffer.paused = False
+                self._driver.resume(buffer.partition)
+        return taken
+
+    def position(self, buffer: Buffer, taken: int) -> int:
+        """Return where a partition goes on for a reader that has taken everything before ``taken``."""
+        with self._buffers_lock:
+            return taken if buffer.chunks else max(taken, buffer.next_offset)
+
+    def seek(self, buffer: Buffer, offset: int) -> None:
+        """Go on at another offset; what was fetched is dropped."""
+        with self._driver_lock, self._buffers_lock:
+            buffer.chunks.clear()
+            buffer.bytes = buffer.records = 0
+            buffer.error = None
+            buffer.next_offset = offset
+            if buffer.read and self._buffers.get(buffer.partition) is buffer:
+                self._driver.seek(buffer.partition, offset)
+                if buffer.paused:
+                    buffer.paused = False
+                    self._driver.resume(buffer.partition)
+
+    def fill(self, timeout_seconds: float) -> int:
+        """Fetch once, waiting at most so long if nothing waits yet; return how many records wait in the buffers."""
+        with self._driver_lock:
+            self._fetch(0.0 if self._waiting() else timeout_seconds)
+            return self._waiting()
+
+    def ask(self, question: Callable[[ConsumerDriver], T]) -> T:
+        """Let the driver do something."""
+        with self._driver_lock:
+            return question(self._driver)
+
+    def close(self) -> None:
+        """Leave the group and disconnect."""
+        with self._driver_lock:
+            try:
+                self._driver.close()
+            finally:
+                self._buffers.clear()
+
+    def _waiting(self) -> int:
+        return sum(buffer.records for buffer in self._buffers.values())
+
+    def _fill_for(self, buffer: Buffer, max_records: int, timeout_seconds: float) -> None:
+        """Fetch until there is enough of one partition, or nothing more has come, or much of others."""
+        if self._buffers.get(buffer.partition) is not buffer:
+            return
+        if not buffer.read:
+            self._driver.assign(buffer.partition, buffer.next_offset)
+            buffer.read = True
+        left = 2 * max_records
+        while left > 0 and buffer.records < max_records:
+            try:
+                count = self._fetch(timeout_seconds)
+            except RetriableError:
+                if buffer.records:
+                    return  # the next call tells
+                raise
+            left -= count
+            timeout_seconds = 0.0
+            if count < self._driver.fetch_records // 2 or buffer.error is not None:
+                return
+
+    def _fetch(self, timeout_seconds: float) -> int:
+        """Fetch once and sort what has come into the buffers; return how many records there were."""
+        count = 0
+        for fetched in self._driver.fetch(self._driver.fetch_records, timeout_seconds):
+            count += len(fetched)
+            with self._buffers_lock:
+                buffer = self._buffers.get(fetched.partition)
+                if buffer is not None:
+                    _push(buffer, fetched)
+            if buffer is not None and buffer.bytes >= self._limit_bytes and not buffer.paused:
+                buffer.paused = True
+                self._driver.pause(fetched.partition)
+        return count
+
+
+def _push(buffer: Buffer, fetched: Fetched) -> None:
+    """Append to a buffer what is new in it."""
+    if len(fetched):
+        if fetched.offsets[0] < buffer.next_offset:
+            fetched = fetched.slice(int((fetched.offsets < buffer.next_offset).sum()))
+        if len(fetched):
+            buffer.chunks.append(fetched)
+            buffer.bytes += fetched.size()
+            buffer.records += len(fetched)
+            buffer.next_offset = int(fetched.offsets[-1]) + 1
+    if fetched.next_offset is not None:
+        buffer.next_offset = max(buffer.next_offset, fetched.next_offset)
+    if fetched.error is not None:
+        buffer.error = fetched.error
+
+
+def _pop(buffer: Buffer, max_records: int) -> Fetched:
+    """Take the first records out of a buffer."""
+    parts: list[Fetched] = []
+    count = 0
+    while buffer.chunks and count < max_records:
+        chunk = buffer.chunks[0]
+        if count + len(chunk) > max_records:
+            cut = max_records - count
+            buffer.chunks[0] = chunk.slice(cut)
+            chunk = chunk.slice(0, cut)
+        else:
+            buffer.chunks.popleft()
+        parts.append(chunk)
+        count += len(chunk)
+        buffer.bytes -= chunk.size()
+    buffer.records -= count
+    return joined(parts)

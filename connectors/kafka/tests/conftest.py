@@ -1,0 +1,38 @@
+"""Makes ``kafka_world`` importable, here and in the processes that tests start; fixtures for both drivers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from collections.abc import Iterator
+
+import pytest
+from kafka_world import KafkaWorld
+
+from tests.servers.kafka import KafkaServer
+
+DRIVERS = ("confluent", "kafka-python")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python reads its schemas in a way that Python 3.11 calls out of date.
+    config.addinivalue_line("filterwarnings", "ignore:.* is deprecated. Use files:DeprecationWarning")
+    # It leaves it to the garbage collector to close sockets that could not connect.
+    config.addinivalue_line("filterwarnings", r"ignore:unclosed <socket.*laddr=\('0\.0\.0\.0':ResourceWarning")
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    """Each of the client libraries."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def world(kafka_server: KafkaServer) -> Iterator[KafkaWorld]:
+    """What happens outside, on the server that all tests share."""
+    made = KafkaWorld(kafka_server.bootstrap)
+    yield made
+    made.close()

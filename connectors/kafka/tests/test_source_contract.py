@@ -1,0 +1,84 @@
+"""The contract suite for the Kafka source, by both drivers, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+from headrace_contract import SourceContract
+from headrace_kafka.source import KafkaSource
+from kafka_world import KafkaWorld
+
+from tests.servers.kafka import KafkaServer
+
+pytestmark = pytest.mark.servers
+
+
+class KafkaSourceChecks(SourceContract):
+    """A topic per check, its partitions as queues."""
+
+    plugin = "kafka"
+    driver: ClassVar[str]
+    odd_bodies = (*SourceContract.odd_bodies, b"", b"two\nlines\r\n")
+
+    @pytest.fixture(autouse=True)
+    def _server(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        if "outage" in request.node.name:
+            self.server: KafkaServer = request.getfixturevalue("start_kafka_server")()
+            self.world = KafkaWorld(self.server.bootstrap)
+            yield
+            self.world.close()
+        else:
+            self.server = request.getfixturevalue("kafka_server")
+            self.world = request.getfixturevalue("world")
+            yield
+
+    def begin(self, tmp_path: Any) -> None:
+        super().begin(tmp_path)
+        self.partitions = 0
+
+    def make(self, **options: Any) -> KafkaSource:
+        given = {"topic": self.unique_name, "servers": self.server.bootstrap, "driver": self.driver, **options}
+        return KafkaSource(KafkaSource.Settings.of(given, plugin="kafka"))
+
+    def make_source(self) -> KafkaSource:
+        return self.make(connect_timeout="5 s")
+
+    def add_queue(self) -> str:
+        self.partitions += 1
+        if self.partitions == 1:
+            self.world.create_topic(self.unique_name)
+        else:
+            self.world.add_partitions(self.unique_name, self.partitions)
+        return f"{self.unique_name}-{self.partitions - 1}"
+
+    def write(self, queue: str, bodies: Sequence[bytes]) -> None:
+        topic, _, partition = queue.rpartition("-")
+        self.world.write(topic, bodies, partition=int(partition))
+
+    def forget(self, queue: str, before: int) -> None:
+        topic, _, partition = queue.rpartition("-")
+        self.world.forget(topic, int(partition), before)
+
+    def begin_outage(self) -> None:
+        self.server.kill()
+
+    def end_outage(self) -> None:
+        self.server.start()
+
+    def make_missing_source(self) -> KafkaSource:
+        return self.make(topic="no_such_topic")
+
+    def make_with_secret(self, secret: str) -> KafkaSource:
+        sasl = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "username": "u", "password": secret}
+        return self.make(servers="127.0.0.1:1", connect_timeout=timedelta(milliseconds=300), **sasl)
+
+
+class TestConfluentSource(KafkaSourceChecks):
+    driver = "confluent"
+
+
+class TestKafkaPythonSource(KafkaSourceChecks):
+    driver = "kafka-python"
