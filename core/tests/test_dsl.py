@@ -149,3 +149,16 @@ def test_jobs_of_other_names_cannot_be_joined() -> None:
 def test_plugin_options_by_position_and_name() -> None:
     with pytest.raises(JobError, match="no source 'nothing' is installed"):
         hr.stream("t", "x").from_nothing("path")
+
+
+def test_a_json_column_passes_through_as_it_is() -> None:
+    source = MemorySource({"q": [b'{"id": 1, "rest": {"b": [1.50, null]}}', b'{"id": 2, "rest": "text"}', b'{"id": 3}']})
+    sink = MemorySink()
+    schema = {"id": "int64", "rest": "json"}
+    hr.stream("t", "json").from_(source, format="json", schema=schema).where("id > 0").to(sink).run("light")
+    assert [row["rest"] for row in sink.rows] == ['{"b": [1.50, null]}', '"text"', None]
+
+
+def test_what_a_format_cannot_decode_is_said_when_the_job_is_built() -> None:
+    with pytest.raises(JobError, match="a"):
+        hr.stream("t", "x").from_(MemorySource(), format="csv", schema={"a": "array<string>"})

@@ -17,7 +17,7 @@ class Example(Settings, frozen=True, kw_only=True):
     wait: Annotated[timedelta, option("how long")] = timedelta(seconds=1)
     password: Annotated[Secret | None, option("the password")] = None
     mode: Annotated[Literal["a", "b"], option("which")] = "a"
-    names: Annotated[list[str], option("several")] = []  # noqa: RUF012
+    names: Annotated[list[str], option("several")] = []
     on: Annotated[bool, option("whether")] = False
 
 

@@ -123,9 +123,12 @@ class Pipeline:
                     f"unknown header field {what!r}", plugin=label, option=f"metadata.{column}", hint=hint
                 )
         source.header_fields = frozenset(extra.values())
+        if codec is not None:
+            codec.decoder(body_schema)  # says now what the format cannot do with these columns
+        types = {**body_schema, **_metadata_types(extra)}
         node = SourceNode(
             label=label,
-            schema=Schema({**body_schema, **_metadata_types(extra)}),
+            schema=Schema(types, json_columns=body_schema.json_columns),
             source=source,
             codec=codec,
             format=format,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError, did_you_mean
@@ -46,13 +46,16 @@ _ALIASES = {
 class Schema(Mapping[str, "pl.DataType"]):
     """An ordered, immutable mapping of column name to polars data type. Header columns are not part of it."""
 
-    __slots__ = ("_types",)
+    __slots__ = ("_types", "json_columns")
 
-    def __init__(self, types: Mapping[str, pl.DataType]) -> None:
+    def __init__(self, types: Mapping[str, pl.DataType], *, json_columns: Collection[str] = ()) -> None:
         for name in types:
             if name.startswith(RESERVED_PREFIX):
                 raise OptionError(f"column name {name!r} begins with {RESERVED_PREFIX!r}, which is reserved")
         self._types: dict[str, pl.DataType] = dict(types)
+        #: The text columns that were declared ``json``: formats keep any value of theirs as its text. It matters at
+        #: source and sink; a column that an expression makes is plain text.
+        self.json_columns = frozenset(json_columns) & self._types.keys()
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Schema:
@@ -62,7 +65,9 @@ class Schema(Mapping[str, "pl.DataType"]):
         """
         if isinstance(declared, Schema):
             return declared
-        return cls({name: data_type(declared_type, column=name) for name, declared_type in declared.items()})
+        types = {name: data_type(declared_type, column=name) for name, declared_type in declared.items()}
+        texts = [name for name, kind in declared.items() if isinstance(kind, str) and kind.strip().lower() == "json"]
+        return cls(types, json_columns=texts)
 
     def __getitem__(self, name: str) -> pl.DataType:
         return self._types[name]
@@ -75,7 +80,7 @@ class Schema(Mapping[str, "pl.DataType"]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Schema):
-            return list(self._types.items()) == list(other._types.items())
+            return (list(self._types.items()), self.json_columns) == (list(other._types.items()), other.json_columns)
         return NotImplemented
 
     def __hash__(self) -> int:

@@ -68,4 +68,4 @@ class JsonCodec(Codec):
         for name in named:
             if schema is not None and name not in schema:
                 raise OptionError(f"column {name!r} is not in the schema", plugin="json", option="json_columns")
-        return frozenset(named)
+        return frozenset(named) | (frozenset() if schema is None else schema.json_columns)
