@@ -1,0 +1,262 @@
+"""Jobs between topics of a real broker: instances that share queues, die, and lose their broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace.errors import DataError, JobFailedError
+from headrace_rocketmq import Client, Message
+
+from tests.servers.fixtures import StartRocketMQServer
+from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
+
+from .copy_job import copy
+from .reading import wait_until
+
+pytestmark = pytest.mark.servers
+PATIENCE = timedelta(seconds=60)
+
+
+def messages(first: int, count: int) -> list[Message]:
+    return [
+        Message(json.dumps({"number": number, "text": f"t{number}"}).encode(), queue_key=str(number))
+        for number in range(first, first + count)
+    ]
+
+
+def numbers_in(client: Client, topic: str) -> Counter[int]:
+    """How often each number is in a topic now."""
+    queues = client.queues(topic)
+    reader = client.reader()
+    latest = client.latest_offsets(queues)
+    for queue in queues:
+        reader.add(queue, 0, end_offset=latest[queue])
+    found: Counter[int] = Counter()
+    while not all(reader.is_finished(queue) for queue in queues):
+        for batch in reader.poll(10_000, timedelta(seconds=1)):
+            found.update(int(json.loads(body)["number"]) for body in batch.bodies)
+    return found
+
+
+def count_in(client: Client, topic: str) -> int:
+    return sum(client.latest_offsets(client.queues(topic)).values())
+
+
+@pytest.fixture
+def topics(client: Client, fresh_name: Callable[[str], str]) -> tuple[str, str]:
+    """An input and an output topic, four queues each."""
+    names = fresh_name("in"), fresh_name("out")
+    for name in names:
+        client.create_topic(name, 4)
+    return names
+
+
+class Instances:
+    """Processes that run the copy job."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.arguments = arguments
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self) -> subprocess.Popen[str]:
+        command = [sys.executable, str(Path(__file__).with_name("copy_job.py")), json.dumps(self.arguments)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        return process
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def instances(rocketmq_server: RocketMQServer, topics: tuple[str, str], consumer_group: str) -> Iterator[Instances]:
+    """Instances of one group."""
+    made = Instances(name_servers=rocketmq_server.name_server, source=topics[0], target=topics[1], group=consumer_group)
+    yield made
+    made.end()
+
+
+def test_a_bounded_job_copies_all_and_commits(
+    client: Client, rocketmq_server: RocketMQServer, topics: tuple[str, str], consumer_group: str
+) -> None:
+    source, target = topics
+    client.send_many(source, messages(0, 2000))
+    wait_until(lambda: count_in(client, source) == 2000, "all is there")
+    job = copy(rocketmq_server.name_server, source, target, group=consumer_group)
+    report = job.run("light")
+    assert report.records_read == 2000
+    assert numbers_in(client, target) == Counter(range(2000))
+    queues = client.queues(source)
+    assert client.committed_offsets(consumer_group, queues) == client.latest_offsets(queues)
+    client.send_many(source, messages(2000, 100))
+    wait_until(lambda: count_in(client, source) == 2100, "all is there")
+    report = copy(rocketmq_server.name_server, source, target, group=consumer_group).run("light")
+    assert report.records_read == 100
+
+
+def test_a_bounded_job_on_an_empty_topic_ends(
+    rocketmq_server: RocketMQServer, topics: tuple[str, str], consumer_group: str
+) -> None:
+    report = copy(rocketmq_server.name_server, *topics, group=consumer_group).run("light")
+    assert report.records_read == 0
+
+
+def test_the_same_key_comes_to_the_same_queue_in_order(
+    client: Client, rocketmq_server: RocketMQServer, topics: tuple[str, str], consumer_group: str
+) -> None:
+    source, target = topics
+    client.send_many(source, messages(0, 500))
+    wait_until(lambda: count_in(client, source) == 500, "all is there")
+    copy(rocketmq_server.name_server, source, target, group=consumer_group).run("light")
+    reader = client.reader(dict.fromkeys(client.queues(target), 0))
+    found = 0
+    while found < 500:
+        for batch in reader.poll(1000, timedelta(seconds=5)):
+            found += len(batch)
+            for body, key in zip(batch.bodies, batch.property_column("__SHARDINGKEY"), strict=True):
+                number = json.loads(body)["number"]
+                assert key == str(number)
+                assert client.queue_for_key(target, str(number)) == batch.queue
+
+
+def test_a_job_goes_on_when_an_instance_is_killed(
+    client: Client, topics: tuple[str, str], instances: Instances
+) -> None:
+    """Two instances share four queues; one is killed in the middle; the other ends the work. Nothing is lost."""
+    source, target = topics
+    client.send_many(source, messages(0, 500))
+    first, second = instances.start(), instances.start()
+    wait_until(lambda: count_in(client, target) >= 500, "the first part is copied")
+    client.send_many(source, messages(500, 3000))
+    wait_until(lambda: count_in(client, target) >= 600, "the second part has begun")
+    first.send_signal(signal.SIGKILL)
+    client.send_many(source, messages(3500, 500))
+    wait_until(lambda: set(numbers_in(client, target)) == set(range(4000)), "all is copied")
+    assert second.poll() is None
+
+
+def test_an_instance_that_leaves_repeats_nothing(client: Client, topics: tuple[str, str], instances: Instances) -> None:
+    source, target = topics
+    client.send_many(source, messages(0, 500))
+    first = instances.start()
+    wait_until(lambda: count_in(client, target) >= 500, "the first part is copied")
+    assert first.stdin is not None
+    first.stdin.close()
+    first.stdin = None
+    assert first.wait(30) == 0
+    instances.start()
+    client.send_many(source, messages(500, 500))
+    wait_until(lambda: set(numbers_in(client, target)) == set(range(1000)), "all is copied")
+    assert numbers_in(client, target) == Counter(range(1000))
+
+
+def test_instances_without_a_queue_stand_by(
+    client: Client, fresh_name: Callable[[str], str], instances: Instances
+) -> None:
+    source = instances.arguments["source"] = fresh_name("one")
+    client.create_topic(source, 1)
+    target = instances.arguments["target"]
+    first, second = instances.start(), instances.start()
+    client.send_many(source, messages(0, 100))
+    wait_until(lambda: count_in(client, target) >= 100, "one of them copies")
+    for victim, last in ((first, 200), (instances.start(), 300)):  # whoever had the queue, the others take over
+        victim.send_signal(signal.SIGKILL)
+        client.send_many(source, messages(last - 100, 100))
+        wait_until(lambda last=last: set(numbers_in(client, target)) == set(range(last)), "others go on")  # type: ignore[misc]
+    assert second.poll() is None
+
+
+@pytest.mark.parametrize("options", [{"allocation": "consistent_hash"}, {"exclusive": True}], ids=str)
+def test_other_ways_to_share(
+    client: Client, topics: tuple[str, str], instances: Instances, options: dict[str, Any]
+) -> None:
+    source, target = topics
+    instances.arguments.update(options)
+    for _ in range(2):
+        instances.start()
+    client.send_many(source, messages(0, 1000))
+    wait_until(lambda: set(numbers_in(client, target)) == set(range(1000)), "all is copied")
+
+
+def test_a_broker_that_is_killed_costs_time_only(
+    start_rocketmq_server: StartRocketMQServer, fresh_name: Callable[[str], str], consumer_group: str, tmp_path: Path
+) -> None:
+    server = start_rocketmq_server()
+    source, target = fresh_name("in"), fresh_name("out")
+    with Client(server.name_server, timeout=PATIENCE) as client:
+        for name in (source, target):
+            client.create_topic(name, 4)
+        client.send_many(source, messages(0, 2000))
+        job = copy(server.name_server, source, target, group=consumer_group)
+        with job.start("light", checkpoint_interval="300 ms", max_batch_records=100) as handle:
+            wait_until(lambda: count_in(client, target) >= 100, "it has begun")
+            server.kill("broker-0")
+            server.start()
+            client.send_many(source, messages(2000, 500))
+            wait_until(lambda: set(numbers_in(client, target)) == set(range(2500)), "all is copied")
+            handle.stop(PATIENCE)
+            assert handle.wait().dead_letters == 0
+
+
+def test_rows_written_again_are_read_once(
+    client: Client, rocketmq_server: RocketMQServer, topics: tuple[str, str], consumer_group: str, tmp_path: Path
+) -> None:
+    """A job starts anew from the beginning, twice: its rows are in the topic twice, and a deduplicating reader sees one."""
+    source, target = topics
+    client.send_many(source, messages(0, 1000))
+    wait_until(lambda: count_in(client, source) == 1000, "all is there")
+    for run in range(2):
+        copy(rocketmq_server.name_server, source, target, "idempotent", group=f"{consumer_group}-{run}").run("light")
+    assert count_in(client, target) == 2000
+    plain = copy(rocketmq_server.name_server, target, source, group=f"{consumer_group}-3")
+    assert plain.run("light").records_read == 2000
+    once = copy(rocketmq_server.name_server, target, source, group=f"{consumer_group}-4", deduplicate=True)
+    assert once.run("light").records_read == 1000
+
+
+def test_messages_that_retention_took_stop_the_job(
+    start_rocketmq_server: StartRocketMQServer, topic: str, consumer_group: str, fresh_name: Callable[[str], str]
+) -> None:
+    """Old files of the broker's log are removed by request, as at night; a group that has not read them is told."""
+    options = RocketMQOptions(
+        config={"mappedFileSizeCommitLog": str(1 << 20), "fileReservedTime": "0", "deleteCommitLogFilesInterval": "1"}
+    )
+    server = start_rocketmq_server(options)
+    target = fresh_name("out")
+    with Client(server.name_server, timeout=PATIENCE) as client:
+        [queue] = client.create_topic(topic, 1)
+        client.create_topic(target, 1)
+        client.send_many(topic, messages(0, 10))
+        wait_until(lambda: count_in(client, topic) == 10, "all is there")
+        copy(server.name_server, topic, target, group=consumer_group).run("light")
+        client.commit_offsets(consumer_group, {queue: 3})
+        client.send_many(topic, [Message(b"x" * 100_000) for _ in range(60)])
+        broker = server.brokers["broker-0"]
+        wait_until(
+            lambda: server.request(broker, 329).code == 0 and client.earliest_offsets([queue])[queue] > 3,
+            "the broker has removed files",
+        )
+        earliest, latest = client.earliest_offsets([queue])[queue], client.latest_offsets([queue])[queue]
+        with pytest.raises((DataError, JobFailedError)) as caught:
+            copy(server.name_server, topic, target, group=consumer_group).run("light")
+        error = caught.value if isinstance(caught.value, DataError) else caught.value.__cause__
+        assert isinstance(error, DataError)
+        assert error.message == (
+            f"offset 3 is not in the queue, which holds {earliest} to {latest}: "
+            "messages were removed (by retention, or by hand) before they were read"
+        )
+        assert error.offset == 3
