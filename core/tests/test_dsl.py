@@ -160,5 +160,5 @@ def test_a_json_column_passes_through_as_it_is() -> None:
 
 
 def test_what_a_format_cannot_decode_is_said_when_the_job_is_built() -> None:
-    with pytest.raises(JobError, match="a"):
-        hr.stream("t", "x").from_(MemorySource(), format="csv", schema={"a": "array<string>"})
+    with pytest.raises(JobError, match="'b'"):
+        hr.stream("t", "x").from_(MemorySource(), format="raw", pattern="(?P<a>x)", schema={"b": "string"})
