@@ -79,7 +79,9 @@ def test_unknown_verbs_and_branches_name_the_nearest() -> None:
     ],
 )
 def test_source_options_are_checked(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message) if "format" not in options else pytest.raises(JobError, match=message):
+    with (
+        pytest.raises(OptionError, match=message) if "format" not in options else pytest.raises(JobError, match=message)
+    ):
         hr.stream("t", "x").from_(MemorySource(), **{"format": "json", "schema": SCHEMA, **options})
 
 
@@ -152,7 +154,9 @@ def test_plugin_options_by_position_and_name() -> None:
 
 
 def test_a_json_column_passes_through_as_it_is() -> None:
-    source = MemorySource({"q": [b'{"id": 1, "rest": {"b": [1.50, null]}}', b'{"id": 2, "rest": "text"}', b'{"id": 3}']})
+    source = MemorySource(
+        {"q": [b'{"id": 1, "rest": {"b": [1.50, null]}}', b'{"id": 2, "rest": "text"}', b'{"id": 3}']}
+    )
     sink = MemorySink()
     schema = {"id": "int64", "rest": "json"}
     hr.stream("t", "json").from_(source, format="json", schema=schema).where("id > 0").to(sink).run("light")

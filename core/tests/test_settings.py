@@ -23,7 +23,16 @@ class Example(Settings, frozen=True, kw_only=True):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("10 s", 10), ("1 min 30 s", 90), ("500ms", 0.5), ("2h", 7200), (3, 3), (0.25, 0.25), ("1 day", 86400), ("9 us", 9e-6)],
+    [
+        ("10 s", 10),
+        ("1 min 30 s", 90),
+        ("500ms", 0.5),
+        ("2h", 7200),
+        (3, 3),
+        (0.25, 0.25),
+        ("1 day", 86400),
+        ("9 us", 9e-6),
+    ],
 )
 def test_durations(text: str | float, seconds: float) -> None:
     assert parse_duration(text).total_seconds() == pytest.approx(seconds)
@@ -35,7 +44,9 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration(text)
 
 
-@pytest.mark.parametrize(("text", "size"), [("64 MiB", 64 * 2**20), ("1GB", 10**9), ("12", 12), (7, 7), ("1.5 kb", 1500)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("64 MiB", 64 * 2**20), ("1GB", 10**9), ("12", 12), (7, 7), ("1.5 kb", 1500)]
+)
 def test_sizes(text: str | int, size: int) -> None:
     assert parse_size(text) == size
 

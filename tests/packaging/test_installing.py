@@ -33,7 +33,16 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("empty") / "venv"
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
     interpreter = place / "bin" / "python"
-    command = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
+    command = [
+        interpreter,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "-c",
+        ROOT / "constraints.txt",
+    ]
     subprocess.run([*command, ROOT / "core", ROOT / "connectors" / "file"], check=True, cwd="/")
     return interpreter
 
