@@ -72,20 +72,15 @@ class Database:
         source.check()
         return source
 
-    def kill(self, user: str | None = None) -> int:
-        """Cut all other connections to this database; return how many there were."""
-        found = self.execute(
-            "SELECT id FROM information_schema.processlist WHERE db = %s AND id <> CONNECTION_ID()", (self.name,)
-        )
-        cut = 0
-        for (number,) in found:
-            try:
-                self.execute(f"KILL CONNECTION {int(number)}")
-                cut += 1
-            except pymysql.err.OperationalError as error:
-                if error.args[0] != 1094:  # it has gone by itself
-                    raise
-        return cut
+    def kill(self, number: int) -> int:
+        """Cut a connection; return 1 unless it has gone by itself."""
+        try:
+            self.execute(f"KILL CONNECTION {int(number)}")
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != 1094:
+                raise
+            return 0
+        return 1
 
     def close(self) -> None:
         self.connection.close()
@@ -119,6 +114,8 @@ class Relay:
         self._threads: list[threading.Thread] = []
         self._listener: socket.socket | None = None
         self.port = 0
+        #: When a client says this, the server hears it, but its answer is lost, and the connection with it. Once.
+        self.lose_answer_to: bytes | None = None
         self.open()
 
     def open(self) -> None:
@@ -160,15 +157,29 @@ class Relay:
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
         with client, server:
-            back = threading.Thread(target=_pass_on, args=(server, client), daemon=True)
+            losing = threading.Event()
+            back = threading.Thread(target=_pass_on, args=(server, client, losing.is_set), daemon=True)
             back.start()
-            _pass_on(client, server)
+            _pass_on(client, server, lambda: False, lambda data: self._heard(data, losing))
             back.join()
 
+    def _heard(self, data: bytes, losing: threading.Event) -> None:
+        if self.lose_answer_to is not None and self.lose_answer_to in data:
+            self.lose_answer_to = None
+            losing.set()
 
-def _pass_on(one: socket.socket, other: socket.socket) -> None:
+
+def _pass_on(
+    one: socket.socket,
+    other: socket.socket,
+    losing: Callable[[], bool],
+    heard: Callable[[bytes], None] = lambda data: None,
+) -> None:
     try:
         while data := one.recv(65536):
+            heard(data)
+            if losing():
+                return
             other.sendall(data)
     except OSError:
         pass  # cut, which is what this is for

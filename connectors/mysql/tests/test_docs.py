@@ -1,0 +1,45 @@
+"""docs/connectors/mysql.md names the options as they are declared, and its statement makes the table of positions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from headrace.settings import Settings, describe_options
+from headrace.sink import SinkSettings
+from headrace_mysql import MySQLSinkSettings, MySQLSourceSettings
+from mysql_world import Database
+
+PAGE = Path(__file__).parents[3] / "docs" / "connectors" / "mysql.md"
+
+
+def section(title: str) -> str:
+    found = re.search(rf"\n## {title}\n(.*?)(?=\n## |\Z)", PAGE.read_text(), re.S)
+    assert found is not None, title
+    return found[1]
+
+
+@pytest.mark.parametrize(("title", "settings"), [("Source", MySQLSourceSettings), ("Sink", MySQLSinkSettings)])
+def test_options(title: str, settings: type[Settings]) -> None:
+    inherited = {option.name for option in describe_options(SinkSettings)} if title == "Sink" else set()
+    declared = [
+        (option.name, "required" if option.required else f"`{option.default}`", option.description)
+        for option in describe_options(settings)
+        if option.name not in inherited
+    ]
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", section(title), re.M)
+    assert rows == declared
+
+
+def test_the_statement_for_administrators(database: Database) -> None:
+    [statement] = re.findall(r"```sql\n(CREATE TABLE.*?)```", PAGE.read_text(), re.S)
+    database.execute(statement)
+    sink = database.sink({"id": "int64"}, create_table=True)
+    sink.close()
+    assert [name for (name,) in database.execute("SHOW TABLES")] == ["headrace_offsets", "t"]
+    [(_, by_hand)] = database.execute("SHOW CREATE TABLE headrace_offsets")
+    database.execute("DROP TABLE headrace_offsets")
+    database.sink({"id": "int64"}).close()
+    [(_, by_sink)] = database.execute("SHOW CREATE TABLE headrace_offsets")
+    assert by_hand == by_sink
