@@ -56,6 +56,15 @@ def table(database: Database) -> Database:
 
 class TestKills:
     FILES, RECORDS = 3, 6000
+    processes: list[subprocess.Popen[bytes]]
+
+    @pytest.fixture(autouse=True)
+    def _no_process_is_left(self) -> Iterator[None]:
+        self.processes = []
+        yield
+        for process in self.processes:
+            process.kill()
+            process.wait()
 
     def job(self, directory: Path, table: Database, faults: str = "") -> subprocess.Popen[bytes]:
         with open(directory / "log.txt", "ab") as log:
@@ -66,6 +75,7 @@ class TestKills:
                 stderr=log,
                 env={**os.environ, "HEADRACE_FAULTS": faults, "POLARS_MAX_THREADS": "1"},
             )
+        self.processes.append(process)
         assert process.stdin is not None
         process.stdin.write(json.dumps(table.options()).encode())
         process.stdin.close()
