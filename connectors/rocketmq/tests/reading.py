@@ -44,9 +44,9 @@ def bodies_by_queue(batches: list[MessageBatch]) -> dict[MessageQueue, list[byte
     return found
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Look again and again until it is so; fails when that takes too long."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
         time.sleep(0.02)  # asks a real server: there is no clock to move

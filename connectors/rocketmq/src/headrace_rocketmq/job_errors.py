@@ -69,7 +69,7 @@ def as_job_error(
             return OptionError(str(error), plugin=PLUGIN)
     # A broker that starts or stops reports all sorts of things: what it did not say plainly may pass.
     if error.retriable or isinstance(error, BrokerError):
-        hint = f"is RocketMQ running, and is name_servers={settings.name_servers!r} right?"
+        hint = "start RocketMQ, or mend the option name_servers; brokers in containers may need address_map"
         return RetriableError(
             f"{error}{where}",
             plugin=PLUGIN,

@@ -1,0 +1,274 @@
+"""The source: headers, filters, starts, pickling and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import cloudpickle
+import headrace as hr
+import pytest
+from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
+from headrace.messages import Queue, RawBatch
+from headrace.source import EARLIEST, LATEST, Reader, StartAt
+from headrace.testing import MemorySink
+from headrace_rocketmq import Client, Message
+from headrace_rocketmq.source import RocketMQSource, whole_millisecond_from
+
+from tests.servers.rocketmq import RocketMQServer
+
+from .reading import wait_until
+
+Make = Callable[..., RocketMQSource]
+
+
+def settings(**options: Any) -> Any:
+    return RocketMQSource.Settings.of({"topic": "t", "name_servers": "h:9876", **options}, plugin="rocketmq")
+
+
+@pytest.fixture
+def make(rocketmq_server: RocketMQServer, topic: str) -> Make:
+    def make(**options: Any) -> RocketMQSource:
+        given = {"topic": topic, "name_servers": rocketmq_server.name_server, "request_timeout": "3 s", **options}
+        return RocketMQSource(RocketMQSource.Settings.of(given, plugin="rocketmq"))
+
+    return make
+
+
+def send(client: Client, topic: str, sent: list[Message]) -> Queue:
+    """Make a topic of one queue with these messages."""
+    [queue] = client.create_topic(topic, 1)
+    client.send_many(topic, sent)
+    wait_until(lambda: client.latest_offsets([queue])[queue] == len(sent), "all is there")
+    return Queue(str(queue))
+
+
+def read_all(reader: Reader) -> list[RawBatch]:
+    batches = []
+    end = reader.latest
+    while reader.position.offset < end:
+        raw = reader.poll(100, timedelta(seconds=1))
+        if raw is not None and len(raw):
+            batches.append(raw)
+    return batches
+
+
+def bodies(reader: Reader) -> list[bytes]:
+    return [body for raw in read_all(reader) for body in raw.bodies or ()]
+
+
+# ------------------------------------------------------------------------------------------------------- options
+
+
+def test_topics_and_group() -> None:
+    assert settings(topic="a, b,a").topics == ["a", "b"]
+    assert settings(topic="a,b").group_name == "headrace-a-b"
+    assert settings(group="g").group_name == "g"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": " , "}, "names no topic [plugin 'rocketmq', option 'topic']"),
+        ({"name_servers": "nowhere"}, "option 'name_servers'"),
+        ({"access_key": "u"}, "is needed with access_key [plugin 'rocketmq', option 'secret_key']"),
+        ({"secret_key": "s"}, "is needed with secret_key [plugin 'rocketmq', option 'access_key']"),
+        ({"security_token": "s"}, "has no effect without access_key"),
+        ({"tls_ca": "ca.pem"}, "has no effect without TLS [plugin 'rocketmq', option 'tls_ca']\n  hint: tls=True"),
+        ({"tags": "a", "sql": "b > 1"}, "brokers filter by tags or by a condition, not by both"),
+        ({"tags": "a || "}, "option 'tags'"),
+        ({"sql": " "}, "the SQL92 condition is empty [plugin 'rocketmq', option 'sql']"),
+        ({"request_timeout": "0 s"}, "must be positive [plugin 'rocketmq', option 'request_timeout']"),
+        ({"window": 0}, "option 'window'"),
+        ({"allocation": "fair"}, "option 'allocation'"),
+        ({"tag": "a"}, "did you mean 'tags'?"),
+    ],
+    ids=str,
+)
+def test_unusable_options_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(message)):
+        settings(**options)
+
+
+def test_tls_files_that_are_not_there_are_named() -> None:
+    with pytest.raises(OptionError, match=r"ca_file=/no/such\.pem"):
+        RocketMQSource(settings(tls=True, tls_ca="/no/such.pem")).queues()
+
+
+def test_moments_are_rounded_up() -> None:
+    moment = datetime(2024, 5, 6, 7, 8, 9, 123_400, tzinfo=UTC)
+    assert whole_millisecond_from(moment) == moment.replace(microsecond=124_000)
+    assert whole_millisecond_from(moment.replace(microsecond=5000)) == moment.replace(microsecond=5000)
+
+
+# ------------------------------------------------------------------------------------------------------- reading
+
+
+@pytest.mark.servers
+def test_keys_and_headers_become_columns(client: Client, rocketmq_server: RocketMQServer, topic: str) -> None:
+    queue = send(
+        client,
+        topic,
+        [
+            Message(b'{"n": 0}', tag="red", keys=["k1", "k2"], properties={"colour": "rot", "__SHARDINGKEY": "shard"}),
+            Message(b'{"n": 1}', keys=["hr:job/q:1:0", "k3"]),
+            Message(b'{"n": 2}'),
+        ],
+    )
+    rows = MemorySink()
+    metadata = {"key": "key", "headers": "headers", "at": "time", "queue": "queue", "offset": "offset"}
+    hr.stream("tests", "headers").from_rocketmq(
+        topic, name_servers=rocketmq_server.name_server, format="json", schema={"n": "int64"}, metadata=metadata
+    ).to(rows).run("light")
+    found = sorted(rows.rows, key=lambda row: row["n"])
+    assert [row["key"] for row in found] == [b"shard", b"k3", None]
+    assert '"TAGS":"red"' in found[0]["headers"]
+    assert '"colour":"rot"' in found[0]["headers"]
+    assert {row["queue"] for row in found} == {queue.name}
+    assert [row["offset"] for row in found] == [0, 1, 2]
+    assert all(abs(datetime.now(UTC) - row["at"]) < timedelta(hours=1) for row in found)
+
+
+@pytest.mark.servers
+def test_tags_and_conditions_choose(client: Client, topic: str, make: Make) -> None:
+    queue = send(
+        client,
+        topic,
+        [Message(b"%d" % n, tag=("red", "blue", "green")[n % 3], properties={"n": str(n)}) for n in range(60)],
+    )
+    for options, wanted in (
+        ({"tags": "red"}, range(0, 60, 3)),
+        ({"tags": "red || blue"}, [n for n in range(60) if n % 3 < 2]),
+        ({"tags": "*"}, range(60)),
+        ({"sql": "n >= 55"}, range(55, 60)),
+        ({"tags": "none"}, []),
+    ):
+        source = make(**options)
+        assert [int(body) for body in bodies(source.open(queue, EARLIEST))] == list(wanted), options
+        source.close()
+
+
+@pytest.mark.servers
+def test_starts(client: Client, topic: str, make: Make) -> None:
+    queue = send(client, topic, [Message(b"old")])
+    source = make()
+    [raw] = read_all(source.open(queue, EARLIEST))
+    assert raw.times is not None
+    stored = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=int(raw.times[0]))
+    late, at = source.open(queue, LATEST), source.open(queue, StartAt(stored + timedelta(microseconds=1)))
+    assert bodies(source.open(queue, StartAt(stored))) == [b"old"]
+    assert bodies(late) == bodies(at) == []
+    client.send(topic, Message(b"new"))
+    wait_until(lambda: late.latest == 2, "it is there")
+    assert bodies(late) == bodies(at) == [b"new"]
+    source.close()
+
+
+@pytest.mark.servers
+def test_born_time(client: Client, topic: str, make: Make) -> None:
+    queue = send(client, topic, [Message(b"x")])
+    source = make(time="born")
+    [raw] = read_all(source.open(queue, EARLIEST))
+    [batch] = client.reader({client.queues(topic)[0]: 0}).poll(1, timedelta(seconds=10))
+    assert raw.times is not None
+    assert raw.times.tolist() == (batch.born_timestamps_ms * 1000).tolist()
+    source.close()
+
+
+@pytest.mark.servers
+def test_a_used_source_can_be_sent_elsewhere(client: Client, topic: str, make: Make) -> None:
+    queue = send(client, topic, [Message(b"x")])
+    source = make()
+    assert bodies(source.open(queue, EARLIEST)) == [b"x"]
+    copy = cloudpickle.loads(cloudpickle.dumps(source))
+    assert bodies(copy.open(queue, EARLIEST)) == [b"x"]
+    copy.close()
+    source.close()
+
+
+@pytest.mark.servers
+def test_several_topics(client: Client, topic: str, make: Make) -> None:
+    for name in (topic, f"{topic}-2"):
+        client.create_topic(name, 2)
+    source = make(topic=f"{topic},{topic}-2")
+    expected = [f"{name}/{queue.broker_name}/{n}" for name in (topic, f"{topic}-2") for n in range(2)
+                for queue in client.queues(name)[:1]]  # fmt: skip
+    assert [queue.name for queue in source.queues()] == expected
+    source.close()
+
+
+# -------------------------------------------------------------------------------------------------------- errors
+
+
+def message_of(kind: type[HeadraceError], call: Callable[[], object]) -> str:
+    with pytest.raises(kind) as caught:
+        call()
+    assert type(caught.value) is kind
+    return re.sub(r"\[Errno \d+\] ", "", str(caught.value))
+
+
+@pytest.mark.servers
+def test_an_unknown_topic_is_named_with_the_nearest(client: Client, topic: str, make: Make) -> None:
+    client.create_topic(topic, 1)
+    source = make(topic=topic + "x")
+    assert message_of(JobError, source.queues) == (
+        f"there is no topic '{topic}x' at {source.settings.name_servers} [plugin 'rocketmq', option 'topic']\n"
+        f"  hint: did you mean '{topic}'?"
+    )
+    source.close()
+
+
+def test_servers_that_are_away_are_named() -> None:
+    source = RocketMQSource(settings(name_servers="127.0.0.1:1", request_timeout="200 ms"))
+    assert message_of(RetriableError, source.queues) == (
+        "cannot connect to 127.0.0.1:1: Connection refused; is it running, and is this its address? "
+        "(name servers 127.0.0.1:1, topic t) [plugin 'rocketmq']\n"
+        "  hint: start RocketMQ, or mend the option name_servers; brokers in containers may need address_map"
+    )
+    source.close()
+
+
+@pytest.mark.servers
+def test_a_condition_that_does_not_parse_is_named(client: Client, topic: str, make: Make) -> None:
+    queue = send(client, topic, [Message(b"x")])
+    source = make(sql="n >< 5")
+    text = message_of(OptionError, lambda: source.open(queue, EARLIEST))
+    assert "[plugin 'rocketmq', option 'sql'" in text
+    assert "n >< 5" in text
+    assert "enablePropertyFilter=true" in text
+    source.close()
+
+
+@pytest.mark.servers
+def test_missing_rights_are_named(secure_rocketmq_server: RocketMQServer, topic: str) -> None:
+    security = secure_rocketmq_server.security
+    assert security is not None
+    given = {"topic": topic, "name_servers": secure_rocketmq_server.name_server, "request_timeout": "3 s"}
+    owner = {"access_key": security.user.name, "secret_key": security.user.password}
+    outsider = {"access_key": security.outsider.name, "secret_key": security.outsider.password}
+    admin = RocketMQSource(RocketMQSource.Settings.of({**given, **owner}))
+    from headrace_rocketmq.settings import make_client
+
+    with make_client(admin.settings) as client:
+        client.create_topic(topic, 1)
+    [queue] = admin.queues()
+    assert admin.open(queue, EARLIEST).poll(1, timedelta(0)) is None
+    for login, option in ((outsider, "option 'access_key'"), ({}, "plugin 'rocketmq'")):
+        source = RocketMQSource(RocketMQSource.Settings.of({**given, **login}))
+        with pytest.raises(JobError, match="no permission") as caught:
+            source.open(queue, EARLIEST).poll(1, timedelta(seconds=10))
+        assert option in str(caught.value)
+        assert "need the right to subscribe" in str(caught.value)
+        assert security.outsider.password not in str(caught.value)
+        source.close()
+    admin.close()
+
+
+@pytest.mark.servers
+def test_a_foreign_queue_name_is_refused(client: Client, topic: str, make: Make) -> None:
+    source = make()
+    with pytest.raises(JobError, match=r"'file\.log' is not the name of a message queue"):
+        source.open(Queue("file.log"), EARLIEST)
+    source.close()
