@@ -64,7 +64,7 @@ class Job:
         return Job(self._stream, tuple(nodes.values()))
 
     def __getattr__(self, verb: str) -> Any:
-        if not (verb == "to" or verb.startswith("to_")) or verb == "to_spark":
+        if not (verb == "to" or verb.startswith("to_")):
             raise AttributeError(f"a job has no {verb!r}")
         attach = getattr(self._stream, verb)
         return lambda *arguments, **options: self.also(attach(*arguments, **options))
@@ -100,6 +100,14 @@ class Job:
         """Start and return a handle at once. Unless ``until="end"`` is given the job runs until it is stopped."""
         return self._start(backend, {"until": None, **options})
 
+    def to_spark(self, session: Any, **options: Any) -> Any:
+        """Start the job in a SparkSession of yours and return Spark's own StreamingQuery; needs headrace-spark.
+
+        ``options`` are those of ``start(backend="spark", …)``. Stopping the query breaks off the batch at hand, which the
+        next start from the same checkpoint does again. Raises JobError as ``start`` does.
+        """
+        return default_registry().find("backend", DEFAULT_BACKEND).start_query(self, session, **options)
+
     def _start(self, backend: str | None, given: Mapping[str, Any]) -> JobHandle:
         shared = dict(_namespaces.get(self.namespace, {}))
         shared.pop("bad_records", None)
@@ -108,7 +116,7 @@ class Job:
         if shared.get("checkpoint") is not None:
             shared["checkpoint"] = os.path.join(os.fspath(shared["checkpoint"]), self.pipeline)
         backend_class = default_registry().find("backend", name)
-        run_options, backend_settings = _options_of(backend_class, name, {**shared, **given})
+        run_options, backend_settings = options_of(backend_class, name, {**shared, **given})
         runner: Backend = backend_class(backend_settings)
         return runner.start(self.plan(run_options), run_options)
 
@@ -129,7 +137,7 @@ class Job:
         return Plan(self.namespace, self.pipeline, (*plan.sinks.values(), *routed.sink_nodes))
 
 
-def _options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]) -> tuple[RunOptions, Any]:
+def options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]) -> tuple[RunOptions, Any]:
     import msgspec
 
     declared = [f.encode_name for f in msgspec.structs.fields(backend_class.Settings)]

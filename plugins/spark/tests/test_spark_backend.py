@@ -17,7 +17,6 @@ from headrace.backend import JobState
 from headrace.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError
 from headrace.hookspecs import hookimpl
 from headrace.registry import default_registry
-from headrace_spark import to_spark
 from spark_parts import CountingSource, DatabaseSink, Failing, LineSink
 
 pytestmark = pytest.mark.spark
@@ -92,7 +91,7 @@ def test_a_bounded_run_and_its_restart(
     ]  # fmt: skip
     assert observer.seen == [
         ("started", "test.spark", "spark"), ("added", "counting/a"), ("added", "counting/b"),
-        *(("checkpoint", batch) for batch in (1, 2, 3, 4)), ("stopped", JobState.FINISHED),
+        *(("checkpoint", batch) for batch in (1, 2, 3)), ("stopped", JobState.FINISHED),
     ]  # fmt: skip
 
     source.set_count("a", 1100)
@@ -294,7 +293,7 @@ def test_a_session_of_the_users_own(source: CountingSource, sink: DatabaseSink, 
 
     source.set_count("a", 20)
     session = session_for(SparkSettings()).session
-    query = to_spark(stream_of(source, "own").to(sink), session, until="end", checkpoint=tmp_path / "state")
+    query = stream_of(source, "own").to(sink).to_spark(session, until="end", checkpoint=tmp_path / "state")
     assert query.awaitTermination(120)
     assert query.exception() is None
     assert sink.stored() == expected(a=range(20))

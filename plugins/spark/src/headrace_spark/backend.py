@@ -30,6 +30,11 @@ class SparkBackend(Backend):
         assert isinstance(settings, SparkSettings)
         return SparkHandle(plan, options, lambda: start_query(plan, options, settings))
 
+    @staticmethod
+    def start_query(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
+        """What ``job.to_spark(session, …)`` calls; see ``to_spark``."""
+        return to_spark(job, session, **options)
+
 
 def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
     """Start a job in a session and return Spark's own handle of it, for who wants to deal with Spark directly.
@@ -38,12 +43,12 @@ def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
     stopped. Stopping it breaks off the batch at hand, which the next start from the same checkpoint does again. Raises
     JobError as ``start`` does.
     """
-    from headrace.jobs import _options_of
+    from headrace.jobs import options_of
 
     from headrace_spark.query import start_query
 
     given = {"until": None, **options, "session": session}
-    run_options, settings = _options_of(SparkBackend, "spark", given)
+    run_options, settings = options_of(SparkBackend, "spark", given)
     started = start_query(job.plan(run_options), run_options, settings)
     threading.Thread(target=started.clean_up_at_end, name=f"headrace {job.name}", daemon=True).start()
     return started.query
