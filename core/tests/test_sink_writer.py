@@ -228,3 +228,50 @@ def test_after_a_failure_nothing_more_is_written() -> None:
     made.writer.write(rows([0]))
     made.writer.close(flush=False)
     assert made.sink.rows == []
+
+
+def test_rows_that_the_flush_thread_could_not_insert_are_never_taken_for_stored() -> None:
+    sink = MemorySink(SinkSettings(flush_interval=timedelta(0)))
+    sink.failures = [JobError("the table is gone")]
+    harness = Harness(sink)
+    harness.writer.write(rows([0]))
+    [shard] = harness.writer._shards.values()
+    free, flushed = threading.Event(), threading.Event()
+
+    class SlowToComeBack:
+        """The shard's lock: whoever gives it back in the flush thread stands still until the other thread was let in."""
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+            if threading.current_thread() is thread:
+                free.set()
+                flushed.wait(10)
+
+    shard.insert_lock = SlowToComeBack()  # type: ignore[assignment]
+    thread = threading.Thread(target=harness.writer._flush_when_stale, args=(shard,))
+    thread.start()
+    assert free.wait(10)
+    try:
+        with pytest.raises(JobError, match="the table is gone"):
+            harness.writer.on_system(Checkpoint(1))
+    finally:
+        flushed.set()
+        thread.join()
+
+
+def test_a_discarded_queue_is_not_written_any_more(harness: Harness) -> None:
+    harness.writer.write(rows([0, 1]))
+    harness.writer.write(rows([7], queue=Queue("q1", "src")))
+    harness.writer.write(rows([0], queue=QUEUE.branched("dead-letters-x")))
+    harness.writer.discard(QUEUE)
+    harness.writer.flush()
+    assert harness.values == [70]
+    harness.writer.write(rows([1, 2]))
+    harness.writer.flush()
+    assert harness.values == [70, 10, 20]

@@ -73,6 +73,13 @@ class Outlets:
             for queue in [q for q in self._dead_letter_lanes if (q.source, q.name) == _place(message.queue)]:
                 self._dead_letter_lanes.pop(queue).close()
 
+    def discard(self, queue: Queue) -> None:
+        """Forget a queue that another process has taken over, with its rows that wait."""
+        for writer in self.writers.values():
+            writer.discard(queue)
+        for origin in [q for q in self._dead_letter_lanes if (q.source, q.name) == _place(queue)]:
+            self._dead_letter_lanes.pop(origin).close()
+
     def flush_stale(self) -> None:
         """Flush what has waited long enough: for runtimes without flush threads."""
         for writer in self.writers.values():

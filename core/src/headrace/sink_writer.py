@@ -129,6 +129,15 @@ class SinkWriter:
         elif isinstance(message, QueueAdded):
             self._raise_failure()
 
+    def discard(self, queue: Queue) -> None:
+        """Drop a queue and its branches with the rows that wait: another process writes them, from where it was committed."""
+        for own in [q for q in self._shards if q == queue or self._is_branch(q, queue)]:
+            shard = self._shards.pop(own)
+            with shard.lock:
+                shard.frames, shard.rows, shard.bytes = [], 0, 0
+            self._end_thread(shard)
+            self.sink.queue_removed(own)
+
     def flush(self) -> None:
         """Insert everything that waits. On return it is stored (or dead-lettered)."""
         self._raise_failure()
@@ -213,9 +222,8 @@ class SinkWriter:
                 self._clock.wait(shard.closing, due)
                 continue
             try:
-                self._flush_shard(shard)
-            except Exception as error:  # handed to the thread that drives the job
-                self._failure = error
+                self._flush_shard(shard, in_thread=True)
+            except Exception:  # handed to the thread that drives the job
                 return
 
     def _without_replayed(self, frame: pl.DataFrame, seen: Position | None) -> pl.DataFrame:
@@ -235,7 +243,7 @@ class SinkWriter:
 
     # ------------------------------------------------------------------------------------------------ inserting
 
-    def _flush_shard(self, shard: _ShardCache) -> None:
+    def _flush_shard(self, shard: _ShardCache, *, in_thread: bool = False) -> None:
         import polars as pl
 
         with shard.insert_lock:
@@ -246,8 +254,13 @@ class SinkWriter:
                 return
             frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
             size = self.sink.settings.batch_size
-            for begin in range(0, frame.height, size):
-                self._insert(shard, frame.slice(begin, size))
+            try:
+                for begin in range(0, frame.height, size):
+                    self._insert(shard, frame.slice(begin, size))
+            except Exception as error:
+                if in_thread:  # before the lock is free: whoever waits for it must not take the rows for stored
+                    self._failure = error
+                raise
 
     def _insert(self, shard: _ShardCache, frame: pl.DataFrame) -> None:
         """Insert; halve on an error that is the rows' fault."""
