@@ -158,7 +158,11 @@ class GroupSource(Source):
 
     @abstractmethod
     def poll_group(self, timeout: timedelta) -> None:
-        """Give the membership a chance to act: called at least every second by the runtime, also when nothing is read."""
+        """Give the membership a chance to act: called at least every second by the runtime, also when nothing is read.
+
+        It may wait up to ``timeout``, and returns earlier when something has happened: a runtime with nothing to do waits
+        here, so a source that notices new records wakes it with them.
+        """
 
     @abstractmethod
     def leave(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -17,7 +17,7 @@ from headrace.clock import Clock
 from headrace.errors import HeadraceError, JobFailedError, RetriableError
 from headrace.faults import fault_point
 from headrace.lane import Lane
-from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved
+from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, ReadPosition
 from headrace.outlets import Outlets
 from headrace.plan import Plan
 from headrace.progress import ProgressLine
@@ -25,12 +25,15 @@ from headrace.registry import default_registry
 from headrace.source import EARLIEST, GroupListener, GroupSource, StartPosition
 
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
+from headrace_light.membership import Membership
 from headrace_light.queue_run import QueueRun
 
 logger = logging.getLogger(__name__)
 _NO_WAIT = timedelta(0)
 #: An idle engine spends at most one part in this many of its time looking for new records.
 _IDLE_RATIO = 200
+#: A source that wakes us so often without a record that can be taken is not waited for in the source.
+_WOKEN_IN_VAIN_MAX = 3
 
 
 class Engine:
@@ -60,7 +63,8 @@ class Engine:
         self._runs: dict[Queue, QueueRun] = {}
         self._finished: dict[str, QueueStatus] = {}
         self._decode_columns = plan.decode_columns()
-        self._groups: dict[str, GroupSource] = {}
+        self._groups: dict[str, Membership] = {}
+        self._woken_in_vain = 0
         self._state = JobState.STARTING
         self._error: BaseException | None = None
         self._begun = clock.monotonic()
@@ -84,7 +88,9 @@ class Engine:
                 own = {q: p for q, p in self._checkpoint.positions.items() if q.source == source_id}
                 source_node.source.restore(own)
                 if isinstance(source_node.source, GroupSource) and self._options.until is None:
-                    self._groups[source_id] = source_node.source
+                    self._groups[source_id] = Membership(
+                        source_id, source_node.source, self._clock, self._retry_seconds
+                    )
             self._outlets.open()
             self._discover(first=True)
         except BaseException:
@@ -106,7 +112,7 @@ class Engine:
 
     def status(self) -> JobStatus:
         """Return the picture at this moment; lags are as of the last look at the sources."""
-        queues = tuple([*self._finished.values(), *(run.status() for run in list(self._runs.values()))])
+        queues = self._queue_statuses()
         return JobStatus(
             job=self.job_name,
             backend="light",
@@ -135,13 +141,13 @@ class Engine:
         self._state = JobState.RUNNING
         self._hooks.headrace_job_started(job=self.job_name, backend="light")
         try:
-            for source in self._groups.values():
-                source.join(_Assignments(self))
+            for group in self._groups.values():
+                group.join(_Assignments(self))
             self._loop()
             self._state = JobState.STOPPING
             self._make_checkpoint()
-            for source in self._groups.values():
-                source.leave()
+            for group in self._groups.values():
+                group.leave()
             for queue in list(self._runs):
                 self._remove(queue)
             self._outlets.close()
@@ -168,19 +174,29 @@ class Engine:
             if self._options.until == "end" and all(run.done for run in self._runs.values()):
                 return
             now = self._clock.monotonic()
-            for source in self._groups.values():
-                source.poll_group(_NO_WAIT)
+            for group in self._groups.values():
+                group.poll(_NO_WAIT)
             if now - self._discovery_seconds >= self._options.discovery_interval.total_seconds():
                 self._discover()
             if now - self._checkpoint_seconds >= self._options.checkpoint_interval.total_seconds():
                 self._make_checkpoint()
             self._progress.show(self.status)
             if progressed:
-                idle_seconds = 0.001
+                idle_seconds, self._woken_in_vain = 0.001, 0
                 continue
-            spent = self._clock.monotonic() - looked
-            self._clock.wait(self._stopping, max(idle_seconds, min(spent * _IDLE_RATIO, 2.0)))
+            self._rest(idle_seconds, spent=self._clock.monotonic() - looked)
             idle_seconds = min(2 * idle_seconds, self._idle_seconds_max)
+
+    def _rest(self, seconds: float, *, spent: float) -> None:
+        """Pause before the next look. A group on its own waits in its source, which may know when a record comes."""
+        if len(self._groups) == len(self._plan.sources) == 1 and self._woken_in_vain < _WOKEN_IN_VAIN_MAX:
+            begun = self._clock.monotonic()
+            next(iter(self._groups.values())).poll(timedelta(seconds=seconds))
+            if self._clock.monotonic() - begun < seconds / 2:
+                self._woken_in_vain += 1
+            return
+        self._woken_in_vain = 0
+        self._clock.wait(self._stopping, max(seconds, min(spent * _IDLE_RATIO, 2.0)))
 
     def _blocking_wait(self) -> timedelta:
         """A single queue waits inside its reader, which wakes at once when a record comes."""
@@ -212,8 +228,7 @@ class Engine:
     def _discover(self, *, first: bool = False) -> None:
         """Compare the queues that exist with those that are read. A bounded run keeps to those of its start."""
         self._discovery_seconds = self._clock.monotonic()
-        for run in self._runs.values():
-            run.refresh_latest()
+        self._refresh_lags()
         if not first and self._options.until == "end":
             return
         for source_id, node in self._plan.sources.items():
@@ -221,23 +236,34 @@ class Engine:
                 continue
             try:
                 found = {replace(queue, source=source_id) for queue in node.source.queues()}
+                known = {queue for queue in self._runs if queue.source == source_id}
+                for queue in sorted(known - found):
+                    self._remove(queue)
+                for queue in sorted(found - known):
+                    self._add(queue, appeared=not first)
             except RetriableError as error:
                 if first:
                     raise
                 logger.warning("source %s: %s", source_id, error.message)
-                continue
-            known = {queue for queue in self._runs if queue.source == source_id}
-            for queue in sorted(known - found):
-                self._remove(queue)
-            for queue in sorted(found - known):
-                self._add(queue, appeared=not first)
+
+    def _refresh_lags(self) -> None:
+        """Ask for the ends of the queues; a source that is away is asked once only."""
+        away: set[str] = set()
+        for queue, run in list(self._runs.items()):
+            if queue.source not in away and not run.refresh_latest():
+                away.add(queue.source)
 
     def _add(self, queue: Queue, *, appeared: bool) -> None:
+        """Begin a queue. Raises RetriableError, and has done nothing then, when its server is away."""
         node = self._plan.sources[queue.source]
         start = self._start_of(queue, appeared=appeared)
         reader = node.source.open(queue, start)
-        lane = Lane(self._plan, node, queue, decode_columns=self._decode_columns[queue.source])
-        run = QueueRun(queue, reader, lane, bounded=self._options.until == "end")
+        try:
+            lane = Lane(self._plan, node, queue, decode_columns=self._decode_columns[queue.source])
+            run = QueueRun(queue, reader, lane, bounded=self._options.until == "end")
+        except BaseException:
+            reader.close()
+            raise
         self._runs[queue] = run
         message = QueueAdded(queue)
         self._outlets.on_system(message)
@@ -245,38 +271,60 @@ class Engine:
         self._hooks.headrace_queue_added(job=self.job_name, queue=queue)
 
     def _start_of(self, queue: Queue, *, appeared: bool) -> StartPosition:
+        """Return where to begin a queue: where it is done, else at the beginning or where the source starts.
+
+        What a group has committed comes before what this instance remembers: other instances may have gone on. A job
+        that is not in its group takes the further of both.
+        """
         node = self._plan.sources[queue.source]
         stored = self._checkpoint.positions.get(queue)
         if isinstance(node.source, GroupSource):
-            stored = node.source.committed(queue) or stored
+            committed = node.source.committed(queue)
+            if queue.source in self._groups:
+                stored = committed or stored
+            else:
+                stored = max((one for one in (stored, committed) if one), key=lambda one: one.offset, default=None)
         if stored is not None:
             return stored
         return EARLIEST if appeared else node.source.start
 
-    def _remove(self, queue: Queue) -> None:
-        """End a queue: its rows are flushed, its position stays in the checkpoint for the case that it comes back."""
+    def _remove(self, queue: Queue, *, lost: bool = False) -> None:
+        """End a queue: its rows are flushed, its position stays in the checkpoint for the case that it comes back.
+
+        Of a queue that is lost nothing more is written: another instance has begun where it was committed.
+        """
         run = self._runs.pop(queue)
-        message = QueueRemoved(queue)
-        self._outlets.deliver(run.lane.on_system(message))
-        self._outlets.on_system(message)
-        self._checkpoint = replace(self._checkpoint, positions={**self._checkpoint.positions, queue: run.position})
-        self._finished[queue.id] = run.status()
+        if lost:
+            self._outlets.discard(queue)
+        else:
+            message = QueueRemoved(queue)
+            self._outlets.deliver(run.lane.on_system(message))
+            self._outlets.on_system(message)
+            self._checkpoint = replace(self._checkpoint, positions={**self._checkpoint.positions, queue: run.position})
+        self._finish(run)
         run.close()
         self._hooks.headrace_queue_removed(job=self.job_name, queue=queue)
 
     def assigned(self, queues: Iterable[Queue]) -> None:
-        """The group gives this instance queues."""
+        """The group gives this instance queues. Raises RetriableError when the server of one of them is away."""
+        if self._state is JobState.FAILED:
+            return
         for queue in queues:
             if queue not in self._runs:
-                self._add(queue, appeared=False)
+                self._add(queue, appeared=queue.name not in self._groups[queue.source].known_names)
+                # Where a queue begins is remembered soon: "latest" must be the same place after a crash.
+                self._checkpoint_seconds = float("-inf")
 
     def revoked(self, queues: Iterable[Queue], *, lost: bool) -> None:
         """The group takes queues away. Unless they are lost already, their work is checkpointed first."""
         own = [queue for queue in queues if queue in self._runs]
+        if self._state is JobState.FAILED:
+            return  # rows may be missing in the sinks: nothing may be committed any more
         if own and not lost:
             self._make_checkpoint()
         for queue in own:
-            self._remove(queue)
+            self._remove(queue, lost=lost)
+            self._groups[queue.source].forget(queue)
 
     # ------------------------------------------------------------------------------------------- checkpoints
 
@@ -290,6 +338,7 @@ class Engine:
             self._outlets.deliver(run.lane.on_system(message))
             positions[queue] = run.position
         if positions == self._checkpoint.positions and not self._outlets_wait():
+            self._commit_what_is_behind()
             return
         self._outlets.on_system(message)
         self._checkpoint = StoredCheckpoint(message.id, positions)
@@ -297,12 +346,26 @@ class Engine:
         self._directory.save(self._checkpoint)
         fault_point("checkpoint.after_save")
         for source_id, node in self._plan.sources.items():
-            if isinstance(node.source, GroupSource):
-                own = {queue: run.position for queue, run in self._runs.items() if queue.source == source_id}
-                node.source.commit(own)
+            own = {queue: run.position for queue, run in self._runs.items() if queue.source == source_id}
+            if source_id in self._groups:
+                self._groups[source_id].commit(own)
+            elif isinstance(node.source, GroupSource):
+                self._commit_without_group(source_id, node.source, own)
         self._hooks.headrace_checkpoint_completed(
             job=self.job_name, checkpoint_id=message.id, seconds=self._clock.monotonic() - begun
         )
+
+    @staticmethod
+    def _commit_without_group(source_id: str, source: GroupSource, own: Mapping[Queue, ReadPosition]) -> None:
+        try:
+            source.commit(own)
+        except RetriableError as error:  # what is not committed is read again, which costs time but no data
+            logger.warning("source %s: not committed: %s", source_id, error.message)
+
+    def _commit_what_is_behind(self) -> None:
+        for group in self._groups.values():
+            if group.behind:
+                group.commit({})
 
     def _outlets_wait(self) -> bool:
         return any(writer.waiting_rows() for writer in self._outlets.writers.values())
@@ -312,7 +375,7 @@ class Engine:
     def _close_parts(self) -> None:
         """Give everything back after a failure or at the end; what fails here is told, not raised."""
         for run in self._runs.values():
-            self._finished[run.queue.id] = run.status()
+            self._finish(run)
         parts: list[Callable[[], None]] = [run.close for run in self._runs.values()]
         parts += [node.source.close for node in self._plan.sources.values()]
         parts.append(partial(self._outlets.close, flush=False))
@@ -337,6 +400,21 @@ class Engine:
             error=status.error,
             rows_skipped=status.rows_skipped,
         )
+
+    def _finish(self, run: QueueRun) -> None:
+        """Keep what a queue has come to, together with what it had before it went away and came back."""
+        status = run.status()
+        before = self._finished.get(run.queue.id)
+        records = status.records + (before.records if before else 0)
+        self._finished[run.queue.id] = replace(status, records=records)
+
+    def _queue_statuses(self) -> tuple[QueueStatus, ...]:
+        found = dict(self._finished)
+        for run in list(self._runs.values()):
+            status = run.status()
+            before = found.get(status.queue)
+            found[status.queue] = replace(status, records=status.records + (before.records if before else 0))
+        return tuple(found.values())
 
     def _with_dead_letters(self, queue: QueueStatus) -> QueueStatus:
         return replace(queue, dead_letters=self._outlets.dead_letters_by_queue.get(queue.queue, 0))

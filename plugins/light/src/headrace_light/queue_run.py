@@ -72,12 +72,14 @@ class QueueRun:
         """Whether the queue is to be left alone for now."""
         return now < self._paused_until
 
-    def refresh_latest(self) -> None:
-        """Ask the reader for the queue's end, for the lag."""
+    def refresh_latest(self) -> bool:
+        """Ask the reader for the queue's end, for the lag; return whether it answers."""
         try:
             self._latest = self._reader.latest
         except RetriableError as error:
             logger.debug("queue %s: cannot tell the lag: %s", self.queue.id, error.message)
+            return False
+        return True
 
     def status(self) -> QueueStatus:
         """Return how far the queue is."""

@@ -1,0 +1,276 @@
+"""Sources that share their queues among instances: what the engine does when a group gives, takes, or does not answer."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import headrace as hr
+import pytest
+from headrace.backend import JobHandle, JobState
+from headrace.errors import JobError, JobFailedError, RetriableError
+from headrace.messages import Queue, ReadPosition
+from headrace.source import EARLIEST, LATEST, GroupListener, GroupSource, StartPosition
+from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
+
+
+class MemoryGroup(MemorySource, GroupSource):
+    """A group of one whose broker a test plays: what is put into ``events`` happens in the next ``poll_group``."""
+
+    def __init__(self, queues: Mapping[str, list[bytes]]) -> None:
+        super().__init__(queues)
+        self.offsets: dict[str, int] = {}
+        self.commits = 0
+        self.events: list[Callable[[GroupListener], None]] = []
+        self.commit_error: Exception | None = None
+        self.poll_error: Exception | None = None
+        self.on_leave: Callable[[GroupListener], None] | None = None
+        self._listener: GroupListener | None = None
+        self._changed = threading.Event()
+
+    def named(self, *names: str) -> list[Queue]:
+        return [Queue(name, self.node_name) for name in names]
+
+    def happen(self, event: Callable[[GroupListener], None]) -> None:
+        self.events.append(event)
+
+    def give(self, *names: str) -> None:
+        self.happen(lambda listener: listener.assigned(self.named(*names)))
+
+    def take(self, *names: str, lost: bool = False) -> None:
+        self.happen(lambda listener: listener.revoked(self.named(*names), lost=lost))
+
+    def join(self, listener: GroupListener) -> None:
+        self._listener = listener
+
+    def poll_group(self, timeout: timedelta) -> None:
+        assert self._listener is not None
+        if self.poll_error is not None:
+            raise self.poll_error
+        while self.events:
+            self.events[0](self._listener)
+            self.events.pop(0)
+        if timeout:
+            time.sleep(timeout.total_seconds())
+
+    def leave(self) -> None:
+        if self.on_leave is not None and self._listener is not None:
+            self.on_leave(self._listener)
+
+    def close(self) -> None:
+        self.leave()
+
+    def commit(self, positions: Mapping[Queue, ReadPosition]) -> None:
+        if self.commit_error is not None:
+            raise self.commit_error
+        self.commits += 1
+        self.offsets.update({queue.name: position.offset for queue, position in positions.items()})
+
+    def committed(self, queue: Queue) -> ReadPosition | None:
+        offset = self.offsets.get(queue.name)
+        return None if offset is None else ReadPosition(offset)
+
+
+def bodies(*numbers: int) -> list[bytes]:
+    return [json.dumps({"n": number}).encode() for number in numbers]
+
+
+def start(source: MemoryGroup, sink: MemorySink, **options: Any) -> JobHandle:
+    job = hr.stream("test", "group").from_(source, format="json", schema={"n": "int64"}).to(sink)
+    return job.start("light", **{"checkpoint_interval": "1 ms", **options})
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        time.sleep(0.002)
+
+
+def numbers(sink: MemorySink) -> list[int]:
+    return sorted(row["n"] for row in sink.rows)
+
+
+def soon() -> MemorySink:
+    return MemorySink(hr.SinkSettings(flush_interval=timedelta(milliseconds=1)))
+
+
+def never() -> MemorySink:
+    return MemorySink(hr.SinkSettings(flush_interval=timedelta(hours=1)))
+
+
+def test_only_what_is_given_is_read() -> None:
+    source, sink = MemoryGroup({"a": bodies(1, 2), "b": bodies(10)}), soon()
+    with start(source, sink):
+        source.give("a")
+        eventually(lambda: numbers(sink) == [1, 2], "a is read")
+        source.give("b")
+        eventually(lambda: numbers(sink) == [1, 2, 10], "b is read")
+    assert source.offsets == {"a": 2, "b": 1}
+
+
+def test_what_is_taken_is_stored_and_committed_first() -> None:
+    source, sink = MemoryGroup({"a": bodies(1, 2)}), never()
+    with start(source, sink, checkpoint_interval="1 h") as handle:
+        source.give("a")
+        eventually(lambda: handle.status().records_read == 2, "a is read")
+        source.take("a")
+        eventually(lambda: numbers(sink) == [1, 2] and source.offsets == {"a": 2}, "stored and committed")
+        source.append("a", *bodies(3))
+        source.give("a")
+        eventually(lambda: handle.status().records_read == 3, "it came back")
+        assert [(queue.queue, queue.records) for queue in handle.status().queues] == [("memorygroup/a", 3)]
+    assert numbers(sink) == [1, 2, 3]
+
+
+def test_of_what_is_lost_nothing_more_is_written_or_committed() -> None:
+    source, sink = MemoryGroup({"a": bodies(1, 2), "b": bodies(10)}), never()
+    with start(source, sink, checkpoint_interval="1 h") as handle:
+        source.give("a", "b")
+        eventually(lambda: handle.status().records_read == 3, "both are read")
+        source.take("a", lost=True)
+        eventually(lambda: not source.events, "a is lost")
+    assert numbers(sink) == [10]
+    assert source.offsets.get("a", 0) == 0
+    assert source.offsets["b"] == 1
+
+
+def test_it_goes_on_where_another_instance_has_committed() -> None:
+    source, sink = MemoryGroup({"a": bodies(1, 2, 3, 4)}), soon()
+    source.offsets["a"] = 1
+    with start(source, sink):
+        source.give("a")
+        eventually(lambda: numbers(sink) == [2, 3, 4], "read from the commit on")
+        source.take("a")
+        eventually(lambda: not source.events, "a is another's")
+        source.append("a", *bodies(5, 6))
+        source.offsets["a"] = 5
+        source.give("a")
+        eventually(lambda: numbers(sink) == [2, 3, 4, 6], "the other had read 5")
+
+
+def test_where_a_queue_begins_is_committed_at_once() -> None:
+    source, sink = MemoryGroup({"a": bodies(1, 2)}), soon()
+    source.start = LATEST
+    with start(source, sink, checkpoint_interval="1 h"):
+        source.give("a")
+        eventually(lambda: source.offsets == {"a": 2}, "committed before the first record")
+
+
+def test_queues_that_appeared_since_the_start_are_read_from_their_beginning() -> None:
+    source, sink = MemoryGroup({"a": bodies(1)}), soon()
+    source.start = LATEST
+    with start(source, sink):
+        source.append("new", *bodies(7))
+        source.give("a", "new")
+        eventually(lambda: numbers(sink) == [7], "the new queue's first record")
+    assert source.opened == [("a", LATEST), ("new", EARLIEST)]
+
+
+def test_commits_that_fail_are_made_up_for() -> None:
+    source, sink = MemoryGroup({"a": bodies(1)}), soon()
+    source.commit_error = RetriableError("the coordinator is away")
+    with start(source, sink):
+        source.give("a")
+        eventually(lambda: numbers(sink) == [1], "a is read")
+        assert source.offsets == {}
+        source.commit_error = None
+        eventually(lambda: source.offsets == {"a": 1}, "committed without further records")
+
+
+def test_a_broker_that_is_away_is_waited_for() -> None:
+    source, sink = MemoryGroup({"a": bodies(1)}), soon()
+    source.poll_error = RetriableError("connection refused")
+    with start(source, sink) as handle:
+        source.give("a")
+        assert handle.status().state is JobState.RUNNING
+        source.poll_error = None
+        eventually(lambda: numbers(sink) == [1], "a is read")
+
+
+@pytest.mark.parametrize("what", ["poll_error", "commit_error"])
+def test_a_broker_that_stays_away_fails_the_job(what: str) -> None:
+    source = MemoryGroup({"a": bodies(1)})
+    setattr(source, what, RetriableError("connection refused"))
+    source.give("a")
+    handle = start(source, soon(), retry_timeout="20 ms")
+    with pytest.raises(JobFailedError, match="connection refused"):
+        handle.wait(timedelta(seconds=20))
+
+
+def test_after_a_failure_nothing_is_committed() -> None:
+    source, sink = MemoryGroup({"a": bodies(1, 2)}), MemorySink(hr.SinkSettings(flush_interval=timedelta(hours=1)))
+    source.on_leave = lambda listener: listener.revoked(source.named("a"))
+    sink.failures = [JobError("the table is gone")]
+    handle = start(source, sink, checkpoint_interval="200 ms")
+    source.give("a")
+    with pytest.raises(JobFailedError, match="the table is gone"):
+        handle.wait(timedelta(seconds=20))
+    assert source.offsets.get("a", 0) == 0
+
+
+def test_queues_given_back_while_leaving_are_stored_and_committed() -> None:
+    source, sink = MemoryGroup({"a": bodies(1, 2)}), never()
+    source.on_leave = lambda listener: listener.revoked(source.named("a"))
+    with start(source, sink, checkpoint_interval="1 h") as handle:
+        source.give("a")
+        eventually(lambda: handle.status().records_read == 2, "a is read")
+    assert (numbers(sink), source.offsets) == ([1, 2], {"a": 2})
+    assert handle.wait().state is JobState.STOPPED
+
+
+def test_a_queue_that_cannot_be_begun_is_left_to_the_source() -> None:
+    class Away(MemoryGroup):
+        away = True
+
+        def open(self, queue: Queue, start: StartPosition) -> hr.Reader:
+            if queue.name == "a" and self.away:
+                raise RetriableError("connection refused")
+            return super().open(queue, start)
+
+    refused: list[str] = []
+    source, sink = Away({"a": bodies(1), "b": bodies(10)}), soon()
+
+    def assign_one_by_one(listener: GroupListener) -> None:
+        for queue in source.named("a", "b"):
+            try:
+                listener.assigned([queue])
+            except RetriableError:
+                refused.append(queue.name)
+
+    with start(source, sink):
+        source.happen(assign_one_by_one)
+        eventually(lambda: numbers(sink) == [10], "b is read")
+        assert refused == ["a"]
+        source.away = False
+        source.happen(assign_one_by_one)
+        eventually(lambda: numbers(sink) == [1, 10], "a is read")
+
+
+def test_a_bounded_run_does_not_join_and_goes_on_from_the_further_position(tmp_path: Any) -> None:
+    source = MemoryGroup({"a": bodies(1, 2, 3)})
+    source.offsets["a"] = 1
+    sink = MemorySink()
+    job = hr.stream("test", "group").from_(source, format="json", schema={"n": "int64"}).to(sink)
+    job.run("light", checkpoint=tmp_path)
+    assert (numbers(sink), source.offsets) == ([2, 3], {"a": 3})
+    source.offsets["a"] = 0  # the last commit was lost
+    source.append("a", *bodies(4))
+    job.run("light", checkpoint=tmp_path)
+    assert (numbers(sink), source.offsets) == ([2, 3, 4], {"a": 4})
+
+
+def test_an_instance_that_lost_its_queue_does_not_write_behind_its_successor() -> None:
+    stored: dict[Queue, Any] = {}
+    source = MemoryGroup({"a": bodies(1, 2)})
+    sink = MemoryTransactionalSink(hr.SinkSettings(flush_interval=timedelta(hours=1)), stored=stored)
+    with start(source, sink, checkpoint_interval="1 h") as handle:
+        source.give("a")
+        eventually(lambda: handle.status().records_read == 2, "a is read")
+        source.take("a", lost=True)
+        eventually(lambda: not source.events, "a is lost")
+    assert (sink.rows, stored) == ([], {})
