@@ -52,6 +52,9 @@ class KafkaWorld:
         [future] = self._admin.create_partitions([ck_admin.NewPartitions(topic, count)]).values()  # type: ignore[attr-defined]
         future.result()
         eventually(lambda: len(self.partitions(topic)) == count, f"{topic} has {count} partitions")
+        if self._producer is not None:
+            self._producer.close()  # it would know the new partitions in some minutes only
+            self._producer = None
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and wait until it is gone."""

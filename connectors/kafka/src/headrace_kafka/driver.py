@@ -105,7 +105,7 @@ class GroupCallbacks:
     What a callback raises comes out of that call.
     """
 
-    #: Returns the offset to begin with, for each of the partitions.
+    #: Returns the offset to begin with. Partitions that it leaves out are not read until ``begin_late``.
     assigned: Callable[[Sequence[Partition]], Mapping[Partition, int]]
     revoked: Callable[[Sequence[Partition]], None]
     lost: Callable[[Sequence[Partition]], None]
@@ -139,6 +139,10 @@ class ConsumerDriver(ABC):
     @abstractmethod
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
         """Join the group. Partitions are read from the offsets that ``callbacks.assigned`` returns."""
+
+    @abstractmethod
+    def begin_late(self, partition: Partition, offset: int) -> None:
+        """Read a partition of the group for which ``callbacks.assigned`` had no offset."""
 
     @abstractmethod
     def pause(self, partition: Partition) -> None:

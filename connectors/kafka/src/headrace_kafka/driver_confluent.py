@@ -96,7 +96,10 @@ class ConfluentConsumer(ConsumerDriver):
         def assigned(consumer: Any, found: list[Any]) -> None:
             given = _partitions(found)
             offsets = callbacks.assigned(given)
-            consumer.incremental_assign([ck.TopicPartition(*one, offsets[one]) for one in given if one in offsets])
+            consumer.incremental_assign([ck.TopicPartition(*one, offsets.get(one, ck.OFFSET_END)) for one in given])
+            late = [ck.TopicPartition(*one) for one in given if one not in offsets]
+            if late:
+                consumer.pause(late)
 
         def revoked(consumer: Any, found: list[Any]) -> None:
             callbacks.revoked(_partitions(found))
@@ -108,6 +111,10 @@ class ConfluentConsumer(ConsumerDriver):
 
         self._in_group = True
         self._call(self._consumer.subscribe, list(topics), on_assign=assigned, on_revoke=revoked, on_lost=lost)
+
+    def begin_late(self, partition: Partition, offset: int) -> None:
+        self.seek(partition, offset)
+        self.resume(partition)
 
     def pause(self, partition: Partition) -> None:
         self._call(self._consumer.pause, [ck.TopicPartition(*partition)])

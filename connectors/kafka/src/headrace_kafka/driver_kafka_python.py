@@ -91,12 +91,19 @@ class KafkaPythonConsumer(ConsumerDriver):
 
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
         def assigned(partitions: Sequence[Partition]) -> None:
-            for partition, offset in callbacks.assigned(partitions).items():
-                self.seek(partition, offset)
+            offsets = callbacks.assigned(partitions)
+            for partition in partitions:
+                self.seek(partition, offsets.get(partition, 0))
+                if partition not in offsets:
+                    self.pause(partition)
 
         listener = _Listener(self._in_callers_thread, assigned, callbacks)
         self._in_group = True
         self._called(lambda: self._consumer.subscribe(list(topics), listener=listener))
+
+    def begin_late(self, partition: Partition, offset: int) -> None:
+        self.seek(partition, offset)
+        self.resume(partition)
 
     def pause(self, partition: Partition) -> None:
         self._consumer.pause(TopicPartition(*partition))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from headrace.errors import HeadraceError, RetriableError
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition, joined
 
 T = TypeVar("T")
+#: How long a fetch that gave nothing answers for readers that do not wait: many idle partitions cost one fetch.
+_NOTHING_SECONDS = 0.005
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class SharedConsumer:
         self._driver_lock = threading.RLock()
         self._buffers_lock = threading.Lock()
         self._in_group = False
+        self._nothing_until = 0.0
 
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
         """Join the group: from now on partitions are read when they are assigned."""
@@ -61,6 +65,11 @@ class SharedConsumer:
             with self._buffers_lock:
                 buffer = self._buffers[partition] = Buffer(partition, offset, read=self._in_group)
             return buffer
+
+    def begin_late(self, partition: Partition) -> None:
+        """Let the driver read a partition of the group that could not be begun when it was assigned."""
+        with self._driver_lock:
+            self._driver.begin_late(partition, self._buffers[partition].next_offset)
 
     def end(self, buffer: Buffer) -> None:
         """Read a partition no more. May be called twice."""
@@ -151,6 +160,9 @@ class SharedConsumer:
         if not buffer.read:
             self._driver.assign(buffer.partition, buffer.next_offset)
             buffer.read = True
+            self._nothing_until = 0.0
+        if timeout_seconds == 0 and time.monotonic() < self._nothing_until:
+            return
         left = 2 * max_records
         while left > 0 and buffer.records < max_records:
             try:
@@ -176,6 +188,7 @@ class SharedConsumer:
             if buffer is not None and buffer.bytes >= self._limit_bytes and not buffer.paused:
                 buffer.paused = True
                 self._driver.pause(fetched.partition)
+        self._nothing_until = 0.0 if count else time.monotonic() + _NOTHING_SECONDS
         return count
 
 

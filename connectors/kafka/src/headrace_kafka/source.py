@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from headrace.errors import DataError, OptionError, did_you_mean
+from headrace.errors import DataError, OptionError, RetriableError, did_you_mean
 from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
 from headrace.settings import Settings
 from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
@@ -32,9 +32,12 @@ class KafkaSource(GroupSource):
         self.settings = settings
         self._shared: SharedConsumer | None = None
         self._known_topics: set[str] = set()
+        self._listener: GroupListener | None = None
+        #: Partitions that the group has given us and whose broker did not answer when they were to be begun.
+        self._late: set[Partition] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_shared": None}
+        return {**self.__dict__, "_shared": None, "_listener": None, "_late": set()}
 
     def check(self) -> None:
         driver_name(self.settings)
@@ -64,24 +67,27 @@ class KafkaSource(GroupSource):
     def join(self, listener: GroupListener) -> None:
         shared = self._consumer()
 
-        def named(partitions: Sequence[Partition]) -> list[Queue]:
-            return [Queue(str(partition), self.node_name) for partition in partitions]
-
         def assigned(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
-            listener.assigned(named(partitions))
+            self._late |= set(partitions) - set(self._opened(listener, partitions))
             return shared.begins(partitions)
 
+        def revoked(partitions: Sequence[Partition], *, lost: bool = False) -> None:
+            self._late -= set(partitions)
+            listener.revoked([self._queue(partition) for partition in partitions], lost=lost)
+
+        self._listener = listener
         shared.subscribe(
             self.settings.topics,
-            GroupCallbacks(
-                assigned,
-                lambda partitions: listener.revoked(named(partitions)),
-                lambda partitions: listener.revoked(named(partitions), lost=True),
-            ),
+            GroupCallbacks(assigned, revoked, lambda partitions: revoked(partitions, lost=True)),
         )
 
     def poll_group(self, timeout: timedelta) -> None:
-        self._consumer().fill(timeout.total_seconds())
+        shared = self._consumer()
+        shared.fill(timeout.total_seconds())
+        if self._late and self._listener is not None:
+            for partition in self._opened(self._listener, sorted(self._late)):
+                shared.begin_late(partition)
+                self._late.discard(partition)
 
     def leave(self) -> None:
         self.close()
@@ -97,8 +103,25 @@ class KafkaSource(GroupSource):
 
     def close(self) -> None:
         if self._shared is not None:
-            shared, self._shared = self._shared, None
-            shared.close()
+            try:
+                self._shared.close()  # the listener may still commit
+            finally:
+                self._shared, self._listener, self._late = None, None, set()
+
+    def _opened(self, listener: GroupListener, partitions: Sequence[Partition]) -> list[Partition]:
+        """Hand out partitions one by one and return which were taken: one whose broker is away waits for the next time."""
+        taken = []
+        for partition in partitions:
+            try:
+                listener.assigned([self._queue(partition)])
+            except RetriableError as error:
+                logger.warning("partition %s cannot be begun yet: %s", partition, error.message)
+            else:
+                taken.append(partition)
+        return taken
+
+    def _queue(self, partition: Partition) -> Queue:
+        return Queue(str(partition), self.node_name)
 
     def _consumer(self) -> SharedConsumer:
         if self._shared is None:

@@ -1,0 +1,116 @@
+"""Instances of a job as members of a consumer group, on the light backend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import headrace as hr
+import pytest
+from headrace.backend import JobHandle, JobState
+from headrace.testing import MemorySink
+from kafka_world import KafkaWorld, eventually
+
+Start = Callable[..., JobHandle]
+
+
+def numbered(first: int, count: int) -> list[bytes]:
+    return [json.dumps({"n": number}).encode() for number in range(first, first + count)]
+
+
+@pytest.fixture
+def start(world: KafkaWorld, topic: str, driver: str) -> Iterator[Start]:
+    """Start an instance of the job that reads the topic; all are stopped when the test is over."""
+    handles: list[JobHandle] = []
+
+    def start(sink: MemorySink, *, run: dict[str, Any] | None = None, **options: Any) -> JobHandle:
+        given = {"servers": world.servers, "driver": driver, "session_timeout": "6 s", "metadata_interval": "1 s"}
+        stream = hr.stream("group", "copy").from_kafka(
+            topic, format="json", schema={"n": "int64"}, **{**given, **options}
+        )
+        handles.append(stream.to(sink).start("light", **{"checkpoint_interval": "200 ms", **(run or {})}))
+        return handles[-1]
+
+    yield start
+    for handle in handles:
+        handle.stop()
+
+
+def memory() -> MemorySink:
+    return MemorySink(hr.SinkSettings(flush_interval=timedelta(milliseconds=50)))
+
+
+def numbers(*sinks: MemorySink) -> list[int]:
+    return sorted(row["n"] for sink in sinks for row in sink.rows)
+
+
+def read_by(handle: JobHandle) -> set[str]:
+    """Return the queues that an instance reads now."""
+    return {queue.name for queue in list(handle._engine._runs)}  # type: ignore[attr-defined]
+
+
+def test_instances_share_the_partitions_and_take_over(world: KafkaWorld, topic: str, start: Start) -> None:
+    world.create_topic(topic, 4)
+    for partition in range(4):
+        world.write(topic, numbered(partition * 100, 10), partition=partition)
+    everything = {f"{topic}-{partition}" for partition in range(4)}
+    first_sink, second_sink = memory(), memory()
+    first = start(first_sink)
+    eventually(lambda: len(first_sink.rows) == 40, "the first instance reads everything")
+    second = start(second_sink)
+    eventually(lambda: len(read_by(first)) == len(read_by(second)) == 2, "each has two partitions")
+    assert read_by(first) | read_by(second) == everything
+    for partition in range(4):
+        world.write(topic, numbered(partition * 100 + 10, 10), partition=partition)
+    eventually(lambda: len(first_sink.rows) + len(second_sink.rows) == 80, "both read on")
+    assert len(second_sink.rows) == 20
+    first.stop()
+    eventually(lambda: read_by(second) == everything, "the second takes over")
+    for partition in range(4):
+        world.write(topic, numbered(partition * 100 + 20, 10), partition=partition)
+    eventually(lambda: len(first_sink.rows) + len(second_sink.rows) == 120, "the second reads everything")
+    second.stop()
+    assert numbers(first_sink, second_sink) == [p * 100 + n for p in range(4) for n in range(30)]
+    assert first.wait().state is second.wait().state is JobState.STOPPED
+    assert world.committed(f"headrace-{topic}", topic) == {0: 30, 1: 30, 2: 30, 3: 30}
+
+
+def test_offsets_are_committed_by_checkpoints_only(world: KafkaWorld, topic: str, start: Start) -> None:
+    world.create_topic(topic)
+    world.write(topic, numbered(0, 10))
+    sink = memory()
+    handle = start(sink, run={"checkpoint_interval": "1 h"})
+    eventually(lambda: handle.status().checkpoint_id == 1, "where it begins is remembered")
+    assert world.committed(f"headrace-{topic}", topic)[0] <= 10
+    world.write(topic, numbered(10, 10))
+    eventually(lambda: len(sink.rows) == 20, "all is stored")
+    assert world.committed(f"headrace-{topic}", topic)[0] <= 10
+    handle.stop()
+    assert world.committed(f"headrace-{topic}", topic) == {0: 20}
+
+
+def test_latest_begins_where_it_began_before(world: KafkaWorld, topic: str, start: Start) -> None:
+    world.create_topic(topic)
+    world.write(topic, numbered(0, 5))
+    sink = memory()
+    handle = start(sink, start="latest")
+    eventually(lambda: world.committed(f"headrace-{topic}", topic) == {0: 5}, "the beginning is committed at once")
+    handle.stop()
+    world.write(topic, numbered(5, 5))
+    again = start(sink, start="latest")
+    eventually(lambda: numbers(sink) == [5, 6, 7, 8, 9], "what came while it was down")
+    again.stop()
+
+
+def test_new_partitions_are_read_from_their_beginning(world: KafkaWorld, topic: str, start: Start) -> None:
+    world.create_topic(topic)
+    world.write(topic, numbered(0, 5))
+    sink = memory()
+    handle = start(sink, start="latest")
+    eventually(lambda: read_by(handle) == {f"{topic}-0"}, "it reads")
+    world.add_partitions(topic, 2)
+    world.write(topic, numbered(100, 5), partition=1)
+    world.write(topic, numbered(5, 1), partition=0)
+    eventually(lambda: numbers(sink) == [5, 100, 101, 102, 103, 104], "the new partition is read as a whole")
