@@ -278,7 +278,7 @@ class Stream:
         )
 
     def dead_letters(self, route: Callable[[Stream], Job] | None = None) -> Stream:
-        """Take the job's bad records as a stream of their own (see docs/dead-letters.md for its columns).
+        """Take the job's bad records as a stream of their own (see docs/jobs.md for its columns).
 
         With ``route``, a function that ends that stream in a sink, this stream goes on:
         ``.dead_letters(lambda bad: bad.to_file("bad"))``. Without, the stream of dead letters is returned.
