@@ -232,7 +232,8 @@ class TestLocks:
             # The server gives up the transaction that has changed less: this one has changed more.
             cursor.execute("INSERT INTO ballast SELECT seq FROM seq_1_to_2000")
             cursor.execute("INSERT INTO t VALUES (5, 'other')")
-            thread = threading.Thread(target=lambda: (writer.write(numbers("q", 3, 3)), writer.flush()))
+            writer.write(numbers("q", 3, 3))
+            thread = threading.Thread(target=writer.flush)
             thread.start()
             waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
             eventually(lambda: table.execute(waiting) != [(0,)], "the sink waits for row 5")
@@ -294,7 +295,8 @@ def test_a_server_that_restarts_costs_time_only(start_mysql_server: StartMySQLSe
     )
     table.close()
     done = 0
-    for number, away in enumerate((server.stop, server.kill)):
+    ways_to_go: tuple[Callable[[], object], ...] = (server.stop, server.kill)
+    for number, away in enumerate(ways_to_go):
         for half in range(2):
             source.append("q", *(b'{"id": %d}' % n for n in range(done, done + 200)))
             done += 200
