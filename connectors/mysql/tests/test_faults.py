@@ -30,7 +30,7 @@ from tests.servers.mysql import MySQLOptions, MySQLServer
 
 HERE = Path(__file__).parent
 ID = {"id": "int64"}
-QUICK = {"retry_backoff": "5 ms", "retry_backoff_max": "50 ms", "retry_timeout": "60 s"}
+QUICK: dict[str, Any] = {"retry_backoff": "5 ms", "retry_backoff_max": "50 ms", "retry_timeout": "60 s"}
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:

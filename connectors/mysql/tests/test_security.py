@@ -58,7 +58,7 @@ class TestRights:
     def test_each_mode_has_its_own(self, database: Database, user: Login, mode: str, needed: str) -> None:
         database.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
         database.sink(ID).close()
-        options = {"user": user.name, "password": user.password, "mode": mode}
+        options: dict[str, Any] = {"user": user.name, "password": user.password, "mode": mode}
         grant(database, user, "SELECT, INSERT ON t", "SELECT, INSERT, UPDATE ON headrace_offsets")
         assert f"{needed} command denied" in text_of(JobError, lambda: database.sink(ID, **options))
         grant(database, user, f"{needed} ON t")
@@ -71,7 +71,7 @@ class TestRights:
         """An administrator can create it; then the user needs no right to create."""
         database.execute("CREATE TABLE t (id BIGINT)")
         grant(database, user, "SELECT, INSERT ON t")
-        options = {"user": user.name, "password": user.password}
+        options: dict[str, Any] = {"user": user.name, "password": user.password}
         text = text_of(JobError, lambda: database.sink(ID, **options))
         assert f"user '{user.name}' may not create the table {database.name}.headrace_offsets" in text
         assert "let an administrator create it once" in text

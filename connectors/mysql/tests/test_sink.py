@@ -289,7 +289,13 @@ class TestNames:
         schema = {"id": "int64", **{name: "string" for name in names}}
         database.execute("CREATE TABLE bystander (id INT)")
         table, offsets = "t`; DROP TABLE bystander; -- %s", "off`sets %s"
-        options = {"table": table, "offsets_table": offsets, "create_table": True, "key": ["id"], "mode": mode}
+        options: dict[str, Any] = {
+            "table": table,
+            "offsets_table": offsets,
+            "create_table": True,
+            "key": ["id"],
+            "mode": mode,
+        }
         sink = database.sink(schema, **options)
         first = batch("q", [{"id": n, **{name: f"{name} {n}" for name in names}} for n in range(3)], schema)
         insert(sink, first)
