@@ -13,10 +13,11 @@ import pytest
 from headrace.clock import ManualClock
 from headrace.errors import CheckpointError, JobFailedError, RetriableError
 from headrace.messages import Queue, ReadPosition
+from headrace.plan import Plan
 from headrace.testing import MemorySink, MemorySource
-from headrace_spark.offsets import GONE_MAX, JobOffsets
-from headrace_spark.payload import JobPayload
-from headrace_spark.planner import Planner, _packed, _shares
+from headrace_spark.offsets import GONE_MAX, JobIdentity, JobOffsets
+from headrace_spark.payload import JobPayload, sources_of
+from headrace_spark.planner import Planner, _packed, _shares, beginning_of
 from headrace_spark.run_directory import RunDirectory
 
 SCHEMA = {"n": "int64"}
@@ -28,17 +29,18 @@ def plan_of(*sources: MemorySource, name: str = "planner", **options: Any) -> hr
     return (first.union(*others) if others else first).to(MemorySink())
 
 
-def payload(tmp_path: Path, **changes: Any) -> JobPayload:
+def payload(tmp_path: Path, plan: Plan, **changes: Any) -> JobPayload:
     made = JobPayload(
-        token="t", job="test.planner", plan_bytes=b"", import_paths=(), working_directory=None, run_directory=str(tmp_path), until=None,
-        discovery_seconds=2.0, idle_wait_seconds=0.1, retry_seconds=60.0, batch_records=10, micro_batch_records=100,
-        parallelism=2,
+        token="t", identity=JobIdentity.of(plan), sources_bytes=b"", plan_bytes=b"", import_paths=(),
+        working_directory=None, run_directory=str(tmp_path), until=None, discovery_seconds=2.0, idle_wait_seconds=0.1,
+        retry_seconds=60.0, batch_records=10, micro_batch_records=100, parallelism=2,
     )  # fmt: skip
     return replace(made, **changes)
 
 
 def planner_of(tmp_path: Path, *sources: MemorySource, clock: ManualClock | None = None, **changes: Any) -> Planner:
-    return Planner(payload(tmp_path, **changes), plan_of(*sources).plan(), clock or ManualClock())
+    plan = plan_of(*sources).plan()
+    return Planner(payload(tmp_path, plan, **changes), sources_of(plan), clock or ManualClock())
 
 
 def bodies(count: int) -> list[bytes]:
@@ -98,11 +100,11 @@ def test_a_queue_that_appears_is_read_from_the_batch_after(tmp_path: Path) -> No
 def test_where_a_job_begins_is_known_before_anything_is_read(tmp_path: Path) -> None:
     source, clock = MemorySource({"a": bodies(3)}), ManualClock()
     latest = plan_of(source, start="latest").plan()
-    start = begun(Planner(payload(tmp_path), latest, clock))
+    start = begun(Planner(payload(tmp_path, latest), sources_of(latest), clock))
     assert numbers(start) == {"a": 3}
     source.append("a", *bodies(2))
     source.append("b", *bodies(4))
-    after_crash = Planner(payload(tmp_path), latest, clock)
+    after_crash = Planner(payload(tmp_path, latest), sources_of(latest), clock)
     added = after_crash.next_end(through_json(start), None)
     assert numbers(added) == {"a": 5, "b": 0}, "a queue that appears later is read from its beginning"
     assert numbers(after_crash.next_end(added, None)) == {"a": 5, "b": 4}
@@ -128,7 +130,7 @@ def test_a_queue_that_goes_leaves_its_position_behind(tmp_path: Path) -> None:
 
 def test_positions_of_queues_long_gone_are_forgotten() -> None:
     gone = {Queue(f"q{n}", "memory"): ReadPosition(n) for n in range(GONE_MAX + 5)}
-    offsets = JobOffsets.of(plan_of(MemorySource({"a": []})).plan(), {}, gone)
+    offsets = JobOffsets.of(JobIdentity.of(plan_of(MemorySource({"a": []})).plan()), {}, gone)
     assert len(offsets.gone) == GONE_MAX
     assert Queue("q0", "memory") not in offsets.gone
 
@@ -229,13 +231,13 @@ def test_a_source_that_stays_away_fails_the_job(tmp_path: Path) -> None:
 
 def test_offsets_belong_to_a_job_and_its_sources(caplog: pytest.LogCaptureFixture) -> None:
     source = MemorySource({"a": []})
-    plan = plan_of(source).plan()
+    plan = JobIdentity.of(plan_of(source).plan())
     offsets = through_json(JobOffsets.of(plan, {Queue("a", "memory"): ReadPosition(5, {"at": 7})}))
     offsets.check_belongs_to(plan)
     assert offsets.queues[Queue("a", "memory")] == ReadPosition(5, {"at": 7})
     assert not caplog.records
     with pytest.raises(CheckpointError, match=r"belongs to the job 'test.planner'"):
-        offsets.check_belongs_to(plan_of(source, name="other").plan())
+        offsets.check_belongs_to(JobIdentity.of(plan_of(source, name="other").plan()))
     with pytest.raises(CheckpointError, match="knows a source 'memory', which the job no longer has"):
         offsets.check_belongs_to(_renamed(source))
     with pytest.raises(CheckpointError, match=r"was a MemorySource .* is now a FlakySource"):
@@ -244,13 +246,24 @@ def test_offsets_belong_to_a_job_and_its_sources(caplog: pytest.LogCaptureFixtur
     assert "the plan has changed" in caplog.text
 
 
-def _renamed(source: MemorySource, name: str = "renamed") -> Any:
+def _renamed(source: MemorySource, name: str = "renamed") -> JobIdentity:
     stream = hr.stream("test", "planner").from_(source, format="json", schema=SCHEMA, name=name)
-    return stream.to(MemorySink()).plan()
+    return JobIdentity.of(stream.to(MemorySink()).plan())
 
 
-def _with_another_source(source: MemorySource) -> Any:
-    return plan_of(source, MemorySource({"z": []})).plan()
+def _with_another_source(source: MemorySource) -> JobIdentity:
+    return JobIdentity.of(plan_of(source, MemorySource({"z": []})).plan())
+
+
+def test_the_beginning_that_the_driver_found_is_where_the_planner_begins(tmp_path: Path) -> None:
+    plan = plan_of(MemorySource({"a": bodies(5), "b": bodies(2)}), start="latest").plan()
+    found = beginning_of(JobIdentity.of(plan), sources_of(plan))
+    assert numbers(found) == {"a": 5, "b": 2}
+    later = plan_of(MemorySource({"a": bodies(9), "b": bodies(2), "c": bodies(3)}), start="latest").plan()
+    planner = Planner(payload(tmp_path, later, beginning=found.to_json()), sources_of(later), ManualClock())
+    assert planner.initial() == found
+    end = planner.next_end(planner.initial(), None)
+    assert numbers(end) == {"a": 9, "b": 2, "c": 0}
 
 
 @pytest.mark.parametrize("content", [{}, {"format": 1}, {"format": 1, "job": "x", "plan": "y", "sources": 3}, {"a": 5}])

@@ -254,6 +254,20 @@ def test_errors_after_storing_leave_no_duplicates(source: CountingSource, tmp_pa
     assert sink.stored() == expected(a=range(1003), b=range(1501))
 
 
+def test_where_a_job_began_is_remembered_when_its_first_batch_fails(
+    source: CountingSource, sink: DatabaseSink, tmp_path: Path
+) -> None:
+    source.set_count("a", 10)
+    latest = hr.stream("test", "began").from_(source, format="json", schema=SCHEMA, start="latest")
+    handle = latest.apply(Failing()).to(sink).start("spark", checkpoint=tmp_path / "state")
+    source.set_count("a", 15)
+    with pytest.raises(JobFailedError, match="ZeroDivisionError"):
+        handle.wait(timedelta(minutes=2))
+    source.set_count("a", 20)
+    latest.to(sink).run("spark", checkpoint=tmp_path / "state")
+    assert sink.stored() == expected(a=range(10, 20))
+
+
 def test_checkpoints_belong_to_one_job_at_a_time(source: CountingSource, sink: DatabaseSink, tmp_path: Path) -> None:
     source.set_count("a", 1)
     state = tmp_path / "state"

@@ -16,6 +16,7 @@ from headrace.messages import INDEX, OFFSET, Batch, Bodies, Queue, RawBatch, Rea
 from headrace_spark import lanes, outlets
 from headrace_spark.envelopes import BLOB_BYTES_MAX, Envelope, from_arrow, of_delivery, to_arrow
 from headrace_spark.lanes import read_ranges, trimmed
+from headrace_spark.offsets import JobIdentity
 from headrace_spark.outlets import write_envelopes
 from headrace_spark.payload import JobPayload, pickled
 from headrace_spark.planner import QueueRange
@@ -37,10 +38,12 @@ def _no_kept_parts() -> Iterator[None]:
 
 
 def payload_of(job: hr.Job, **changes: object) -> JobPayload:
+    plan = job.plan()
     values = dict(
-        token=uuid.uuid4().hex, job=job.name, plan_bytes=pickled(job.plan()), import_paths=(), working_directory=None, run_directory="",
-        until=None, discovery_seconds=2.0, idle_wait_seconds=0.1, retry_seconds=60.0, batch_records=4,
-        micro_batch_records=100, parallelism=1,
+        token=uuid.uuid4().hex, identity=JobIdentity.of(plan), sources_bytes=b"",
+        plan_bytes=pickled(plan, plan.job_name), import_paths=(), working_directory=None, run_directory="", until=None,
+        discovery_seconds=2.0, idle_wait_seconds=0.1, retry_seconds=60.0, batch_records=4, micro_batch_records=100,
+        parallelism=1,
     ) | changes  # fmt: skip
     return JobPayload(**values)  # type: ignore[arg-type]
 
@@ -178,4 +181,4 @@ def test_a_plan_that_cannot_travel_is_refused(source: CountingSource, sink: Data
     with open(tmp_path / "file", "w", encoding="utf-8") as file:
         job = hr.stream("t", "j").from_(source, format="json", schema=SCHEMA).map(lambda row: file.name).to(sink)
         with pytest.raises(hr.PlanError, match="cannot be sent to Spark's workers"):
-            pickled(job.plan())
+            pickled(job.plan(), job.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from headrace_spark.offsets import JobOffsets
 _LOCK_WAIT_SECONDS = 20.0
 _LOCK_PAUSE_SECONDS = 0.1
 _DIRECTORY = "spark"
+_BEGINNING = "beginning.json"
 
 
 class SparkCheckpoint:
@@ -80,6 +82,26 @@ class SparkCheckpoint:
         planned, completed = self._batches("offsets"), self._batches("commits")
         last = max(planned, default=None)
         return last if last is not None and last not in completed else None
+
+    def beginning(self, find: Callable[[], JobOffsets | None]) -> Mapping[str, Any] | None:
+        """Return where the job begins, as JSON: what an earlier start found that came no further, else what ``find`` gives.
+
+        It is kept before anything is read, so that a start after a crash begins at the same place.
+        """
+        path = self._jvm.org.apache.hadoop.fs.Path(self._root, _BEGINNING)
+        if self._files.exists(path):
+            kept: Mapping[str, Any] = json.loads(self._read(_BEGINNING))
+            return kept
+        found = find()
+        if found is None:
+            return None
+        content = found.to_json()
+        written = self._jvm.org.apache.hadoop.fs.Path(self._root, f"{_BEGINNING}.new")
+        stream = self._files.create(written, True)
+        stream.write(bytearray(json.dumps(content).encode()))
+        stream.close()
+        self._files.rename(written, path)
+        return content
 
     def _batches(self, directory: str) -> set[int]:
         path = self._jvm.org.apache.hadoop.fs.Path(self._root, directory)

@@ -5,17 +5,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import CheckpointError
 from headrace.messages import Queue, ReadPosition
-from headrace.plan import Plan
-from headrace.source import Source
+
+if TYPE_CHECKING:
+    from headrace.plan import Plan
 
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 #: Positions kept of queues that have gone, for the case that they come back. The oldest are forgotten first.
 GONE_MAX = 1_000
+
+
+@dataclass(frozen=True)
+class JobIdentity:
+    """What tells whether offsets belong to a job: its name, the shape of its plan, and the class of each source."""
+
+    job: str
+    fingerprint: str
+    #: By node id. Positions mean nothing to another kind of source.
+    sources: Mapping[str, str]
+
+    @classmethod
+    def of(cls, plan: Plan) -> JobIdentity:
+        """Return the identity of a plan."""
+        kinds = {source_id: type(node.source).__name__ for source_id, node in plan.sources.items()}
+        return cls(plan.job_name, plan.fingerprint(), kinds)
 
 
 @dataclass(frozen=True)
@@ -30,18 +47,20 @@ class JobOffsets:
     gone: Mapping[Queue, ReadPosition] = field(default_factory=dict)
 
     @classmethod
-    def beginning(cls, plan: Plan) -> JobOffsets:
+    def unknown(cls, identity: JobIdentity) -> JobOffsets:
         """Return the offsets of a job that has not looked at its sources yet."""
-        return cls(plan.job_name, plan.fingerprint(), {})
+        return cls(identity.job, identity.fingerprint, {})
 
     @classmethod
     def of(
-        cls, plan: Plan, queues: Mapping[Queue, ReadPosition], gone: Mapping[Queue, ReadPosition] | None = None
+        cls,
+        identity: JobIdentity,
+        queues: Mapping[Queue, ReadPosition],
+        gone: Mapping[Queue, ReadPosition] | None = None,
     ) -> JobOffsets:
-        """Return offsets of a plan."""
+        """Return offsets of a job that has looked at its sources."""
         kept = dict(list((gone or {}).items())[-GONE_MAX:])
-        kinds = {source_id: kind_of(node.source) for source_id, node in plan.sources.items()}
-        return cls(plan.job_name, plan.fingerprint(), kinds, dict(sorted(queues.items())), kept)
+        return cls(identity.job, identity.fingerprint, identity.sources, dict(sorted(queues.items())), kept)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object, equal for equal offsets; ``from_json`` reads it."""
@@ -84,48 +103,42 @@ class JobOffsets:
                 hint="give the job a checkpoint directory of its own",
             ) from error
 
-    def check_belongs_to(self, plan: Plan) -> None:
-        """Check that the plan can go on from here; warn when it is another than the one that came this far.
+    def check_belongs_to(self, identity: JobIdentity) -> None:
+        """Check that a job can go on from here; warn when its plan is another than the one that came this far.
 
         Sources are matched by node id. The same job may lose no source and change none to another kind: their queues
         would be forgotten. New sources, and operators or sinks that have changed, are taken as they are: what was read
         before is not processed again. Raises CheckpointError.
         """
-        if self.job != plan.job_name:
+        if self.job != identity.job:
             raise CheckpointError(
                 f"the checkpoint belongs to the job {self.job!r}",
-                job=plan.job_name,
+                job=identity.job,
                 option="checkpoint",
                 hint="give each job a checkpoint directory of its own",
             )
         for source_id, kind in self.sources.items():
-            node = plan.sources.get(source_id)
-            if node is None:
+            present = identity.sources.get(source_id)
+            if present is None:
                 raise CheckpointError(
                     f"the checkpoint knows a source {source_id!r}, which the job no longer has",
                     job=self.job,
                     option="checkpoint",
                     hint=f"name the source as before (name={source_id!r}), or begin anew with another directory",
                 )
-            if kind_of(node.source) != kind:
+            if present != kind:
                 raise CheckpointError(
-                    f"source {source_id!r} was a {kind} when the checkpoint was written and is now a "
-                    f"{kind_of(node.source)}",
+                    f"source {source_id!r} was a {kind} when the checkpoint was written and is now a {present}",
                     job=self.job,
                     option="checkpoint",
                     hint="give the new source another name, or begin anew with another directory",
                 )
-        if self.plan != plan.fingerprint():
+        if self.plan != identity.fingerprint:
             logger.warning(
                 "job %s: the plan has changed since the checkpoint was written; it goes on where it was, "
                 "records read before are not processed again",
                 self.job,
             )
-
-
-def kind_of(source: Source) -> str:
-    """Return what a source is, as checkpoints name it."""
-    return type(source).__name__
 
 
 def _of_source(queues: Mapping[Queue, ReadPosition], source_id: str) -> dict[str, Any]:

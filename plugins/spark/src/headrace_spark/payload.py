@@ -7,15 +7,20 @@ import os
 import sys
 import sysconfig
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import PlanError
-from headrace.plan import Plan
+from headrace.source import Source
 from pyspark import cloudpickle as untyped_cloudpickle
+
+from headrace_spark.offsets import JobIdentity
+
+if TYPE_CHECKING:
+    from headrace.plan import Plan
 
 cloudpickle: Any = untyped_cloudpickle
 #: Plans kept per process. More than one only while jobs of one session overlap.
@@ -29,7 +34,9 @@ class JobPayload:
 
     #: Names this run and no other: the key of what processes keep between batches.
     token: str
-    job: str
+    identity: JobIdentity
+    #: The sources alone as well: planning micro-batches needs nothing else of the plan, and is quicker to start so.
+    sources_bytes: bytes
     plan_bytes: bytes
     #: Where the driver imports from, when the workers are on its machine; else empty.
     import_paths: tuple[str, ...]
@@ -45,46 +52,66 @@ class JobPayload:
     #: Records read in one micro-batch, over all queues.
     micro_batch_records: int
     parallelism: int
+    #: Where a job without checkpoint begins, as JSON; None: the planner finds out.
+    beginning: Mapping[str, Any] | None = None
     #: What an earlier run's micro-batch that was not completed is numbered, if there is one: it is run again.
     replayed_batch_id: int | None = None
 
     def plan(self) -> Plan:
         """Return the plan, the same object whenever this process asks. Called at the begin of every piece of work."""
-        if self.working_directory is not None:
-            os.chdir(self.working_directory)
+        self._settle_in()
         found = _plans.get(self.token)
         if found is None:
-            os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs one task per core
-            sys.path.extend(path for path in self.import_paths if path not in sys.path)
             found = unpickled(self.plan_bytes)
-            for node in found.sources.values():
-                if hasattr(node.source, "use_run"):
-                    node.source.use_run(until=self.until)
+            assert found is not None
+            self._tell_run(sources_of(found))
             _plans[self.token] = found
             while len(_plans) > _PLANS_MAX:
                 _plans.popitem(last=False)
         return found
 
+    def sources(self) -> Mapping[str, Source]:
+        """Return copies of the sources, by node id. Called once, by the planning process."""
+        self._settle_in()
+        sources: Mapping[str, Source] = unpickled(self.sources_bytes)
+        self._tell_run(sources)
+        return sources
 
-def pickled(plan: Plan) -> bytes:
-    """Return the plan as bytes. Raises PlanError when something in it cannot travel."""
+    def _settle_in(self) -> None:
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs one task per core
+        if self.working_directory is not None:
+            os.chdir(self.working_directory)
+        sys.path.extend(path for path in self.import_paths if path not in sys.path)
+
+    def _tell_run(self, sources: Mapping[str, Source]) -> None:
+        for source in sources.values():
+            if hasattr(source, "use_run"):
+                source.use_run(until=self.until)
+
+
+def sources_of(plan: Plan) -> Mapping[str, Source]:
+    """Return the sources of a plan by node id."""
+    return {source_id: node.source for source_id, node in plan.sources.items()}
+
+
+def pickled(part: object, job: str) -> bytes:
+    """Return a plan or a part of it as bytes. Raises PlanError when something in it cannot travel."""
     with _unimportable_modules_by_value():
         try:
-            content: bytes = cloudpickle.dumps(plan)
+            content: bytes = cloudpickle.dumps(part)
         except Exception as error:  # whatever a user's object raises: it cannot travel
             raise PlanError(
                 f"the job cannot be sent to Spark's workers: {error}",
-                job=plan.job_name,
+                job=job,
                 hint="a function or object of the job holds something that cannot be pickled, such as a lock, "
                 "a connection or an open file; make it when it is first used",
             ) from error
     return content
 
 
-def unpickled(content: bytes) -> Plan:
-    """Return a plan that ``pickled`` made into bytes: never anything that comes from outside."""
-    plan: Plan = cloudpickle.loads(content)
-    return plan
+def unpickled(content: bytes) -> Any:
+    """Return what ``pickled`` made into bytes: never anything that comes from outside."""
+    return cloudpickle.loads(content)
 
 
 @contextmanager

@@ -15,10 +15,9 @@ from typing import TypeVar
 from headrace.clock import Clock, SystemClock
 from headrace.errors import JobFailedError, RetriableError
 from headrace.messages import Queue, ReadPosition
-from headrace.plan import Plan
-from headrace.source import EARLIEST, Reader, StartPosition
+from headrace.source import EARLIEST, Reader, Source, StartPosition
 
-from headrace_spark.offsets import JobOffsets
+from headrace_spark.offsets import JobIdentity, JobOffsets
 from headrace_spark.payload import JobPayload
 from headrace_spark.run_directory import RunDirectory
 
@@ -32,6 +31,8 @@ _STOP_LOOK_SECONDS = 0.05
 #: An idle planner spends at most one part in this many of its time asking sources.
 _IDLE_RATIO = 100
 _TELL_SECONDS = 1.0
+#: More records than any queue holds.
+_ANY_NUMBER = 2**48
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,12 @@ class QueueRange:
 class Planner:
     """Plans micro-batches of one run. Used by one thread of one process on the driver's machine."""
 
-    def __init__(self, payload: JobPayload, plan: Plan | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, payload: JobPayload, sources: Mapping[str, Source] | None = None, clock: Clock | None = None
+    ) -> None:
         self._payload = payload
-        self._plan = plan if plan is not None else payload.plan()
+        self._job = payload.identity.job
+        self._sources = sources if sources is not None else payload.sources()
         self._clock = clock or SystemClock()
         self._run = RunDirectory(payload.run_directory)
         self._never = threading.Event()
@@ -63,8 +67,8 @@ class Planner:
         #: Queues that exist, as of the last look.
         self._existing: set[Queue] | None = None
         self._looked_at = 0.0
-        #: Of a bounded run: the end of each queue when the run began.
-        self._ends: dict[Queue, int] | None = None
+        #: Of a bounded run: where each queue ended when the run began.
+        self._ends: dict[Queue, ReadPosition] | None = None
         self._restored = False
         self._latest_told: dict[Queue, int] = {}
         self._latest_told_at = self._clock.monotonic() - _TELL_SECONDS
@@ -72,12 +76,15 @@ class Planner:
     # -------------------------------------------------------------------------------------------- called by Spark
 
     def initial(self) -> JobOffsets:
-        """Return where a job without checkpoint begins: it knows no source and no queue.
+        """Return where a job without checkpoint begins.
 
         Spark asks for it several times, and again after a crash in the first micro-batch, and takes every answer to be
-        the same. So where queues begin is found out by the first ``next_end``, whose answer is kept.
+        the same. So the planner asks no source now: it was done when the job was started first, and kept. Where that was
+        not possible nothing is known yet, and the first micro-batch does nothing but note where queues begin.
         """
-        return JobOffsets.beginning(self._plan)
+        if self._payload.beginning is not None:
+            return JobOffsets.from_json(self._payload.beginning)
+        return JobOffsets.unknown(self._payload.identity)
 
     def next_end(self, start: JobOffsets, records_max: int | None) -> JobOffsets:
         """Return where the micro-batch that begins at ``start`` is to end; ``start`` itself when there is nothing to do.
@@ -128,18 +135,18 @@ class Planner:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
-        for node in self._plan.sources.values():
-            node.source.close()
+        for source in self._sources.values():
+            source.close()
 
     # ------------------------------------------------------------------------------------------------- queues
 
     def _restore(self, offsets: JobOffsets) -> None:
         """Give each source what the checkpoint knows of it, before it is asked for its queues."""
         self._restored = True
-        offsets.check_belongs_to(self._plan)
-        for source_id, node in self._plan.sources.items():
-            known = {**offsets.gone, **offsets.queues}
-            node.source.restore({queue: position for queue, position in known.items() if queue.source == source_id})
+        offsets.check_belongs_to(self._payload.identity)
+        known = {**offsets.gone, **offsets.queues}
+        for source_id, source in self._sources.items():
+            source.restore({queue: position for queue, position in known.items() if queue.source == source_id})
         self._tell_queues(offsets.queues)
 
     def _look_for_queues(self) -> None:
@@ -150,12 +157,11 @@ class Planner:
             return
         self._looked_at = now
         found: set[Queue] = set()
-        for source_id, node in self._plan.sources.items():
-            source = node.source
+        for source_id, source in self._sources.items():
             try:
                 names = self._retrying(source.queues, source_id) if first else source.queues()
             except RetriableError as error:
-                logger.warning("job %s, source %s: %s", self._plan.job_name, source_id, error.message)
+                logger.warning("job %s, source %s: %s", self._job, source_id, error.message)
                 names = [queue for queue in self._existing or () if queue.source == source_id]
             found.update(replace(queue, source=source_id) for queue in names)
         self._existing = found
@@ -163,7 +169,7 @@ class Planner:
     def _open(self, queue: Queue, start: StartPosition) -> Reader:
         reader = self._readers.get(queue)
         if reader is None:
-            source = self._plan.sources[queue.source].source
+            source = self._sources[queue.source]
             reader = self._retrying(lambda: source.open(queue, start), queue.id)
             self._readers[queue] = reader
         elif isinstance(start, ReadPosition) and reader.position != start:
@@ -207,7 +213,7 @@ class Planner:
         read = {queue: position for queue, position in positions.items() if queue in start.queues}
         positions.update(self._ends_within(read, records_max))
         self._tell_queues({queue: positions[queue] for queue in added}, start.queues.keys() - positions.keys())
-        end = JobOffsets.of(self._plan, positions, gone)
+        end = JobOffsets.of(self._payload.identity, positions, gone)
         return start if end == start else end
 
     def _start_of_new(self, queue: Queue, start: JobOffsets, before: ReadPosition | None) -> StartPosition:
@@ -217,7 +223,7 @@ class Planner:
         """
         if before is not None:
             return before
-        return EARLIEST if queue.source in start.sources else self._plan.sources[queue.source].source.start
+        return EARLIEST if queue.source in start.sources else self._sources[queue.source].start
 
     def _ends_within(
         self, positions: Mapping[Queue, ReadPosition], records_max: int | None
@@ -230,29 +236,35 @@ class Planner:
                 lags[queue] = latest - position.offset
         ends = {}
         for queue, share in _shares(lags, records_max).items():
+            if self._ends is not None and share == lags[queue]:
+                ends[queue] = self._ends[queue]
+                continue
             reader = self._open(queue, positions[queue])
             ends[queue] = self._retrying(partial(reader.position_after, share), queue.id)
         return ends
 
     def _latest_of(self, queue: Queue, position: ReadPosition) -> int:
         if self._ends is not None:
-            return self._ends.get(queue, position.offset)
+            return self._ends[queue].offset if queue in self._ends else position.offset
         reader = self._open(queue, position)
         try:
             self._latest[queue] = reader.latest
         except RetriableError as error:
-            logger.warning("job %s, queue %s: %s", self._plan.job_name, queue.id, error.message)
+            logger.warning("job %s, queue %s: %s", self._job, queue.id, error.message)
         return self._latest.get(queue, position.offset)
 
     def _fix_ends(self, start: JobOffsets) -> None:
         """Take the present ends of the queues as the ends of the run."""
         self._look_for_queues()
         assert self._existing is not None
+        ends: dict[Queue, ReadPosition] = {}
         for queue in sorted(self._existing):
             known = start.queues.get(queue) or start.gone.get(queue)
             reader = self._open(queue, known or self._start_of_new(queue, start, None))
-            self._latest[queue] = self._retrying(partial(_latest, reader), queue.id)
-        self._ends = dict(self._latest)
+            end = self._retrying(partial(_end_of, reader), queue.id)
+            self._latest[queue] = end.offset
+            ends[queue] = end
+        self._ends = ends
 
     def _forget(self, queue: Queue) -> None:
         reader = self._readers.pop(queue, None)
@@ -276,17 +288,23 @@ class Planner:
                 if away >= self._payload.retry_seconds or self._run.stop_asked:
                     raise JobFailedError(
                         f"the source was away for {away:.0f} s: {error.message}",
-                        job=self._plan.job_name,
+                        job=self._job,
                         queue=what,
                         hint="mend the server and start the job again: it goes on from its checkpoint",
                     ) from error
-                logger.warning("job %s, %s: %s; trying again", self._plan.job_name, what, error.message)
+                logger.warning("job %s, %s: %s; trying again", self._job, what, error.message)
                 self._clock.wait(self._never, pause)
                 pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
 
-def _latest(reader: Reader) -> int:
-    return reader.latest
+def _end_of(reader: Reader) -> ReadPosition:
+    """Return where the reader's queue ends now, with the hint to get there."""
+    position = reader.position
+    while (end := reader.position_after(_ANY_NUMBER)).offset > reader.position.offset:
+        # A reader may tell only as far as the file at hand.
+        reader.seek(end)
+    reader.seek(position)
+    return end
 
 
 def _shares(lags: Mapping[Queue, int], records_max: int | None) -> dict[Queue, int]:
@@ -314,3 +332,15 @@ def _packed(ranges: Iterable[QueueRange], parts: int) -> list[list[QueueRange]]:
             packed[emptiest].append(part)
             sizes[emptiest] += len(part)
     return packed
+
+
+def beginning_of(identity: JobIdentity, sources: Mapping[str, Source]) -> JobOffsets:
+    """Return where the queues that exist now begin. Raises RetriableError when a server is away, JobError as sources do."""
+    positions = {}
+    for source_id, source in sources.items():
+        for queue in source.queues():
+            named = replace(queue, source=source_id)
+            reader = source.open(named, source.start)
+            positions[named] = reader.position
+            reader.close()
+    return JobOffsets.of(identity, positions)

@@ -10,18 +10,24 @@ import shutil
 import sys
 import tempfile
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from headrace.backend import RunOptions
 from headrace.errors import JobError, RetriableError
 from headrace.plan import Plan, input_schema
+from headrace.source import Source
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
-from headrace_spark.payload import JobPayload, pickled, unpickled
+from headrace_spark.offsets import JobIdentity, JobOffsets
+from headrace_spark.payload import JobPayload, pickled, sources_of, unpickled
+from headrace_spark.planner import beginning_of
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.session import SessionInUse, active, first_line, note_query, session_for
 from headrace_spark.settings import SparkSettings
@@ -60,8 +66,11 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
     """
     for node in plan.sinks.values():
         node.sink.prepare(input_schema(node.input))
-    plan_bytes = pickled(plan)
-    _check_sources(plan_bytes)
+    identity = JobIdentity.of(plan)
+    plan_bytes, sources_bytes = pickled(plan, plan.job_name), pickled(sources_of(plan), plan.job_name)
+    find_beginning = cache(lambda: _beginning(identity, unpickled(sources_bytes)))
+    if not _may_have_offsets(options.checkpoint):
+        find_beginning()  # what is wrong with a source is told before Spark has started
     in_use = session_for(settings)
     with contextlib.ExitStack() as cleanup:
         run_path = tempfile.mkdtemp(prefix="headrace-run-")
@@ -70,10 +79,11 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
         checkpoint = _open_checkpoint(plan, options, in_use, cleanup)
         stored = checkpoint.offsets()
         if stored is not None:
-            stored[1].check_belongs_to(plan)
+            stored[1].check_belongs_to(identity)
         payload = JobPayload(
             token=uuid.uuid4().hex[:12],
-            job=plan.job_name,
+            identity=identity,
+            sources_bytes=sources_bytes,
             plan_bytes=plan_bytes,
             import_paths=tuple(sys.path) if in_use.local else (),
             working_directory=os.getcwd() if in_use.local else None,
@@ -85,6 +95,7 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
             batch_records=options.max_batch_records,
             micro_batch_records=settings.max_micro_batch_records,
             parallelism=settings.parallelism or in_use.session.sparkContext.defaultParallelism,
+            beginning=checkpoint.beginning(find_beginning) if stored is None else None,
             replayed_batch_id=checkpoint.interrupted_batch(),
         )
         query = _start(payload, checkpoint.location, options, settings, in_use)
@@ -95,20 +106,27 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
         return StartedQuery(query, run_directory, in_use, kept)
 
 
-def _check_sources(plan_bytes: bytes) -> None:
-    """Ask copies of the sources for their queues: what was named wrongly is told now, not when Spark has started.
+def _may_have_offsets(checkpoint: str | None) -> bool:
+    """Return whether the job may go on from a checkpoint: then its sources are not to be asked without it."""
+    if checkpoint is None:
+        return False
+    return "://" in checkpoint or (Path(checkpoint) / "spark" / "offsets").exists()
+
+
+def _beginning(identity: JobIdentity, sources: Mapping[str, Source]) -> JobOffsets | None:
+    """Ask copies of the sources where queues begin. Raises JobError for what was named wrongly.
 
     The plan's own sources stay untouched, since they are to travel. A server that is away for the moment is no error:
     the job waits for it.
     """
-    copy = unpickled(plan_bytes)
-    for source_id, node in copy.sources.items():
-        try:
-            node.source.queues()
-        except RetriableError as error:
-            logger.warning("job %s, source %s: %s", copy.job_name, source_id, error.message)
-        finally:
-            node.source.close()
+    try:
+        return beginning_of(identity, sources)
+    except RetriableError as error:
+        logger.warning("job %s: %s", identity.job, error.message)
+        return None
+    finally:
+        for source in sources.values():
+            source.close()
 
 
 def _open_checkpoint(
@@ -138,7 +156,7 @@ def _start(
             session.readStream.format(source.name())
             .load()
             .writeStream.format(sink.name())
-            .queryName(f"{payload.job} {payload.token}")
+            .queryName(f"{payload.identity.job} {payload.token}")
             .option("checkpointLocation", location)
         )
         trigger: dict[str, Any] = {"processingTime": f"{settings.trigger_interval // _MILLISECOND} milliseconds"}
@@ -147,6 +165,6 @@ def _start(
         with active(session):
             return writer.trigger(**trigger).start()
     except Exception as error:  # py4j's and pyspark's: what Spark finds before the query runs
-        logger.debug("Spark did not start job %s", payload.job, exc_info=True)
+        logger.debug("Spark did not start job %s", payload.identity.job, exc_info=True)
         found = original_error(str(error))
-        raise found or JobError(f"Spark did not start the job: {first_line(error)}", job=payload.job) from None
+        raise found or JobError(f"Spark did not start the job: {first_line(error)}", job=payload.identity.job) from None

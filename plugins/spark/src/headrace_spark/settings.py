@@ -30,7 +30,9 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
     trigger_interval: Annotated[
         timedelta, option("least time from one micro-batch to the next; 0: as soon as there are records")
     ] = timedelta(0)
-    max_micro_batch_records: Annotated[int, option("most records in one micro-batch, over all queues", ge=1)] = 500_000
+    max_micro_batch_records: Annotated[int, option("most records in one micro-batch, over all queues", ge=1)] = (
+        1_000_000
+    )
     idle_wait: Annotated[timedelta, option("pause between two looks at queues that had nothing new")] = timedelta(
         milliseconds=100
     )
