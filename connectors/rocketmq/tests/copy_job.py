@@ -17,7 +17,7 @@ def copy(name_servers: str, source: str, target: str, delivery: str = "at_least_
     stream = hr.stream("rocketmq_tests", "copy").from_rocketmq(
         source, name_servers=name_servers, format="json", schema=SCHEMA, request_timeout="3 s", **options
     )
-    return stream.with_columns(text="upper(text)").to_rocketmq(
+    job: Job = stream.with_columns(text="upper(text)").to_rocketmq(
         target,
         name_servers=name_servers,
         key="number",
@@ -25,6 +25,7 @@ def copy(name_servers: str, source: str, target: str, delivery: str = "at_least_
         request_timeout="3 s",
         flush_interval="100 ms",
     )
+    return job
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from headrace.messages import Queue, ReadPosition
 from headrace.source import EARLIEST, Reader
 from headrace_rocketmq import Client, Message
 from headrace_rocketmq.deduplication import SeenRows, upstream_name, without_row_ids
+from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,7 +108,7 @@ class TestOnABroker:
     def make(self, rocketmq_server: RocketMQServer, topic: str) -> Callable[..., RocketMQSource]:
         def make(**options: object) -> RocketMQSource:
             given = {"topic": topic, "name_servers": rocketmq_server.name_server, "deduplicate": True, **options}
-            return RocketMQSource(RocketMQSource.Settings.of(given))
+            return RocketMQSource(RocketMQSourceSettings.of(given))
 
         return make
 

@@ -17,6 +17,7 @@ from headrace.schema import Schema
 from headrace.sink import IdempotentSink, SinkBatch
 from headrace.testing import MemorySink, MemorySource
 from headrace_rocketmq import Client, MessageBatch, MessageQueue
+from headrace_rocketmq.settings import RocketMQSinkSettings
 from headrace_rocketmq.sink import RocketMQSink, RocketMQTopicSink
 
 from tests.servers.rocketmq import RocketMQServer
@@ -29,14 +30,15 @@ Make = Callable[..., RocketMQSink]
 
 def make_offline(**options: Any) -> RocketMQSink:
     given = {"topic": "t", "name_servers": "127.0.0.1:1", "request_timeout": "200 ms", **options}
-    return RocketMQSink(RocketMQSink.Settings.of(given, plugin="rocketmq"))
+    return RocketMQSink(RocketMQSinkSettings.of(given, plugin="rocketmq"))
 
 
 @pytest.fixture
 def make(rocketmq_server: RocketMQServer, topic: str) -> Make:
     def make(**options: Any) -> RocketMQSink:
         sink = make_offline(
-            **{"topic": topic, "name_servers": rocketmq_server.name_server, "create_topic": True, **options}
+            **{"topic": topic, "name_servers": rocketmq_server.name_server, "create_topic": True},
+            **{"request_timeout": "10 s", **options},
         )
         sink.writer_name = "ns.job.sink"
         return sink
@@ -100,11 +102,13 @@ def test_servers_that_are_away_are_named() -> None:
 
 
 @pytest.mark.servers
-def test_an_unknown_topic_is_named_with_the_nearest(client: Client, topic: str, make: Make) -> None:
+def test_an_unknown_topic_is_named_with_the_nearest(
+    client: Client, rocketmq_server: RocketMQServer, topic: str, make: Make
+) -> None:
     client.create_topic(topic, 1)
     sink = make(topic=topic + "x", create_topic=False)
     assert message_of(JobError, lambda: sink.prepare(None)) == (
-        f"there is no topic '{topic}x' at {sink.settings.name_servers} [plugin 'rocketmq', option 'topic']\n"
+        f"there is no topic '{topic}x' at {rocketmq_server.name_server} [plugin 'rocketmq', option 'topic']\n"
         f"  hint: did you mean '{topic}'? (to create it: create_topic=True)"
     )
 
@@ -128,7 +132,7 @@ def test_missing_rights_are_named(secure_rocketmq_server: RocketMQServer, topic:
 
 @pytest.mark.servers
 def test_messages_carry_what_the_options_name(client: Client, topic: str, make: Make) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": 1, "name": "a b", "amount": 0.5, "flag": True, "colour": "red"},
         {"id": 2, "name": None, "amount": None, "flag": None, "colour": None},
         {"id": 3, "name": "", "amount": -1.0, "flag": False, "colour": ""},
@@ -149,7 +153,7 @@ def test_messages_carry_what_the_options_name(client: Client, topic: str, make: 
 def test_a_key_has_its_queue(client: Client, topic: str, make: Make) -> None:
     sink = make(key="id", queues=4)
     found = written(client, sink, topic, batch([{"id": n % 10} for n in range(200)]))
-    queue_of = {}
+    queue_of: dict[int, MessageQueue] = {}
     for each in found:
         for body in each.bodies:
             assert queue_of.setdefault(json.loads(body)["id"], each.queue) == each.queue

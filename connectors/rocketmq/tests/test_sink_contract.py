@@ -11,6 +11,7 @@ import pytest
 from headrace.source import EARLIEST
 from headrace_contract import Moment, SinkContract
 from headrace_rocketmq import Client
+from headrace_rocketmq.settings import RocketMQSinkSettings, RocketMQSourceSettings
 from headrace_rocketmq.sink import RocketMQSink
 from headrace_rocketmq.source import RocketMQSource
 
@@ -51,7 +52,7 @@ class RocketMQSinkChecks(SinkContract):
             "request_timeout": "3 s",
             **options,
         }
-        return RocketMQSink(RocketMQSink.Settings.of(given, plugin="rocketmq"))
+        return RocketMQSink(RocketMQSinkSettings.of(given, plugin="rocketmq"))
 
     def make_sink(self) -> RocketMQSink:
         return self.make(create_topic=True, queues=2)
@@ -62,7 +63,7 @@ class RocketMQSinkChecks(SinkContract):
             "name_servers": self.server.name_server,
             "deduplicate": self.delivery == "idempotent",
         }
-        source = RocketMQSource(RocketMQSource.Settings.of(given, plugin="rocketmq"))
+        source = RocketMQSource(RocketMQSourceSettings.of(given, plugin="rocketmq"))
         rows: list[Mapping[str, Any]] = []
         for queue in source.queues():
             reader = source.open(queue, EARLIEST)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]
 import headrace as hr
 import pytest
 from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
@@ -15,6 +15,7 @@ from headrace.messages import Queue, RawBatch
 from headrace.source import EARLIEST, LATEST, Reader, StartAt
 from headrace.testing import MemorySink
 from headrace_rocketmq import Client, Message
+from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource, whole_millisecond_from
 
 from tests.servers.rocketmq import RocketMQServer
@@ -25,14 +26,14 @@ Make = Callable[..., RocketMQSource]
 
 
 def settings(**options: Any) -> Any:
-    return RocketMQSource.Settings.of({"topic": "t", "name_servers": "h:9876", **options}, plugin="rocketmq")
+    return RocketMQSourceSettings.of({"topic": "t", "name_servers": "h:9876", **options}, plugin="rocketmq")
 
 
 @pytest.fixture
 def make(rocketmq_server: RocketMQServer, topic: str) -> Make:
     def make(**options: Any) -> RocketMQSource:
         given = {"topic": topic, "name_servers": rocketmq_server.name_server, "request_timeout": "3 s", **options}
-        return RocketMQSource(RocketMQSource.Settings.of(given, plugin="rocketmq"))
+        return RocketMQSource(RocketMQSourceSettings.of(given, plugin="rocketmq"))
 
     return make
 
@@ -248,7 +249,7 @@ def test_missing_rights_are_named(secure_rocketmq_server: RocketMQServer, topic:
     given = {"topic": topic, "name_servers": secure_rocketmq_server.name_server, "request_timeout": "3 s"}
     owner = {"access_key": security.user.name, "secret_key": security.user.password}
     outsider = {"access_key": security.outsider.name, "secret_key": security.outsider.password}
-    admin = RocketMQSource(RocketMQSource.Settings.of({**given, **owner}))
+    admin = RocketMQSource(RocketMQSourceSettings.of({**given, **owner}))
     from headrace_rocketmq.settings import make_client
 
     with make_client(admin.settings) as client:
@@ -256,7 +257,7 @@ def test_missing_rights_are_named(secure_rocketmq_server: RocketMQServer, topic:
     [queue] = admin.queues()
     assert admin.open(queue, EARLIEST).poll(1, timedelta(0)) is None
     for login, option in ((outsider, "option 'access_key'"), ({}, "plugin 'rocketmq'")):
-        source = RocketMQSource(RocketMQSource.Settings.of({**given, **login}))
+        source = RocketMQSource(RocketMQSourceSettings.of({**given, **login}))
         with pytest.raises(JobError, match="no permission") as caught:
             source.open(queue, EARLIEST).poll(1, timedelta(seconds=10))
         assert option in str(caught.value)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from headrace_contract import SourceContract
 from headrace_rocketmq import Client, Message, MessageQueue
+from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 
 from tests.servers.rocketmq import RocketMQServer
@@ -46,7 +47,7 @@ class TestRocketMQSource(SourceContract):
             "request_timeout": "3 s",
             **options,
         }
-        return RocketMQSource(RocketMQSource.Settings.of(given, plugin="rocketmq"))
+        return RocketMQSource(RocketMQSourceSettings.of(given, plugin="rocketmq"))
 
     def make_source(self) -> RocketMQSource:
         return self.make()
