@@ -83,16 +83,17 @@ class SparkCheckpoint:
         last = max(planned, default=None)
         return last if last is not None and last not in completed else None
 
-    def beginning(self, find: Callable[[], JobOffsets | None]) -> Mapping[str, Any] | None:
-        """Return where the job begins, as JSON: what an earlier start found that came no further, else what ``find`` gives.
+    def beginning(self, find: Callable[[], JobOffsets | None] | None) -> Mapping[str, Any] | None:
+        """Return where the job begins, as JSON: what its first start found, else what ``find`` gives, which is kept.
 
-        It is kept before anything is read, so that a start after a crash begins at the same place.
+        It is kept before anything is planned, so that a start after a crash in the first micro-batch begins at the same
+        place. Without ``find``, for jobs that have planned already, None says that nothing was known when they began.
         """
         path = self._jvm.org.apache.hadoop.fs.Path(self._root, _BEGINNING)
         if self._files.exists(path):
             kept: Mapping[str, Any] = json.loads(self._read(_BEGINNING))
             return kept
-        found = find()
+        found = None if find is None else find()
         if found is None:
             return None
         content = found.to_json()

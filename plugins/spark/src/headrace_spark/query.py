@@ -95,7 +95,7 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
             batch_records=options.max_batch_records,
             micro_batch_records=settings.max_micro_batch_records,
             parallelism=settings.parallelism or in_use.session.sparkContext.defaultParallelism,
-            beginning=checkpoint.beginning(find_beginning) if stored is None else None,
+            beginning=checkpoint.beginning(find_beginning if stored is None else None),
             replayed_batch_id=checkpoint.interrupted_batch(),
         )
         query = _start(payload, checkpoint.location, options, settings, in_use)
