@@ -1,0 +1,115 @@
+"""Starts, kills and stops instances of a job that are processes of their own, while records are written."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from kafka_world import KafkaWorld, eventually
+
+_SCRIPT = str(Path(__file__).with_name("instance.py"))
+
+
+class Instance:
+    """A process that runs the job."""
+
+    def __init__(self, options: dict[str, Any], environment: dict[str, str] | None = None) -> None:
+        self.output = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore::DeprecationWarning", _SCRIPT, json.dumps(options)],
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+
+    @property
+    def printed(self) -> str:
+        """What it has printed so far."""
+        self.output.flush()
+        self.output.seek(0)
+        return self.output.read()
+
+    def wait_until_started(self) -> None:
+        """Return when the job runs."""
+        eventually(lambda: "started" in self.printed or self.process.poll() is not None, "the instance starts", 60)
+        assert self.process.poll() is None, self.printed
+
+    def kill(self) -> None:
+        """As ``kill -9``. It must have been alive."""
+        assert self.process.poll() is None, self.printed
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """Let it stop gracefully."""
+        assert self.process.poll() is None, self.printed
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(90) == 0, self.printed
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.output.close()
+
+
+class Numbers:
+    """Writes growing numbers into the partitions of a topic, in a thread of its own."""
+
+    def __init__(self, world: KafkaWorld, topic: str, partitions: int, *, per_second: int) -> None:
+        self._world, self._topic, self._partitions = world, topic, partitions
+        self._pause = 0.05
+        self._count = max(1, round(per_second * self._pause))
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.written = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> int:
+        """End, and return how many there are: 0 up to that."""
+        self._stopping.set()
+        self._thread.join()
+        return self.written
+
+    def _run(self) -> None:
+        turn = 0
+        while not self._stopping.wait(self._pause):
+            numbers = range(self.written, self.written + self._count)
+            values = [json.dumps({"n": number}).encode() for number in numbers]
+            self._world.write(self._topic, values, partition=turn % self._partitions)
+            self.written += self._count
+            turn += 1
+
+
+def copied(world: KafkaWorld, target: str) -> Counter[int]:
+    """Return how often each number is in the target, as readers with read_committed see it."""
+    return Counter(json.loads(record.value)["n"] for record in world.read(target) if record.value is not None)
+
+
+def expect_copied_once(world: KafkaWorld, target: str, count: int, *, seconds: float = 60.0) -> None:
+    """Wait until all numbers are in the target, and fail when one is there twice."""
+    deadline = time.monotonic() + seconds
+    while len(found := copied(world, target)) < count and time.monotonic() < deadline:
+        time.sleep(0.2)
+    missing = [number for number in range(count) if number not in found]
+    assert not missing, f"{len(missing)} of {count} are missing: {missing[:10]}"
+    twice = [number for number, times in found.items() if times > 1]
+    assert not twice, f"{len(twice)} are there more than once: {twice[:10]}"
+    assert len(found) == count
+
+
+def one_of(choice: random.Random, instances: list[Instance]) -> Instance:
+    """Take one instance out of a list."""
+    return instances.pop(choice.randrange(len(instances)))
