@@ -140,6 +140,7 @@ class MySQLServer(Server[MySQLOptions]):
             str(_mariadbd()),
             "--no-defaults",
             f"--datadir={data}",
+            f"--tmpdir={data}",  # the system's may be closed to the server's user
             f"--init-file={directory}/init.sql",
             f"--bind-address={self.host}",
             f"--port={self.port}",
