@@ -36,10 +36,8 @@ def make_offline(**options: Any) -> RocketMQSink:
 @pytest.fixture
 def make(rocketmq_server: RocketMQServer, topic: str) -> Make:
     def make(**options: Any) -> RocketMQSink:
-        sink = make_offline(
-            **{"topic": topic, "name_servers": rocketmq_server.name_server, "create_topic": True},
-            **{"request_timeout": "10 s", **options},
-        )
+        servers = {"topic": topic, "name_servers": rocketmq_server.name_server, "request_timeout": "10 s"}
+        sink = make_offline(**{**servers, "create_topic": True, **options})
         sink.writer_name = "ns.job.sink"
         return sink
 
