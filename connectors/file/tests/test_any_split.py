@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -62,7 +63,7 @@ def test_lines(
 ) -> None:
     world = World(Path(tmp_path_factory.mktemp("split")))
     world.write("log", b"")
-    options = {"skip_lines": header, "max_record_bytes": limit, "read_bytes": 1024, "compression": kind}
+    options: dict[str, Any] = {"skip_lines": header, "max_record_bytes": limit, "read_bytes": 1024, "compression": kind}
     source = world.source(**options)
     reader = world.open(source)
     found = Records()
@@ -112,7 +113,7 @@ def test_csv(
     """As it was read in pieces, so it is read at once: the rule itself is tested in test_framing."""
     world = World(Path(tmp_path_factory.mktemp("split")))
     world.write("log", b"")
-    options = {"format": "csv", "max_record_bytes": limit, "read_bytes": 1024}
+    options: dict[str, Any] = {"format": "csv", "max_record_bytes": limit, "read_bytes": 1024}
     source = world.source(**options)
     reader = world.open(source)
     found = Records()

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from file_world import Records, World, checkpointed, drain, lines
@@ -23,7 +24,7 @@ from rotating_log import KEEPING, RotatingLog, compress
 class Watcher:
     """Reads every queue of a source as a runtime does: looks for queues, opens what is new, closes what has gone."""
 
-    def __init__(self, world: World, path: str, **options: object) -> None:
+    def __init__(self, world: World, path: str, **options: Any) -> None:
         self.world = world
         self.path = path
         self.options = options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from file_world import Records, World, checkpointed, drain
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from rotating_log import KEEPING, RotatingLog
 
 
-def read_range(world: World, begin: ReadPosition, end: ReadPosition, **options: object) -> Records:
+def read_range(world: World, begin: ReadPosition, end: ReadPosition, **options: Any) -> Records:
     """Read a range as a task does: with a source of its own that knows nothing but the two positions."""
     source = world.source(**options)
     reader = source.open(world.queue(), begin)
@@ -29,7 +30,7 @@ def read_range(world: World, begin: ReadPosition, end: ReadPosition, **options: 
 class Planner:
     """Cuts ranges as Spark's driver does: opens the queue at the last end, asks where a read would end."""
 
-    def __init__(self, world: World, **options: object) -> None:
+    def __init__(self, world: World, **options: Any) -> None:
         self.world = world
         self.options = options
         self.source: FileSource = world.source(**options)

@@ -345,7 +345,7 @@ class TestPositions:
         assert len(whole) == 30
         for count in range(60):
             reader = world.open(world.source())
-            before = []
+            before: list[int] = []
             for _ in range(count):
                 raw = reader.poll(1, NO_WAIT)
                 before += [] if raw is None else raw.offsets.tolist()
@@ -393,7 +393,7 @@ class TestPositions:
         assert drain(world.open(world.source(), start=position)).numbers == list(range(9_000, 10_000))
 
     def test_a_copy_of_the_source_knows_nothing_and_reads_on(self, world: World) -> None:
-        import cloudpickle
+        import cloudpickle  # type: ignore[import-untyped]
 
         world.write("log", lines(*range(10)))
         source = world.source()
@@ -447,8 +447,8 @@ class TestManyFiles:
         before = len(os.listdir("/proc/self/fd"))
         found = [drain(reader, at_most=10) for reader in readers]
         assert len(os.listdir("/proc/self/fd")) - before <= 5
-        found = [one + drain(reader) for one, reader in zip(found, readers, strict=True)]
-        assert all([number for number, _ in one] == list(range(20)) for one in found)
+        rest = [drain(reader) for reader in readers]
+        assert all(one.numbers + two.numbers == list(range(20)) for one, two in zip(found, rest, strict=True))
         for reader in readers:
             reader.close()
 

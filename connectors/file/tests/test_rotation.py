@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from file_world import NO_WAIT, Records, World, checkpointed, drain, lines
@@ -22,7 +23,7 @@ HOWS = ("live", "idle", "restart")
 class Follower:
     """Follows the log of a world, and goes on after interruptions in one of the ways of HOWS."""
 
-    def __init__(self, world: World, how: str, **options: object) -> None:
+    def __init__(self, world: World, how: str, **options: Any) -> None:
         self.world = world
         self.how = how
         self.options = options
