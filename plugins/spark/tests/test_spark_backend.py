@@ -326,3 +326,18 @@ def test_other_options_start_another_spark(source: CountingSource, sink: Databas
         with pytest.raises(OptionError, match="started with other options"):
             job.run("spark", master="local[1]")
     assert job.run("spark", master="local[1]", conf={"spark.app.name": "renamed"}).rows_skipped == 5
+
+
+def test_what_workers_print_is_printed_here(source: CountingSource, capsys: pytest.CaptureFixture[str]) -> None:
+    source.set_count("a", 3000)
+    source.set_count("b", 3000)
+    stream_of(source, "printing").to(PrintingSink()).run("spark")
+    printed = capsys.readouterr().out.splitlines()
+    assert sorted(printed) == sorted(f"{queue} {n} {'ü' * 50}" for queue in "ab" for n in range(3000))
+
+
+class PrintingSink(hr.Sink):
+    """Prints each batch with one call."""
+
+    def batch_insert(self, batch: hr.SinkBatch) -> None:
+        print("\n".join(f"{batch.queue.name} {row['n']} {'ü' * 50}" for row in batch.rows()))

@@ -118,6 +118,8 @@ class SparkHandle(JobHandle):
             state = JobState.STOPPED if self._stop_asked else JobState.FINISHED
             if error is not None:
                 state = JobState.FAILED
+            if self._started.in_use.spark is not None:
+                self._started.in_use.spark.output.flush()
             self._end = _End(state, self._clock.monotonic() - self._begun, error)
             self._started.clean_up()
             if error is None and self._started.in_use.spark is not None:

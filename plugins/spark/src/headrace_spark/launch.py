@@ -21,6 +21,7 @@ from headrace.errors import JobError
 from pyspark import SparkConf
 
 from headrace_spark.java import JavaRuntime
+from headrace_spark.output import VARIABLE, OutputRelay
 
 #: Spark moves blobs; the work is done in Python. Little is gained by compiling Java well, much by starting it quickly.
 _JVM_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto", "-Xlog:disable")
@@ -50,6 +51,7 @@ class LocalSpark:
         self.directory = Path(tempfile.mkdtemp(prefix=f"headrace-spark-{os.getpid()}-"))
         atexit.register(shutil.rmtree, self.directory, ignore_errors=True)
         self.log_file = self.directory / "spark.log"
+        self.output = OutputRelay(self.directory / "output")
         self._java = java
         kept = _kept_directory() if startup_cache else None
         self._kept = kept
@@ -90,6 +92,7 @@ class LocalSpark:
             "SPARK_LAUNCHER_OPTS": _LAUNCHER_FLAGS,
             "POLARS_MAX_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
+            VARIABLE: str(self.output.path),
         }
         if self._installed_with_pyspark:
             variables["SPARK_HOME"] = str(self._home())

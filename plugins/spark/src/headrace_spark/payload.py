@@ -18,6 +18,7 @@ from headrace.source import Source
 from pyspark import cloudpickle as untyped_cloudpickle
 
 from headrace_spark.offsets import JobIdentity
+from headrace_spark.output import print_to_driver
 
 if TYPE_CHECKING:
     from headrace.plan import Plan
@@ -79,6 +80,7 @@ class JobPayload:
 
     def _settle_in(self) -> None:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs one task per core
+        print_to_driver()
         if self.working_directory is not None:
             os.chdir(self.working_directory)
         sys.path.extend(path for path in self.import_paths if path not in sys.path)
