@@ -111,10 +111,9 @@ class Pipeline:
         label = name or _label_of(source, "source")
         source.start = _start_of(source, start)
         codec = _codec_of(format, format_options)
-        if hasattr(source, "use_format"):
-            source.use_format(format, codec)
-        source.check()
         body_schema = _body_schema(source, codec, format, schema, label)
+        source.use_format(format, codec, body_schema)
+        source.check()
         extra = dict(metadata or {})
         for column, what in extra.items():
             if what not in METADATA_FIELDS:

@@ -7,12 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.messages import Queue, RawBatch, ReadPosition
 from headrace.settings import Settings
 
 if TYPE_CHECKING:
+    from headrace.codec import Codec
     from headrace.schema import Schema
 
 
@@ -79,6 +80,12 @@ class Reader(ABC):
         """
         return ReadPosition(min(self.latest, self.position.offset + max_records))
 
+    def limit(self, end: ReadPosition) -> None:
+        """Take where a planned range ends, before it is read: for readers whose offsets alone do not tell.
+
+        Readers for which a range is exact by its offsets need not look.
+        """
+
     def close(self) -> None:
         """Give back what the reader holds. May be called twice."""
 
@@ -101,6 +108,15 @@ class Source(ABC):
     node_name: str = ""
     #: The header fields that the job asks for as columns; costly ones (``headers``) may be left out otherwise.
     header_fields: frozenset[str] = frozenset()
+
+    def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None) -> None:
+        """Take the format of the bodies and what they are decoded to. Called when the job is built, before ``check``.
+
+        For sources whose framing depends on it (files); the others need not look.
+        """
+
+    def use_run(self, *, until: Literal["end"] | None) -> None:
+        """Take whether the run ends with the input. Called by a backend in every process, before the first ``queues``."""
 
     def check(self) -> None:
         """Check what can be checked without the outside world. Called when the job is built. Raises JobError."""

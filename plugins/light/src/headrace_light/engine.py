@@ -86,6 +86,7 @@ class Engine:
                 node.sink.prepare(node.schema)
             for source_id, source_node in self._plan.sources.items():
                 own = {q: p for q, p in self._checkpoint.positions.items() if q.source == source_id}
+                source_node.source.use_run(until=self._options.until)
                 source_node.source.restore(own)
                 if isinstance(source_node.source, GroupSource) and self._options.until is None:
                     self._groups[source_id] = Membership(
