@@ -23,7 +23,7 @@ class Instance:
     """A process that runs the job."""
 
     def __init__(self, options: dict[str, Any], environment: dict[str, str] | None = None) -> None:
-        self.output = tempfile.TemporaryFile("w+")
+        self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close()
         self.process = subprocess.Popen(
             [sys.executable, "-W", "ignore::DeprecationWarning", _SCRIPT, json.dumps(options)],
             stdout=self.output,

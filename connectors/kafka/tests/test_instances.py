@@ -36,9 +36,7 @@ def launch(world: KafkaWorld, topic: str, target: str, driver: str) -> Iterator[
         instance.close()
 
 
-def test_killed_instances_lose_and_double_nothing(
-    world: KafkaWorld, topic: str, target: str, launch: Launch
-) -> None:
+def test_killed_instances_lose_and_double_nothing(world: KafkaWorld, topic: str, target: str, launch: Launch) -> None:
     world.create_topic(topic, 4)
     world.create_topic(target, 2)
     numbers = Numbers(world, topic, 4, per_second=400)
@@ -63,9 +61,7 @@ def test_killed_instances_lose_and_double_nothing(
 @pytest.mark.parametrize(
     "place", ["sink.before_insert:4", "sink.after_insert:4", "checkpoint.after_flush:3", "checkpoint.after_save:3"]
 )
-def test_killed_at_a_named_place(
-    world: KafkaWorld, topic: str, target: str, launch: Launch, place: str
-) -> None:
+def test_killed_at_a_named_place(world: KafkaWorld, topic: str, target: str, launch: Launch, place: str) -> None:
     world.create_topic(topic)
     world.create_topic(target)
     numbers = Numbers(world, topic, 1, per_second=2000)

@@ -11,14 +11,20 @@ from typing import Any, TypeVar
 import confluent_kafka as ck
 from headrace.errors import HeadraceError, JobError, OptionError
 
-from headrace_kafka.errors import LOCAL_AUTHENTICATION, LOCAL_SSL, of_code, unreachable
-from headrace_kafka.settings import KafkaSettings, milliseconds, with_conf
+from headrace_kafka.errors import LOCAL_AUTHENTICATION, LOCAL_SSL, UNSUPPORTED_MECHANISM, of_code, unreachable
+from headrace_kafka.settings import KafkaSettings, check_files, milliseconds, with_conf
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: What librdkafka adds to texts that differs from run to run.
-_CIRCUMSTANCES = re.compile(r" \(after \d+ms in state .*\)$|/(bootstrap|\d+)(?=: )|^\w+://")
+#: What librdkafka adds to texts that says nothing, or differs from run to run.
+_CIRCUMSTANCES = re.compile(
+    r" \(after \d+ms in state .*\)$|/(bootstrap|\d+)(?=: )|^\w+://"
+    r"|Connect to \S+ failed: |Failed to resolve '\S+': "
+    r"|SASL authentication error: |SSL handshake failed: error:\w+:SSL routines::"
+    r"|(?<=certificate verify failed): broker certificate could not.*$"
+    r"|^Failed to create (consumer|producer|admin client): |: broker's supported mechanisms: $"
+)
 _MENDABLE = (LOCAL_AUTHENTICATION, LOCAL_SSL)
 _AWAY = (
     ck.KafkaError._TRANSPORT,
@@ -80,12 +86,11 @@ def confluent_properties(settings: KafkaSettings, reserved: Mapping[str, Any]) -
 
 def made(kind: Callable[[dict[str, Any]], T], properties: dict[str, Any], settings: KafkaSettings) -> T:
     """Make a client. Raises OptionError when librdkafka does not take a property."""
+    check_files(settings)
     try:
         return kind(properties)
     except ck.KafkaException as error:
-        text = str(error.args[0].str()).removeprefix("Failed to create consumer: ").removeprefix(
-            "Failed to create producer: "
-        )  # fmt: skip
+        text = _CIRCUMSTANCES.sub("", str(error.args[0].str()))
         option = next((name for start, name in _FILE_OPTIONS.items() if start in text), "conf")
         if option != "conf":
             text = f"{getattr(settings, option)!r} cannot be used: {text}"
@@ -98,8 +103,10 @@ def confluent_error(
     error: Any, settings: KafkaSettings, *, queue: str | None = None, offset: int | None = None
 ) -> HeadraceError:
     """Translate a KafkaError of confluent-kafka."""
-    text = _CIRCUMSTANCES.sub("", str(error.str()))
-    return of_code(error.code(), text, settings, queue=queue, offset=offset)
+    code, text = error.code(), _CIRCUMSTANCES.sub("", str(error.str()))
+    if code == LOCAL_AUTHENTICATION and "handshake failed" in text:
+        code = UNSUPPORTED_MECHANISM
+    return of_code(code, text, settings, queue=queue, offset=offset)
 
 
 class Troubles:
@@ -111,7 +118,9 @@ class Troubles:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._reached = False
+        #: Login or certificates do not fit. Brokers that start may say so for a while.
         self._mendable: JobError | None = None
+        self._denied: JobError | None = None
         self._reason: str | None = None
         #: Whether no broker answers, as far as is known.
         self.away = False
@@ -119,11 +128,13 @@ class Troubles:
     def note(self, error: Any) -> None:
         """Take what librdkafka tells. Called by it, from ``poll``, ``consume`` and ``flush``."""
         code = error.code()
+        found = confluent_error(error, self._settings)
         if code in _MENDABLE:
-            found = confluent_error(error, self._settings)
             assert isinstance(found, JobError)
             self._mendable = found
             self._reason = found.message
+        elif isinstance(found, JobError):
+            self._denied = found
         elif code == ck.KafkaError._ALL_BROKERS_DOWN:
             self.away = True
         elif code in _AWAY:
@@ -133,15 +144,18 @@ class Troubles:
         """A broker has answered."""
         self._reached = True
         self.away = False
-        self._mendable = self._reason = None
+        self._mendable = self._denied = self._reason = None
 
-    def error(self, fallback: str) -> HeadraceError:
-        """Return why nobody answers. A cluster that was reached before is taken to come back."""
-        if self._mendable is not None and not self._reached:
-            return self._mendable
-        return unreachable(self._settings, self._reason or fallback)
+    @property
+    def final(self) -> JobError | None:
+        """What waiting will not mend. A cluster that was reached before is taken to come back."""
+        return self._denied or (None if self._reached else self._mendable)
 
-    def asked(self, request: Callable[[float], T], serve: Callable[[], None]) -> T:
+    def error(self) -> HeadraceError:
+        """Return why nobody answers."""
+        return self.final or unreachable(self._settings, self._reason)
+
+    def asked(self, request: Callable[[float], T], serve: Callable[[], object]) -> T:
         """Make a request until it is answered, at most for ``connect_timeout``; ``request`` takes seconds to wait.
 
         ``serve`` lets librdkafka call ``error_cb``.
@@ -153,14 +167,20 @@ class Troubles:
             try:
                 answer = request(max(0.01, min(look_seconds, left)))
             except ck.KafkaException as error:
-                serve()
                 inner = error.args[0]
                 if inner.code() not in _AWAY:
                     raise confluent_error(inner, self._settings) from error
-                if time.monotonic() >= deadline or (self._mendable is not None and not self._reached):
-                    raise self.error(str(inner.str())) from error
+                self._serve(serve)
+                if time.monotonic() >= deadline or self.final is not None:
+                    raise self.error() from error
                 time.sleep(min(0.02, max(0.0, deadline - time.monotonic())))  # some of these come back at once
                 look_seconds *= 2
             else:
                 self.clear()
                 return answer
+
+    def _serve(self, serve: Callable[[], object]) -> None:
+        try:
+            serve()
+        except ck.KafkaException as error:  # something fatal: error_cb is not called for that
+            raise confluent_error(error.args[0], self._settings) from error

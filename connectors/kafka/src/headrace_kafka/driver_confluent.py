@@ -224,7 +224,7 @@ class ConfluentConsumer(ConsumerDriver):
         try:
             self._consumer.list_topics(self._settings.topics[0], timeout=_PROBE_SECONDS)
         except ck.KafkaException as error:
-            raise self._troubles.error(str(error.args[0].str())) from error
+            raise self._troubles.error() from error
         self._troubles.clear()
 
     def _ask(self, request: Callable[[float], T]) -> T:
@@ -232,8 +232,13 @@ class ConfluentConsumer(ConsumerDriver):
 
     def _serve(self) -> None:
         """Let librdkafka tell what is wrong. What comes with it is kept for ``fetch``; rebalances are left to that."""
-        if not self._in_group:
-            self._arrived += self._consumer.consume(1, 0)
+        if self._in_group:
+            return
+        for message in self._consumer.consume(1, 0):
+            if message.error() is not None and message.topic() is None:
+                self._troubles.note(message.error())
+            else:
+                self._arrived.append(message)
 
     def _call(self, method: Any, *arguments: Any, **named: Any) -> Any:
         try:

@@ -9,6 +9,7 @@ from headrace_kafka.settings import KafkaSettings
 # Codes of the protocol: https://kafka.apache.org/protocol#protocol_error_codes. Negative ones are librdkafka's own.
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC = 3
+UNSUPPORTED_MECHANISM = 33
 TOPIC_EXISTS = 36
 SASL_FAILED = 58
 LOCAL_AUTHENTICATION = -169
@@ -17,8 +18,9 @@ LOCAL_INVALID_ARGUMENT = -186
 LOCAL_UNKNOWN_PARTITION = -190
 
 _DENIED = {29: "topic", 30: "group", 31: "cluster", 53: "transactional_id"}
+_ACL_HINT = "grant it (see the servers' ACLs), or log in as somebody who may"
 _CREDENTIALS = {SASL_FAILED, LOCAL_AUTHENTICATION}
-_MECHANISM = {33, 34}
+_MECHANISM = {UNSUPPORTED_MECHANISM, 34}
 _GONE = {OFFSET_OUT_OF_RANGE, -140, -139}  # auto.offset.reset=error says so, or the log was truncated
 #: Message too large, record list too large, invalid record, local: partition or size out of bounds.
 _REFUSED = {10, 18, 87, LOCAL_UNKNOWN_PARTITION}
@@ -34,26 +36,21 @@ def of_code(
     code: int, text: str, settings: KafkaSettings, *, queue: str | None = None, offset: int | None = None
 ) -> HeadraceError:
     """Return the exception for an error code of the protocol or of librdkafka."""
-    where = f"Kafka at {settings.servers}, topic {settings.topic!r}: {text}"
     if code in _DENIED:
-        option = _DENIED[code]
-        user = f"user {settings.username!r}" if settings.username else "this client"
-        return JobError(
-            where,
-            plugin="kafka",
-            option=option if hasattr(settings, option) else None,
-            queue=queue,
-            hint=f"let {user} do it (see the servers' ACLs), or log in as somebody who may",
-        )
+        return _denied(code, settings, queue)
+    text = _without_address(text, settings)
+    cluster = f"Kafka at {settings.servers}"
     if code in _CREDENTIALS:
         hint = "check username, password and sasl_mechanism"
-        return JobError(where, plugin="kafka", option="password", queue=queue, hint=hint)
+        failed = f"{cluster}: login of {settings.username!r} failed: {text}"
+        return JobError(failed, plugin="kafka", option="password", hint=hint)
     if code in _MECHANISM:
         hint = "check sasl_mechanism, and whether security_protocol fits the port"
-        return JobError(where, plugin="kafka", option="sasl_mechanism", queue=queue, hint=hint)
+        return JobError(f"{cluster}: {text}", plugin="kafka", option="sasl_mechanism", hint=hint)
     if code == LOCAL_SSL:
         hint = "check ssl_ca, and whether security_protocol fits the port"
-        return JobError(where, plugin="kafka", option="ssl_ca", hint=hint)
+        return JobError(f"{cluster}: {text}", plugin="kafka", option="ssl_ca", hint=hint)
+    where = f"{cluster}, topic {settings.topic!r}: {text}"
     if code == UNKNOWN_TOPIC:
         return NoSuchTopic(where, plugin="kafka", option="topic", queue=queue, hint="create it, or correct its name")
     if code in _GONE:
@@ -65,10 +62,12 @@ def of_code(
     return RetriableError(where, plugin="kafka", queue=queue)
 
 
-def unreachable(settings: KafkaSettings, reason: str) -> RetriableError:
+def unreachable(settings: KafkaSettings, reason: str | None = None) -> RetriableError:
     """Return the error for a cluster that does not answer."""
+    if reason is None:
+        reason = f"no answer within {settings.connect_timeout.total_seconds():g} s"
     return RetriableError(
-        f"Kafka at {settings.servers} cannot be reached: {reason}",
+        f"Kafka at {settings.servers} cannot be reached: {_without_address(reason, settings)}",
         plugin="kafka",
         option="servers",
         hint="is the server up, is this its address, and does security_protocol "
@@ -78,10 +77,31 @@ def unreachable(settings: KafkaSettings, reason: str) -> RetriableError:
 
 def not_writable(settings: KafkaSettings) -> JobError:
     """Return the error for a topic that may be seen but not written to."""
-    user = f"user {settings.username!r}" if settings.username else "this client"
     return JobError(
-        f"Kafka at {settings.servers}: {user} may not write to topic {settings.topic!r}",
+        f"Kafka at {settings.servers}: {_user(settings)} may not write to topic {settings.topic!r}",
         plugin="kafka",
         option="topic",
-        hint="grant it (see the servers' ACLs), or log in as somebody who may",
+        hint=_ACL_HINT,
     )
+
+
+def _denied(code: int, settings: KafkaSettings, queue: str | None) -> JobError:
+    option = _DENIED[code]
+    names = {"topic": repr(settings.topic), "group": repr(getattr(settings, "group_id", None)), "cluster": "as a whole"}
+    what = f"{option.replace('_', ' ')} {names.get(option, '')}".strip()
+    return JobError(
+        f"Kafka at {settings.servers}: {_user(settings)} has no permission for {what}",
+        plugin="kafka",
+        option=option if hasattr(settings, option) else None,
+        queue=queue,
+        hint=_ACL_HINT,
+    )
+
+
+def _user(settings: KafkaSettings) -> str:
+    return f"user {settings.username!r}" if settings.username else "an anonymous client"
+
+
+def _without_address(text: str, settings: KafkaSettings) -> str:
+    """Drop the address at the beginning of a text that names the only server anyway."""
+    return text.removeprefix(f"{settings.servers}: ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import struct
@@ -15,7 +14,7 @@ from kafka.errors import KafkaConfigurationError, KafkaError, UnsupportedCodecEr
 from kafka.net.sasl import get_sasl_mechanism
 
 from headrace_kafka.errors import LOCAL_SSL, SASL_FAILED, of_code, unreachable
-from headrace_kafka.settings import KafkaSettings, milliseconds, with_conf
+from headrace_kafka.settings import KafkaSettings, check_files, milliseconds, with_conf
 
 T = TypeVar("T")
 _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
@@ -52,11 +51,12 @@ def made(kind: Callable[..., T], properties: dict[str, Any], settings: KafkaSett
     try:
         return kind(**properties)
     except (KafkaConfigurationError, AssertionError, TypeError, ValueError) as error:
-        raise OptionError(str(error), plugin="kafka", option="conf") from error
+        text = str(error).removeprefix("KafkaConfigurationError: ")
+        raise OptionError(text, plugin="kafka", option="conf") from error
     except (KafkaError, OSError) as error:
         if isinstance(error, KafkaError) and not getattr(error, "retriable", False):
             raise kafka_python_error(error, settings) from error
-        raise unreachable(settings, "connections are taken, but no request is answered") from error
+        raise unreachable(settings) from error
 
 
 def kafka_python_error(
@@ -113,7 +113,8 @@ def _look_at(server: str, settings: KafkaSettings, context: ssl.SSLContext | Non
             try:
                 stream = context.wrap_socket(plain, server_hostname=host.strip("[]"))
             except ssl.SSLCertVerificationError as error:
-                raise of_code(LOCAL_SSL, f"{server}: {error.verify_message}", settings) from error
+                text = f"{server}: certificate verify failed: {error.verify_message}"
+                raise of_code(LOCAL_SSL, text, settings) from error
             except (ssl.SSLError, ConnectionError) as error:
                 reason = getattr(error, "reason", None) or str(error)
                 raise of_code(LOCAL_SSL, f"{server}: TLS handshake failed: {reason}", settings) from error
@@ -136,8 +137,8 @@ def _log_in(stream: socket.socket, host: str, server: str, settings: KafkaSettin
     answer = _request(stream, _SASL_HANDSHAKE, 1, _text(mechanism))
     [code] = struct.unpack_from(">h", answer)
     if code:
-        offered = ", ".join(_texts(answer[2:]))
-        raise of_code(code, f"{server}: {mechanism} is not offered, only {offered}", settings)
+        offered = ", ".join(_texts(answer[2:])) or "nothing"
+        raise of_code(code, f"{server}: {mechanism} is not offered, but {offered}", settings)
     exchange = get_sasl_mechanism(mechanism)(
         host=host,
         security_protocol=settings.security_protocol,
@@ -151,7 +152,7 @@ def _log_in(stream: socket.socket, host: str, server: str, settings: KafkaSettin
         code, length = struct.unpack_from(">hh", answer)
         said = answer[4 : 4 + max(0, length)].decode(errors="replace")
         if code:
-            raise of_code(SASL_FAILED, f"{server}: login of {user!r} failed: {said or code}", settings)
+            raise of_code(SASL_FAILED, f"{server}: {said or code}", settings)
         begin = 4 + max(0, length)
         [size] = struct.unpack_from(">i", answer, begin)
         exchange.receive(answer[begin + 4 : begin + 4 + max(0, size)])
@@ -194,10 +195,7 @@ def _texts(data: bytes) -> list[str]:
 
 def _tls_context(settings: KafkaSettings) -> ssl.SSLContext:
     """Return what TLS connections are made with. Raises OptionError naming a file that cannot be used."""
-    for option in ("ssl_ca", "ssl_certificate", "ssl_key"):
-        path = getattr(settings, option)
-        if path is not None and not os.access(path, os.R_OK):
-            raise OptionError(f"{path!r} cannot be read", plugin="kafka", option=option)
+    check_files(settings)
     try:
         context = ssl.create_default_context(cafile=settings.ssl_ca)
     except (ssl.SSLError, OSError) as error:

@@ -111,7 +111,7 @@ class _Writing:
 
     def _translated(self, error: Any) -> HeadraceError:
         if error.code() in (ck.KafkaError._MSG_TIMED_OUT, ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT):
-            return self._troubles.error(str(error.str()))
+            return self._troubles.error()
         if error.code() in (UNKNOWN_TOPIC, ck.KafkaError._UNKNOWN_TOPIC):
             # It was there when the job began: brokers that start know nothing for a while.
             return RetriableError(f"topic {self._settings.topic!r} is gone", plugin="kafka", option="topic")

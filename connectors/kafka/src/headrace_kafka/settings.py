@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -175,6 +176,14 @@ def check_connection(settings: KafkaSettings) -> None:
                 option="conf",
                 hint=f'conf={{"{name}": headrace.Secret("${{VARIABLE}}")}}',
             )
+
+
+def check_files(settings: KafkaSettings) -> None:
+    """Raise OptionError naming a file that cannot be read. Called in the process that connects."""
+    for option_name in ("ssl_ca", "ssl_certificate", "ssl_key"):
+        path = getattr(settings, option_name)
+        if path is not None and not os.access(path, os.R_OK):
+            raise OptionError(f"{path!r} cannot be read", plugin="kafka", option=option_name)
 
 
 def driver_name(settings: KafkaSettings) -> Literal["confluent", "kafka-python"]:
