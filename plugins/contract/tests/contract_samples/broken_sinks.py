@@ -296,7 +296,7 @@ class BrokenSharedKeys(Table):
 
     class kind(TableSink):
         def ids(self, batch: SinkBatch) -> Sequence[str]:
-            return batch.ids()
+            return [f"{batch.queue.id}:{place.offset}:{place.index}" for place in batch.positions()]
 
 
 class BrokenOneThread(Line):
