@@ -4,7 +4,7 @@ BIN := .venv/bin
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard core/pyproject.toml plugins/*/pyproject.toml connectors/*/pyproject.toml))
 TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 
-.PHONY: setup demo test lint types unit docs bench chaos clean
+.PHONY: setup demo test lint types unit test-servers bench chaos clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -27,7 +27,10 @@ types: setup
 	$(BIN)/mypy $(addsuffix /src,$(PACKAGES)) demo benchmarks
 
 unit: setup
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -m "not slow and not servers" -n 2 --dist loadfile $(TESTS)
+
+test-servers: setup  ## what runs against real Kafka, RocketMQ, MariaDB and Elasticsearch; starts them
+	$(BIN)/python -m pytest -m "not slow and servers" -n 2 --dist loadfile $(TESTS)
 
 bench: setup  ## the figures of docs/benchmarks.md (takes long; keep the machine quiet)
 	$(BIN)/python -m benchmarks.run
