@@ -167,6 +167,7 @@ class KafkaPythonConsumer(ConsumerDriver):
         timeout_ms = round(timeout_seconds * 1000)
 
         def poll() -> None:
+            _let_resumed_partitions_in(self._consumer)
             self._polled.append(self._consumer.poll(timeout_ms=timeout_ms, max_records=max_records))
 
         if self._in_group:
@@ -257,6 +258,17 @@ class _Listener(kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
         await self._in_callers_thread(lambda: self._callbacks.lost(_partitions(lost)))
+
+
+def _let_resumed_partitions_in(consumer: Any) -> None:
+    """Let what was set aside for paused partitions be read after they were resumed.
+
+    kafka-python 3.0 looks at that only when it has no records under way, and takes records that were all given for that:
+    if every partition has something set aside, nothing would ever be read again.
+    """
+    fetcher = consumer._fetcher
+    if not fetcher._next_partition_records:
+        fetcher._next_partition_records = None
 
 
 def _partitions(found: Iterable[Any]) -> list[Partition]:

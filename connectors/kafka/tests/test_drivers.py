@@ -1,0 +1,177 @@
+"""Both consumers as the source uses them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from headrace.errors import DataError
+from headrace_kafka.driver import ConsumerDriver, Partition
+from headrace_kafka.own_thread import OwnThread
+from headrace_kafka.settings import KafkaSourceSettings
+from headrace_kafka.source import make_driver
+from kafka_world import KafkaWorld
+
+
+@pytest.fixture
+def consumer(world: KafkaWorld, topic: str, driver: str) -> Iterator[ConsumerDriver]:
+    options = {"topic": topic, "servers": world.servers, "driver": driver}
+    world.create_topic(topic, 3)
+    made = make_driver(KafkaSourceSettings.of(options, plugin="kafka"), ())
+    yield made
+    made.close()
+    made.close()
+
+
+def values(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def fetch(consumer: ConsumerDriver, counts: Counter[int], *, until: int, seconds: float = 20.0) -> None:
+    """Fetch until so many records have come, in order, and count them by partition."""
+    deadline = time.monotonic() + seconds
+    while sum(counts.values()) < until:
+        assert time.monotonic() < deadline, f"no more than {counts}"
+        for fetched in consumer.fetch(10, 0.05):
+            assert fetched.error is None
+            number = fetched.partition.number
+            assert fetched.offsets.tolist() == list(range(counts[number], counts[number] + len(fetched)))
+            counts[number] += len(fetched)
+
+
+def test_partitions_that_were_paused_go_on(consumer: ConsumerDriver, world: KafkaWorld, topic: str) -> None:
+    """Also while another partition, which has nothing more, is read."""
+    world.write(topic, values(100), partition=0)
+    world.write(topic, values(100), partition=1)
+    world.write(topic, values(5), partition=2)
+    for number in range(3):
+        consumer.assign(Partition(topic, number), 0)
+    counts: Counter[int] = Counter()
+    paused: set[int] = set()
+    deadline = time.monotonic() + 20
+    while len(paused) < 2 or counts[2] < 5:
+        assert time.monotonic() < deadline, counts
+        for fetched in consumer.fetch(10, 0.05):
+            counts[fetched.partition.number] += len(fetched)
+        for number in {number for number in (0, 1) if counts[number]} - paused:
+            consumer.pause(Partition(topic, number))
+            paused.add(number)
+    held = dict(counts)
+    for _ in range(5):
+        assert not sum(len(fetched) for fetched in consumer.fetch(10, 0.05))
+    for number in paused:
+        consumer.resume(Partition(topic, number))
+    fetch(consumer, counts, until=205)
+    assert (held[2], counts) == (5, {0: 100, 1: 100, 2: 5})
+
+
+def test_partitions_come_and_go(consumer: ConsumerDriver, world: KafkaWorld, topic: str) -> None:
+    for number in range(3):
+        world.write(topic, values(20), partition=number)
+    counts: Counter[int] = Counter()
+    assert list(consumer.fetch(10, 0)) == []
+    consumer.assign(Partition(topic, 0), 0)
+    consumer.assign(Partition(topic, 1), 0)
+    fetch(consumer, counts, until=40)
+    consumer.unassign(Partition(topic, 0))
+    consumer.assign(Partition(topic, 2), 0)
+    world.write(topic, values(5), partition=0)
+    fetch(consumer, counts, until=60)
+    consumer.unassign(Partition(topic, 1))
+    consumer.unassign(Partition(topic, 2))
+    assert not sum(len(fetched) for fetched in consumer.fetch(10, 0.2))
+    consumer.assign(Partition(topic, 0), 20)
+    fetch(consumer, counts, until=65)
+    assert counts == {0: 25, 1: 20, 2: 20}
+
+
+def test_what_is_wrong_with_a_partition_leaves_the_others_alone(
+    consumer: ConsumerDriver, world: KafkaWorld, topic: str
+) -> None:
+    world.write(topic, values(20), partition=0)
+    world.write(topic, values(20), partition=1)
+    consumer.assign(Partition(topic, 0), 500)
+    consumer.assign(Partition(topic, 1), 0)
+    told: list[Partition] = []
+    count = 0
+    deadline = time.monotonic() + 20
+    while not told or count < 20:
+        assert time.monotonic() < deadline, (told, count)
+        for fetched in consumer.fetch(10, 0.05):
+            count += len(fetched)
+            if fetched.error is not None:
+                assert isinstance(fetched.error, DataError)
+                assert len(fetched) == 0
+                told.append(fetched.partition)
+    assert set(told) == {Partition(topic, 0)}
+    assert count == 20
+
+
+def test_bounds_times_and_commits(consumer: ConsumerDriver, world: KafkaWorld, topic: str) -> None:
+    place = Partition(topic, 1)
+    assert consumer.bounds(place) == (0, 0)
+    world.write(topic, values(20), partition=1)
+    world.forget(topic, 1, 5)
+    assert consumer.bounds(place) == (5, 20)
+    assert consumer.offset_at(place, 0) == 5
+    assert consumer.offset_at(place, round((time.time() + 3600) * 1000)) is None
+    assert consumer.committed(place) is None
+    consumer.commit({place: 7, Partition(topic, 0): 0})
+    assert (consumer.committed(place), consumer.committed(Partition(topic, 0))) == (7, 0)
+    assert consumer.partitions(topic) == [Partition(topic, number) for number in range(3)]
+
+
+# ------------------------------------------------------------------------------------------ calls in a thread of their own
+
+
+def test_questions_are_answered_in_the_thread_that_waits() -> None:
+    own, threads = OwnThread("test"), []
+    answered = threading.Event()
+
+    def answer() -> None:
+        threads.append(threading.current_thread())
+        assert own.call(lambda: "inside", 1) == "inside"  # does not wait for the call that waits for us
+        answered.set()
+
+    def call() -> str:
+        threads.append(threading.current_thread())
+        own.ask(answer)
+        assert answered.wait(10)
+        return "done"
+
+    assert own.call(call, 0.001 + 10) == "done"
+    assert threads[0] is not threading.current_thread()
+    assert threads[1] is threading.current_thread()
+    own.end()
+
+
+def test_a_call_that_takes_too_long_goes_on() -> None:
+    own, go_on, made = OwnThread("test"), threading.Event(), []
+
+    def slow() -> None:
+        go_on.wait(10)
+        made.append("slow")
+
+    with pytest.raises(TimeoutError):
+        own.call(slow, 0.01)
+    with pytest.raises(TimeoutError):
+        own.call(lambda: made.append("too early"), 0.01)
+    go_on.set()
+    own.call(lambda: made.append("after it"), 10)
+    assert made == ["slow", "after it"]
+    own.end()
+
+
+def test_errors_come_out_of_the_call() -> None:
+    own = OwnThread("test")
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        own.call(fail, 10)
+    assert own.call(lambda: 1, 10) == 1
+    own.end()
