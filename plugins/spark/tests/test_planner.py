@@ -17,7 +17,7 @@ from headrace.plan import Plan
 from headrace.testing import MemorySink, MemorySource
 from headrace_spark.offsets import GONE_MAX, JobIdentity, JobOffsets
 from headrace_spark.payload import JobPayload, sources_of
-from headrace_spark.planner import Planner, _packed, _shares, beginning_of
+from headrace_spark.planner import ENDS, Planner, _packed, _shares, beginning_of, ends_of, ends_to_json
 from headrace_spark.run_directory import RunDirectory
 
 SCHEMA = {"n": "int64"}
@@ -145,6 +145,46 @@ def test_a_bounded_run_ends_at_what_was_there_at_its_start(tmp_path: Path) -> No
     last = planner.next_end(end, 3)
     assert numbers(last) == {"a": 5}
     assert planner.next_end(last, 3) is last
+
+
+def test_a_bounded_run_takes_the_ends_that_the_driver_found(tmp_path: Path) -> None:
+    source = MemorySource({"a": bodies(5), "b": bodies(2)})
+    plan = plan_of(source).plan()
+    beginning = beginning_of(JobIdentity.of(plan), sources_of(plan))
+    ends = ends_of(beginning, sources_of(plan))
+    source.append("a", *bodies(5))
+    source.append("c", *bodies(5))
+    RunDirectory(tmp_path).put(ENDS, json.loads(json.dumps(ends_to_json(ends))))
+    planner = planner_of(tmp_path, source, until="end", driver_finds_ends=True, beginning=beginning.to_json())
+    end = planner.next_end(planner.initial(), None)
+    assert numbers(end) == {"a": 5, "b": 2, "c": 0}
+    assert planner.next_end(end, None) is end
+
+
+def test_a_bounded_run_finds_the_ends_when_the_driver_could_not(tmp_path: Path) -> None:
+    RunDirectory(tmp_path).put(ENDS, None)
+    planner = planner_of(tmp_path, MemorySource({"a": bodies(5)}), until="end", driver_finds_ends=True)
+    assert numbers(planner.next_end(begun(planner), None)) == {"a": 5}
+
+
+class SteppingSource(MemorySource):
+    """Its readers tell of at most three records at a time, as a reader of rotated files tells of one file."""
+
+    def open(self, queue: Queue, start: Any) -> Any:
+        reader: Any = super().open(queue, start)
+        plain = reader.position_after
+        reader.position_after = lambda records_max: plain(min(records_max, 3))
+        return reader
+
+
+def test_ranges_lead_no_further_than_a_reader_tells(tmp_path: Path) -> None:
+    planner = planner_of(tmp_path, SteppingSource({"a": bodies(7), "b": bodies(3)}), until="end")
+    end = begun(planner)
+    seen = []
+    while (following := planner.next_end(end, None)) != end:
+        seen.append(dict(numbers(following)))
+        end = following
+    assert seen == [{"a": 3, "b": 3}, {"a": 6, "b": 3}, {"a": 7, "b": 3}]
 
 
 def test_a_bounded_run_that_goes_on_reads_queues_that_came_meanwhile(tmp_path: Path) -> None:

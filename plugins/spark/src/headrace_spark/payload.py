@@ -55,6 +55,8 @@ class JobPayload:
     parallelism: int
     #: Where a job without checkpoint begins, as JSON; None: the planner finds out.
     beginning: Mapping[str, Any] | None = None
+    #: Whether the driver tells the planner where the queues of a bounded run end.
+    driver_finds_ends: bool = False
     #: What an earlier run's micro-batch that was not completed is numbered, if there is one: it is run again.
     replayed_batch_id: int | None = None
 
@@ -65,7 +67,7 @@ class JobPayload:
         if found is None:
             found = unpickled(self.plan_bytes)
             assert found is not None
-            self._tell_run(sources_of(found))
+            tell_run(sources_of(found), self.until)
             _plans[self.token] = found
             while len(_plans) > _PLANS_MAX:
                 _plans.popitem(last=False)
@@ -75,7 +77,7 @@ class JobPayload:
         """Return copies of the sources, by node id. Called once, by the planning process."""
         self._settle_in()
         sources: Mapping[str, Source] = unpickled(self.sources_bytes)
-        self._tell_run(sources)
+        tell_run(sources, self.until)
         return sources
 
     def _settle_in(self) -> None:
@@ -85,10 +87,12 @@ class JobPayload:
             os.chdir(self.working_directory)
         sys.path.extend(path for path in self.import_paths if path not in sys.path)
 
-    def _tell_run(self, sources: Mapping[str, Source]) -> None:
-        for source in sources.values():
-            if hasattr(source, "use_run"):
-                source.use_run(until=self.until)
+
+def tell_run(sources: Mapping[str, Source], until: Literal["end"] | None) -> None:
+    """Tell sources that want to know whether the run ends with their input."""
+    for source in sources.values():
+        if hasattr(source, "use_run"):
+            source.use_run(until=until)
 
 
 def sources_of(plan: Plan) -> Mapping[str, Source]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import JobFailedError, RetriableError
@@ -31,6 +32,10 @@ _STOP_LOOK_SECONDS = 0.05
 #: An idle planner spends at most one part in this many of its time asking sources.
 _IDLE_RATIO = 100
 _TELL_SECONDS = 1.0
+_THREADS_MAX = 16
+#: Under this name the driver leaves the ends of a bounded run's queues.
+ENDS = "ends"
+_ENDS_LOOK_SECONDS = 0.002
 #: More records than any queue holds.
 _ANY_NUMBER = 2**48
 
@@ -68,7 +73,7 @@ class Planner:
         self._existing: set[Queue] | None = None
         self._looked_at = 0.0
         #: Of a bounded run: where each queue ended when the run began.
-        self._ends: dict[Queue, ReadPosition] | None = None
+        self._ends: Mapping[Queue, QueueEnd] | None = None
         self._restored = False
         self._latest_told: dict[Queue, int] = {}
         self._latest_told_at = self._clock.monotonic() - _TELL_SECONDS
@@ -229,42 +234,57 @@ class Planner:
         self, positions: Mapping[Queue, ReadPosition], records_max: int | None
     ) -> Mapping[Queue, ReadPosition]:
         """Return where each queue's range ends, so that all together hold at most ``records_max`` records."""
-        lags = {}
-        for queue, position in positions.items():
-            latest = self._latest_of(queue, position)
-            if latest > position.offset:
-                lags[queue] = latest - position.offset
-        ends = {}
-        for queue, share in _shares(lags, records_max).items():
-            if self._ends is not None and share == lags[queue]:
-                ends[queue] = self._ends[queue]
-                continue
-            reader = self._open(queue, positions[queue])
-            ends[queue] = self._retrying(partial(reader.position_after, share), queue.id)
-        return ends
+        latest = self._latest_of(positions)
+        lags = {queue: latest[queue] - p.offset for queue, p in positions.items() if latest[queue] > p.offset}
+        shares = _shares(lags, records_max)
 
-    def _latest_of(self, queue: Queue, position: ReadPosition) -> int:
+        def end_of_range(queue: Queue) -> ReadPosition:
+            fixed = self._ends.get(queue) if self._ends is not None else None
+            if fixed is not None and fixed.in_one_step and shares[queue] == lags[queue]:
+                return fixed.position
+            reader = self._open(queue, positions[queue])
+            return self._retrying(partial(reader.position_after, shares[queue]), queue.id)
+
+        return in_parallel(end_of_range, shares)
+
+    def _latest_of(self, positions: Mapping[Queue, ReadPosition]) -> Mapping[Queue, int]:
+        """Return up to where each queue may be read now."""
         if self._ends is not None:
-            return self._ends[queue].offset if queue in self._ends else position.offset
-        reader = self._open(queue, position)
-        try:
-            self._latest[queue] = reader.latest
-        except RetriableError as error:
-            logger.warning("job %s, queue %s: %s", self._job, queue.id, error.message)
-        return self._latest.get(queue, position.offset)
+            ends = self._ends
+            return {queue: ends[queue].position.offset if queue in ends else p.offset for queue, p in positions.items()}
+
+        def latest_of(queue: Queue) -> int:
+            reader = self._open(queue, positions[queue])
+            try:
+                return reader.latest
+            except RetriableError as error:
+                logger.warning("job %s, queue %s: %s", self._job, queue.id, error.message)
+                return self._latest.get(queue, positions[queue].offset)
+
+        self._latest.update(in_parallel(latest_of, positions))
+        return self._latest
 
     def _fix_ends(self, start: JobOffsets) -> None:
         """Take the present ends of the queues as the ends of the run."""
         self._look_for_queues()
         assert self._existing is not None
-        ends: dict[Queue, ReadPosition] = {}
-        for queue in sorted(self._existing):
-            known = start.queues.get(queue) or start.gone.get(queue)
-            reader = self._open(queue, known or self._start_of_new(queue, start, None))
-            end = self._retrying(partial(_end_of, reader), queue.id)
-            self._latest[queue] = end.offset
-            ends[queue] = end
+        ends = self._ends_from_driver() if self._payload.driver_finds_ends else None
+        if ends is None:
+            opened = {}
+            for queue in sorted(self._existing):
+                known = start.queues.get(queue) or start.gone.get(queue)
+                opened[queue] = self._open(queue, known or self._start_of_new(queue, start, None))
+            ends = in_parallel(lambda queue: self._retrying(partial(end_of, opened[queue]), queue.id), opened)
         self._ends = ends
+        self._latest = {queue: end.position.offset for queue, end in ends.items()}
+
+    def _ends_from_driver(self) -> Mapping[Queue, QueueEnd] | None:
+        """Return the ends that the driver has found meanwhile; None when it could not."""
+        while (left := self._run.find(ENDS)) is None:
+            if self._run.stop_asked:
+                return None
+            self._clock.wait(self._never, _ENDS_LOOK_SECONDS)
+        return None if left[0] is None else ends_from_json(left[0])
 
     def _forget(self, queue: Queue) -> None:
         reader = self._readers.pop(queue, None)
@@ -297,14 +317,45 @@ class Planner:
                 pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
 
-def _end_of(reader: Reader) -> ReadPosition:
-    """Return where the reader's queue ends now, with the hint to get there."""
+@dataclass(frozen=True)
+class QueueEnd:
+    """Where a queue ended when a bounded run began."""
+
+    position: ReadPosition
+    #: Whether the reader told it at once from where it stood, so that one range may lead there.
+    in_one_step: bool
+
+
+def end_of(reader: Reader) -> QueueEnd:
+    """Return where the reader's queue ends now. Raises RetriableError when the server is away."""
     position = reader.position
-    while (end := reader.position_after(_ANY_NUMBER)).offset > reader.position.offset:
+    end = reader.position_after(_ANY_NUMBER)
+    steps = 0
+    while end.offset > reader.position.offset:
         # A reader may tell only as far as the file at hand.
+        steps += 1
         reader.seek(end)
+        end = reader.position_after(_ANY_NUMBER)
     reader.seek(position)
-    return end
+    return QueueEnd(end, steps <= 1)
+
+
+def ends_to_json(ends: Mapping[Queue, QueueEnd]) -> list[Any]:
+    """Return a JSON value; ``ends_from_json`` reads it."""
+    return [[queue.source, queue.name, end.position.to_json(), end.in_one_step] for queue, end in ends.items()]
+
+
+def ends_from_json(value: list[Any]) -> Mapping[Queue, QueueEnd]:
+    return {Queue(name, source): QueueEnd(ReadPosition.from_json(at), one) for source, name, at, one in value}
+
+
+def in_parallel(function: Callable[[Queue], T], queues: Iterable[Queue]) -> dict[Queue, T]:
+    """Return what a function gives for each queue. It is called in several threads: servers are asked side by side."""
+    listed = list(queues)
+    if len(listed) < 2:
+        return {queue: function(queue) for queue in listed}
+    with ThreadPoolExecutor(min(len(listed), _THREADS_MAX)) as threads:
+        return dict(zip(listed, threads.map(function, listed), strict=True))
 
 
 def _shares(lags: Mapping[Queue, int], records_max: int | None) -> dict[Queue, int]:
@@ -344,3 +395,13 @@ def beginning_of(identity: JobIdentity, sources: Mapping[str, Source]) -> JobOff
             positions[named] = reader.position
             reader.close()
     return JobOffsets.of(identity, positions)
+
+
+def ends_of(beginning: JobOffsets, sources: Mapping[str, Source]) -> Mapping[Queue, QueueEnd]:
+    """Return where the queues end now. Raises RetriableError when a server is away, JobError as sources do."""
+    readers = {queue: sources[queue.source].open(queue, at) for queue, at in beginning.queues.items()}
+    try:
+        return in_parallel(lambda queue: end_of(readers[queue]), readers)
+    finally:
+        for reader in readers.values():
+            reader.close()

@@ -11,11 +11,11 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headrace.backend import RunOptions
 from headrace.errors import JobError, RetriableError
@@ -26,8 +26,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
 from headrace_spark.offsets import JobIdentity, JobOffsets
-from headrace_spark.payload import JobPayload, pickled, sources_of, unpickled
-from headrace_spark.planner import beginning_of
+from headrace_spark.payload import JobPayload, pickled, sources_of, tell_run, unpickled
+from headrace_spark.planner import ENDS, beginning_of, ends_of, ends_to_json
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.session import SessionInUse, active, first_line, note_query, session_for
 from headrace_spark.settings import SparkSettings
@@ -68,9 +68,9 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
         node.sink.prepare(input_schema(node.input))
     identity = JobIdentity.of(plan)
     plan_bytes, sources_bytes = pickled(plan, plan.job_name), pickled(sources_of(plan), plan.job_name)
-    find_beginning = cache(lambda: _beginning(identity, unpickled(sources_bytes)))
+    begin = _Begin(identity, sources_bytes, options.until)
     if not _may_have_offsets(options.checkpoint):
-        find_beginning()  # what is wrong with a source is told before Spark has started
+        begin.find()  # what is wrong with a source is told before Spark has started
     in_use = session_for(settings)
     with contextlib.ExitStack() as cleanup:
         run_path = tempfile.mkdtemp(prefix="headrace-run-")
@@ -80,6 +80,7 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
         stored = checkpoint.offsets()
         if stored is not None:
             stored[1].check_belongs_to(identity)
+        beginning = checkpoint.beginning(begin.find if stored is None else None)
         payload = JobPayload(
             token=uuid.uuid4().hex[:12],
             identity=identity,
@@ -95,7 +96,8 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
             batch_records=options.max_batch_records,
             micro_batch_records=settings.max_micro_batch_records,
             parallelism=settings.parallelism or in_use.session.sparkContext.defaultParallelism,
-            beginning=checkpoint.beginning(find_beginning if stored is None else None),
+            beginning=beginning,
+            driver_finds_ends=begin.leave_ends(beginning, run_directory),
             replayed_batch_id=checkpoint.interrupted_batch(),
         )
         query = _start(payload, checkpoint.location, options, settings, in_use)
@@ -113,20 +115,71 @@ def _may_have_offsets(checkpoint: str | None) -> bool:
     return "://" in checkpoint or (Path(checkpoint) / "spark" / "offsets").exists()
 
 
-def _beginning(identity: JobIdentity, sources: Mapping[str, Source]) -> JobOffsets | None:
-    """Ask copies of the sources where queues begin. Raises JobError for what was named wrongly.
+class _Begin:
+    """Asks copies of the sources where a job without checkpoint begins and, if it is bounded, where its queues end.
 
-    The plan's own sources stay untouched, since they are to travel. A server that is away for the moment is no error:
-    the job waits for it.
+    The plan's own sources stay untouched, since they are to travel. The ends are counted in a thread while Spark starts.
     """
-    try:
-        return beginning_of(identity, sources)
-    except RetriableError as error:
-        logger.warning("job %s: %s", identity.job, error.message)
-        return None
-    finally:
-        for source in sources.values():
-            source.close()
+
+    def __init__(self, identity: JobIdentity, sources_bytes: bytes, until: Literal["end"] | None) -> None:
+        self._identity = identity
+        self._bytes = sources_bytes
+        self._until = until
+        self._found = False
+        self._beginning: JobOffsets | None = None
+        self._ends: Future[list[Any]] | None = None
+
+    def find(self) -> JobOffsets | None:
+        """Return where queues begin; None when a server is away: the job waits for it. Raises JobError as sources do."""
+        if not self._found:
+            self._found = True
+            sources = self._copies()
+            try:
+                self._beginning = beginning_of(self._identity, sources)
+            except RetriableError as error:
+                logger.warning("job %s: %s", self._identity.job, error.message)
+            finally:
+                _close(sources)
+            if self._beginning is not None and self._until == "end":
+                executor = ThreadPoolExecutor(1, thread_name_prefix="headrace ends")
+                self._ends = executor.submit(self._find_ends, self._beginning)
+                executor.shutdown(wait=False)
+        return self._beginning
+
+    def leave_ends(self, beginning: Mapping[str, Any] | None, run_directory: RunDirectory) -> bool:
+        """Let the planner have the ends once they are known. Return whether it is to wait for them.
+
+        They are of use only to a job that begins where was looked, not where an earlier start found its beginning.
+        """
+        if self._ends is None or self._beginning is None or beginning != self._beginning.to_json():
+            return False
+
+        def leave(ends: Future[list[Any]]) -> None:
+            error = ends.exception()
+            if error is not None:
+                logger.debug("job %s: the planner finds the ends: %s", self._identity.job, error)
+            with contextlib.suppress(FileNotFoundError):  # the job has ended already
+                run_directory.put(ENDS, None if error is not None else ends.result())
+
+        self._ends.add_done_callback(leave)
+        return True
+
+    def _find_ends(self, beginning: JobOffsets) -> list[Any]:
+        sources = self._copies()
+        try:
+            return ends_to_json(ends_of(beginning, sources))
+        finally:
+            _close(sources)
+
+    def _copies(self) -> Mapping[str, Source]:
+        sources: Mapping[str, Source] = unpickled(self._bytes)
+        tell_run(sources, self._until)
+        return sources
+
+
+def _close(sources: Mapping[str, Source]) -> None:
+    for source in sources.values():
+        source.close()
 
 
 def _open_checkpoint(

@@ -41,6 +41,19 @@ class RunDirectory:
     def drained(self) -> bool:
         return (self.path / _DRAINED).exists()
 
+    def put(self, name: str, value: Any) -> None:
+        """Leave a value for another process, which sees all of it or nothing."""
+        new = self.path / f"{name}.new"
+        new.write_text(json.dumps(value), encoding="utf-8")
+        new.replace(self.path / name)
+
+    def find(self, name: str) -> tuple[Any] | None:
+        """Return the value that was left under a name, in a tuple; None while there is none."""
+        try:
+            return (json.loads((self.path / name).read_text(encoding="utf-8")),)
+        except FileNotFoundError:
+            return None
+
     def add_event(self, kind: str, **values: Any) -> None:
         """Append an event. One write of one line: writers in several processes do not mix."""
         line = json.dumps({"kind": kind, **values}) + "\n"
