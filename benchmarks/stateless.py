@@ -10,6 +10,7 @@ the whole job is run twice in one session and the second run counts.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -78,6 +79,8 @@ def spark(directory: Path) -> dict[str, Any]:
 
 
 def pyspark(directory: Path) -> dict[str, Any]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
     from pyspark.sql import functions as f
 
     from benchmarks.handwritten_source import LinesSource, session
