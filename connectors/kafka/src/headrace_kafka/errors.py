@@ -15,15 +15,14 @@ SASL_FAILED = 58
 LOCAL_AUTHENTICATION = -169
 LOCAL_SSL = -181
 LOCAL_INVALID_ARGUMENT = -186
-LOCAL_UNKNOWN_PARTITION = -190
 
 _DENIED = {29: "topic", 30: "group", 31: "cluster", 53: "transactional_id"}
 _ACL_HINT = "grant it (see the servers' ACLs), or log in as somebody who may"
 _CREDENTIALS = {SASL_FAILED, LOCAL_AUTHENTICATION}
 _MECHANISM = {UNSUPPORTED_MECHANISM, 34}
 _GONE = {OFFSET_OUT_OF_RANGE, -140, -139}  # auto.offset.reset=error says so, or the log was truncated
-#: Message too large, record list too large, invalid record, local: partition or size out of bounds.
-_REFUSED = {10, 18, 87, LOCAL_UNKNOWN_PARTITION}
+#: Message too large, record list too large, invalid record.
+_REFUSED = {10, 18, 87}
 #: What retrying cannot mend: unsupported version or format, a group whose members do not understand each other, …
 _WRONG = {17, 23, 24, 26, 35, 38, 39, 40, 42, 43, 44, 76, -192, LOCAL_INVALID_ARGUMENT}
 

@@ -47,7 +47,7 @@ class TopicKeeper(ABC):
 class Producer(ABC):
     """Writes records and waits for the brokers' word. Used by one thread at a time.
 
-    After RetriableError a producer may be unusable: close it and make another one.
+    After any error a producer may be unusable: close it and make another one.
     """
 
     @abstractmethod
@@ -56,10 +56,6 @@ class Producer(ABC):
 
         Raises RetriableError, JobError, or DataError when the brokers refuse a record. Some may be written then.
         """
-
-    @abstractmethod
-    def partition_count(self) -> int:
-        """Return how many partitions the topic has now."""
 
     @abstractmethod
     def close(self) -> None:
@@ -74,8 +70,8 @@ class TransactionalProducer(ABC):
     have the same name, and completes or aborts their last transaction; so nobody can have written between the
     ``position`` read then and what this one writes.
 
-    After any error but DataError the producer is unusable: close it and make another one, which finds out what became
-    of the last transaction.
+    After any error the producer may be unusable: close it and make another one, which finds out what became of the last
+    transaction.
     """
 
     #: The position of the last committed transaction.
@@ -88,10 +84,6 @@ class TransactionalProducer(ABC):
         Raises Fenced when another producer has taken over, DataError when a record is refused and JobError for what a
         person must mend (both with the transaction undone), else RetriableError.
         """
-
-    @abstractmethod
-    def partition_count(self) -> int:
-        """Return how many partitions the topic has now."""
 
     @abstractmethod
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import confluent_kafka as ck
@@ -18,10 +18,13 @@ from headrace_kafka.producer import Fenced, Producer, Record, TopicKeeper, Trans
 from headrace_kafka.settings import KafkaSinkSettings, milliseconds
 
 T = TypeVar("T")
+#: Lets the key, or the producer, choose (RD_KAFKA_PARTITION_UA).
+_NO_PARTITION = -1
 _QUEUE_FULL = ck.KafkaError._QUEUE_FULL
 #: Fenced; invalid producer epoch, id mapping, transaction state: somebody else has the transactional id now.
 _FENCED = {ck.KafkaError._FENCED, 47, 48, 49, 90}
 _GRACE_SECONDS = 5.0
+_ABORT_SECONDS = 1.0
 
 
 def _properties(settings: KafkaSinkSettings, troubles: Troubles, **reserved: Any) -> dict[str, Any]:
@@ -55,28 +58,13 @@ class _Writing:
         self._closed = False
         self._producer: Any = made(ck.Producer, _properties(settings, self._troubles, **reserved), settings)
 
-    def partition_count(self) -> int:
-        topic = self._settings.topic
-        found = self._ask(lambda seconds: self._producer.list_topics(topic, timeout=seconds)).topics[topic]
-        if found.error is not None:
-            raise confluent_error(found.error, self._settings)
-        return len(found.partitions)
-
     def _write(self, records: Sequence[Record]) -> None:
         """Hand records over and wait until all are acknowledged. Raises what became of the first that was not."""
         self._failed.clear()
         deadline = time.monotonic() + self._settings.delivery_timeout.total_seconds()
-        waiting = [_message(record) for record in records]
         refusal: Any = None
-        while waiting:
-            self._producer.produce_batch(self._settings.topic, waiting, on_delivery=self._undelivered)
-            refused = [(message, message.pop("_error")) for message in waiting if "_error" in message]
-            refusal = refusal or next((error for _, error in refused if error.code() != _QUEUE_FULL), None)
-            waiting = [message for message, error in refused if error.code() == _QUEUE_FULL]
-            if waiting:
-                if time.monotonic() > deadline:
-                    raise RetriableError(self._not_acknowledged(len(waiting)), plugin="kafka")
-                self._served(self._producer.poll, 0.1)
+        for partition, messages in _messages(records).items():
+            refusal = self._hand_over(messages, partition, deadline) or refusal
         left = self._served(self._producer.flush, max(0.0, deadline - time.monotonic()) + _GRACE_SECONDS)
         if self._failed:
             raise self._translated(self._failed[0])
@@ -86,6 +74,22 @@ class _Writing:
             raise RetriableError(self._not_acknowledged(left), plugin="kafka")
         self._troubles.clear()
 
+    def _hand_over(self, waiting: list[dict[str, Any]], partition: int, deadline: float) -> Any:
+        """Give messages to librdkafka, waiting while it has enough. Return the first error for one that it refuses."""
+        refusal: Any = None
+        while waiting:
+            self._producer.produce_batch(
+                self._settings.topic, waiting, partition=partition, on_delivery=self._undelivered
+            )
+            refused = [(message, message.pop("_error")) for message in waiting if "_error" in message]
+            refusal = refusal or next((error for _, error in refused if error.code() != _QUEUE_FULL), None)
+            waiting = [message for message, error in refused if error.code() == _QUEUE_FULL]
+            if waiting:
+                if time.monotonic() > deadline:
+                    raise RetriableError(self._not_acknowledged(len(waiting)), plugin="kafka")
+                self._served(self._producer.poll, 0.1)
+        return refusal
+
     def _served(self, method: Callable[[float], int], seconds: float) -> int:
         """Let librdkafka call our callbacks. Raises what it says is fatal."""
         try:
@@ -94,9 +98,13 @@ class _Writing:
             raise self._translated(error.args[0]) from error
         except SystemError as error:
             # The library calls further callbacks while the exception for something fatal is already under way.
-            if not isinstance(error.__cause__, ck.KafkaException):
-                raise
-            raise self._translated(error.__cause__.args[0]) from error.__cause__
+            raise self._broken(error) from error
+
+    def _broken(self, error: SystemError) -> HeadraceError:
+        """Return what is behind a call of the library that failed to say what is fatal."""
+        if isinstance(error.__cause__, ck.KafkaException):
+            return self._translated(error.__cause__.args[0])
+        return RetriableError(f"the producer is broken: {error}", plugin="kafka")
 
     def _undelivered(self, error: Any, _: Any) -> None:
         if error is not None:
@@ -125,13 +133,13 @@ class _Writing:
         return self._troubles.asked(request, lambda: self._producer.poll(0))
 
 
-def _message(record: Record) -> dict[str, Any]:
-    message: dict[str, Any] = {"value": record.value}
-    if record.key is not None:
-        message["key"] = record.key
-    if record.partition is not None:
-        message["partition"] = record.partition
-    return message
+def _messages(records: Sequence[Record]) -> Mapping[int, list[dict[str, Any]]]:
+    """Return what is to be written, by partition: ``produce_batch`` takes no partition per message."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for value, key, partition in records:
+        message = {"value": value} if key is None else {"value": value, "key": key}
+        found.setdefault(_NO_PARTITION if partition is None else partition, []).append(message)
+    return found
 
 
 class ConfluentProducer(_Writing, Producer):
@@ -170,6 +178,14 @@ class ConfluentTransactionalProducer(_Writing, TransactionalProducer):
         except ck.KafkaException as error:
             raise self._translated(error.args[0]) from error
         self.position = last
+
+    def _broken(self, error: SystemError) -> HeadraceError:
+        if not isinstance(error.__cause__, ck.KafkaException):
+            try:
+                self._producer.abort_transaction(_ABORT_SECONDS)  # says what is fatal, if something is
+            except ck.KafkaException as fatal:
+                return self._translated(fatal.args[0])
+        return super()._broken(error)
 
     def _translated(self, error: Any) -> HeadraceError:
         if error.code() in _FENCED:
@@ -233,7 +249,7 @@ class ConfluentTopicKeeper(TopicKeeper):
     def create_topic(self) -> None:
         settings = self._settings
         wanted = ck_admin.NewTopic(  # type: ignore[attr-defined]
-            settings.topic, settings.partitions, settings.replication_factor or -1
+            settings.topic, settings.partitions, settings.replication_factor
         )
         seconds = settings.connect_timeout.total_seconds()
         [future] = self._admin.create_topics([wanted], operation_timeout=seconds, request_timeout=seconds).values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -60,10 +61,6 @@ class _Writing:
         properties.setdefault("batch_size", 256 * 1024)
         self._producer: Any = made(kafka.KafkaProducer, properties, settings)
 
-    def partition_count(self) -> int:
-        found = self._called(lambda: self._producer.partitions_for(self._settings.topic))
-        return len(found or ())
-
     def _write(self, records: Sequence[Record]) -> None:
         """Hand records over and wait until all are acknowledged. Raises what became of the first that was not."""
         topic, send = self._settings.topic, self._producer.send
@@ -72,10 +69,9 @@ class _Writing:
             futures = [
                 send(topic, value=record.value, key=record.key, partition=record.partition) for record in records
             ]
-            self._producer.flush(timeout=self._seconds + _GRACE_SECONDS)
-            for future in futures:
-                if future.failed():
-                    raise future.exception
+            deadline = time.monotonic() + self._seconds + _GRACE_SECONDS
+            for future in futures:  # flush() fails when a batch was split because it is too large
+                future.get(timeout=max(0.0, deadline - time.monotonic()))
 
         self._called(write)
 
@@ -85,15 +81,16 @@ class _Writing:
             return self._own_thread.call(action, (seconds or self._seconds) + 2 * _GRACE_SECONDS)
         except TimeoutError as error:
             raise unreachable(self._settings, str(error)) from error
-        except (KafkaError, ConnectionError, AssertionError) as error:
+        except (KafkaError, ConnectionError, ValueError) as error:
             raise self._translated(error) from error
 
     def _translated(self, error: BaseException) -> HeadraceError:
         if getattr(error, "errno", None) == UNKNOWN_TOPIC:
             # It was there when the job began: brokers that start know nothing for a while.
             return RetriableError(f"topic {self._settings.topic!r} is gone", plugin="kafka", option="topic")
-        if isinstance(error, AssertionError):
-            return DataError(f"the library refuses a record: {error}", plugin="kafka")
+        if isinstance(error, ValueError):
+            # The sink has seen that there is such a partition: this producer does not know it yet.
+            return RetriableError(str(error), plugin="kafka", option="partition")
         return kafka_python_error(error, self._settings)
 
     def _close(self) -> None:
@@ -217,7 +214,7 @@ class KafkaPythonTopicKeeper(TopicKeeper):
         wanted = {
             settings.topic: {
                 "num_partitions": settings.partitions,
-                "replication_factor": settings.replication_factor or -1,
+                "replication_factor": settings.replication_factor,
             }
         }
         try:

@@ -108,8 +108,8 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     create_topic: Annotated[bool, option("create the topic when it does not exist")] = False
     partitions: Annotated[int, option("partitions of a topic that is created", ge=1)] = 1
     replication_factor: Annotated[
-        int | None, option("replicas of a topic that is created; default: the broker's", ge=1)
-    ] = None
+        int, option("replicas of a topic that is created; -1: as the brokers are configured", ge=-1)
+    ] = -1
     compression: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], option("compression of batches")] = "lz4"
     linger: Annotated[timedelta, option("how long a record waits for others to share its batch")] = timedelta(
         milliseconds=5

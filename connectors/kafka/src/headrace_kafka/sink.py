@@ -90,14 +90,15 @@ class KafkaSink(Sink):
         self._encoder = self._make_encoder()
 
     def batch_insert(self, batch: SinkBatch) -> None:
+        records = self.records(batch)
         if self._producer is None:
             self._producer = make_producer(self._own)
         try:
-            self._producer.write(self.records(batch, self._producer))
-        except DataError:
-            raise
+            self._producer.write(records)
         except HeadraceError:
-            self.close()  # the next try makes a new one: this one may hold records, or be in a state without way out
+            # The next try makes a new one: this one may hold records, be in a state without way out, or have lost count
+            # of what it wrote, so that brokers would take new records for repeated ones.
+            self.close()
             raise
 
     def close(self) -> None:
@@ -105,7 +106,7 @@ class KafkaSink(Sink):
             producer, self._producer = self._producer, None
             producer.close()
 
-    def records(self, batch: SinkBatch, producer: Producer | TransactionalProducer) -> Sequence[Record]:
+    def records(self, batch: SinkBatch) -> Sequence[Record]:
         """Return the batch's rows as records. Raises DataError for what a row says of its own record."""
         assert self._encoder is not None, "open() comes first"
         own = self._own
@@ -117,7 +118,7 @@ class KafkaSink(Sink):
         keys = [None] * count if own.key is None else _keys(_values(batch, rows, own.key))
         partitions = [None] * count if own.partition is None else _values(batch, rows, own.partition).to_list()
         if own.partition is not None:
-            self._check_partitions(partitions, producer)
+            self._check_partitions(partitions)
         if own.tombstone is not None:
             deleted = _values(batch, rows, own.tombstone).to_list()
             if any(key is None and gone is True for key, gone in zip(keys, deleted, strict=True)):
@@ -128,13 +129,13 @@ class KafkaSink(Sink):
             ]
         return [Record(*parts) for parts in zip(bodies, keys, partitions, strict=True)]
 
-    def _check_partitions(self, partitions: Sequence[Any], producer: Producer | TransactionalProducer) -> None:
-        """Raise DataError for a partition that the topic has not; it may have got more since we looked."""
+    def _check_partitions(self, partitions: Sequence[Any]) -> None:
+        """Raise DataError for a partition that the topic has not."""
         numbers = {number for number in partitions if number is not None}
         if any(type(number) is not int for number in numbers):
             raise DataError("the column of the partition holds no integer", plugin="kafka", option="partition")
         if numbers and max(numbers) >= self._partition_count:
-            self._partition_count = producer.partition_count()
+            self._partition_count = self._count_partitions()  # it may have got more since we looked
         wrong = [number for number in numbers if not 0 <= number < self._partition_count]
         if wrong:
             raise DataError(
@@ -142,6 +143,13 @@ class KafkaSink(Sink):
                 plugin="kafka",
                 option="partition",
             )
+
+    def _count_partitions(self) -> int:
+        keeper = make_topic_keeper(self._own)
+        try:
+            return keeper.partition_count()
+        finally:
+            keeper.close()
 
     def _make_encoder(self) -> Encoder:
         codec = default_registry().find("codec", self._own.format)
@@ -171,22 +179,17 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
         return self._of(queue).position
 
     def batch_insert(self, batch: SinkBatch) -> None:
+        records = self.records(batch)
         producer = self._of(batch.queue)
+        if producer.position != batch.after:
+            # Nobody else has written since the producer began, or it would be fenced: this look is enough.
+            raise StaleWriterError(
+                f"rows up to {producer.position} are stored, not up to {batch.after}",
+                plugin="kafka",
+                queue=batch.queue.id,
+            )
         try:
-            if producer.position != batch.after:
-                # Nobody else has written since the producer began, or it would be fenced: this look is enough.
-                raise StaleWriterError(
-                    f"rows up to {producer.position} are stored, not up to {batch.after}",
-                    plugin="kafka",
-                    queue=batch.queue.id,
-                )
-            producer.write(self.records(batch, producer), batch.last)
-        except DataError:
-            raise
-        except StaleWriterError:
-            if producer.position == batch.after:
-                self.queue_removed(batch.queue)  # fenced
-            raise
+            producer.write(records, batch.last)
         except HeadraceError:
             self.queue_removed(batch.queue)  # the next one finds out what became of the transaction
             raise
