@@ -17,6 +17,8 @@ from headrace.backend import JobState
 from headrace.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError
 from headrace.hookspecs import hookimpl
 from headrace.registry import default_registry
+from headrace_spark import session
+from headrace_spark.settings import SparkSettings
 from spark_parts import CountingSource, DatabaseSink, Failing, LineSink
 
 pytestmark = pytest.mark.spark
@@ -302,20 +304,17 @@ def test_wrong_options_are_told_before_anything_starts(
 
 
 def test_a_session_of_the_users_own(source: CountingSource, sink: DatabaseSink, tmp_path: Path) -> None:
-    from headrace_spark.session import session_for
-    from headrace_spark.settings import SparkSettings
-
     source.set_count("a", 20)
-    session = session_for(SparkSettings()).session
-    query = stream_of(source, "own").to(sink).to_spark(session, until="end", checkpoint=tmp_path / "state")
+    own = session.session_for(SparkSettings()).session
+    query = stream_of(source, "own").to(sink).to_spark(own, until="end", checkpoint=tmp_path / "state")
     assert query.awaitTermination(120)
     assert query.exception() is None
     assert sink.stored() == expected(a=range(20))
-    report = stream_of(source, "own").to(sink).run("spark", session=session, checkpoint=tmp_path / "state")
+    report = stream_of(source, "own").to(sink).run("spark", session=own, checkpoint=tmp_path / "state")
     assert report.records_read == 0
-    assert session.range(3).count() == 3, "the session is left as it was"
+    assert own.range(3).count() == 3, "the session is left as it was"
     with pytest.raises(OptionError, match="a session that is given has its own"):
-        stream_of(source, "own").to(sink).run("spark", session=session, master="local[1]")
+        stream_of(source, "own").to(sink).run("spark", session=own, master="local[1]")
 
 
 def test_other_options_start_another_spark(source: CountingSource, sink: DatabaseSink) -> None:
@@ -326,6 +325,24 @@ def test_other_options_start_another_spark(source: CountingSource, sink: Databas
         with pytest.raises(OptionError, match="started with other options"):
             job.run("spark", master="local[1]")
     assert job.run("spark", master="local[1]", conf={"spark.app.name": "renamed"}).rows_skipped == 5
+
+
+def test_a_job_whose_java_is_killed_says_so_and_the_next_one_starts_another(
+    source: CountingSource, sink: DatabaseSink, tmp_path: Path
+) -> None:
+    source.set_count("a", 10)
+    job = stream_of(source, "java").to(sink)
+    handle = job.start("spark", checkpoint=tmp_path / "state")
+    eventually(lambda: handle.status().records_read == 10, "rows")
+    own = session._own
+    assert own is not None
+    gateway: Any = own.session.sparkContext._gateway
+    gateway.proc.kill()
+    with pytest.raises(JobFailedError, match="Spark's Java process has ended"):
+        handle.wait(timedelta(minutes=1))
+    source.set_count("a", 15)
+    assert job.run("spark", checkpoint=tmp_path / "state").records_read == 5
+    assert sink.stored() == expected(a=range(15))
 
 
 def test_what_workers_print_is_printed_here(source: CountingSource, capsys: pytest.CaptureFixture[str]) -> None:

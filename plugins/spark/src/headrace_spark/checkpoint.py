@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from headrace_spark.offsets import JobOffsets
 
+logger = logging.getLogger(__name__)
 #: How long a start waits for an earlier run to end: one that was killed leaves a Java that ends a little later.
 _LOCK_WAIT_SECONDS = 20.0
 _LOCK_PAUSE_SECONDS = 0.1
@@ -57,9 +59,12 @@ class SparkCheckpoint:
 
     def close(self) -> None:
         """Let others take the directory. May be called twice."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            try:
+                lock.close()
+            except Exception as error:  # py4j's: Java has ended, and with it the lock
+                logger.debug("while giving %s back: %s", self.location, error)
 
     def offsets(self) -> tuple[int, JobOffsets] | None:
         """Return the last micro-batch that was planned, and where it ends; None when there is none."""

@@ -16,6 +16,7 @@ from headrace.messages import Queue
 from headrace.plan import Plan
 from headrace.progress import ProgressLine
 from headrace.registry import default_registry
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
 from headrace_spark.failures import original_error
 from headrace_spark.figures import Figures
@@ -167,6 +168,12 @@ class SparkHandle(JobHandle):
         if found is not None:
             return found
         spark = self._started.in_use.spark
+        if isinstance(raised, ConnectionError | Py4JNetworkError):
+            return JobFailedError(
+                "Spark's Java process has ended",
+                job=self._job,
+                hint="it was killed, perhaps because memory ran out; started again the job goes on from its checkpoint",
+            )
         lines = [line for line in text.strip().splitlines() if line.strip()]
         return JobFailedError(
             f"Spark failed: {lines[0] if lines else type(raised).__name__}",

@@ -82,18 +82,34 @@ class LocalSpark:
         if self._archive is not None:
             self._archive.job_has_run()
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment variables that Java, pyspark and the workers are to be started with."""
+    @property
+    def writes_archive(self) -> bool:
+        """Whether Java will take some seconds to end because it writes an archive for the next start."""
+        return self._archive is not None and self._archive.is_written
+
+    def conf(self) -> dict[str, str]:
+        """Return the settings of a Spark whose workers are on this machine."""
+        return {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(self.directory / "local"),
+        }
+
+    def environment(self, *, workers: bool) -> dict[str, str]:
+        """Return the environment variables to start Java and pyspark with, and ``workers`` if they are on this machine."""
         variables = {
             "JAVA_HOME": str(self._shim()),
-            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LAUNCHER_OPTS": _LAUNCHER_FLAGS,
-            "POLARS_MAX_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            VARIABLE: str(self.output.path),
         }
+        if workers:
+            variables |= {
+                "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "POLARS_MAX_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+                VARIABLE: str(self.output.path),
+            }
         if self._installed_with_pyspark:
             variables["SPARK_HOME"] = str(self._home())
         return variables
@@ -170,6 +186,11 @@ class _ClassArchive:
         identity = f"{installed} {installed.stat().st_mtime_ns} {java.home} {java.version} {_JVM_FLAGS}"
         self._archive = kept / f"classes-{pyspark.__version__}-{_short_hash(identity)}.jsa"
         self._new = self._archive.with_suffix(f".{os.getpid()}.new")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether this process's Java writes one."""
+        return not self._archive.exists()
 
     def flag(self) -> str:
         """Return the flag that has Java use the archive, or write one."""

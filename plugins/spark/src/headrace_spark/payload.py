@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.errors import PlanError
+from headrace.errors import JobError, PlanError
 from headrace.source import Source
 from pyspark import cloudpickle as untyped_cloudpickle
 
@@ -116,8 +116,18 @@ def pickled(part: object, job: str) -> bytes:
 
 
 def unpickled(content: bytes) -> Any:
-    """Return what ``pickled`` made into bytes: never anything that comes from outside."""
-    return cloudpickle.loads(content)
+    """Return what ``pickled`` made into bytes: never anything that comes from outside.
+
+    Raises JobError when a module that it needs is not installed here.
+    """
+    try:
+        return cloudpickle.loads(content)
+    except ModuleNotFoundError as error:
+        raise JobError(
+            f"the job needs the module {error.name!r}, which this worker process cannot import",
+            plugin="spark",
+            hint="install it where the workers run, or ship it: spark-submit --py-files, or conf spark.submit.pyFiles",
+        ) from error
 
 
 @contextmanager

@@ -57,6 +57,7 @@ class StartedQuery:
     def clean_up(self) -> None:
         """Remove what only this run needed. Called when the query has ended; may be called twice."""
         self._cleanup.close()
+        atexit.unregister(self._cleanup.close)
 
 
 def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> StartedQuery:

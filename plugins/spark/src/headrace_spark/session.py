@@ -6,10 +6,11 @@ import atexit
 import logging
 import os
 import signal
+import subprocess
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -34,12 +35,10 @@ _QUERY_CONF = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
 }
-_LOCAL_CONF = {
+_OWN_CONF = {
     "spark.app.name": "headrace",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "headrace_spark.daemon",
     "spark.python.worker.reuse": "true",
     # Spark keeps a history of everything for its UI.
@@ -53,6 +52,7 @@ _LOCAL_CONF = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+_END_SECONDS_MAX = 10.0
 _LOCAL_FILES_CLASS = "headrace.spark.LocalFiles"
 _CHECKPOINT_FILES_CLASS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -146,7 +146,7 @@ def _own_if_usable() -> _OwnSpark | None:
     """Return headrace's own Spark unless somebody has stopped it or its Java has died."""
     global _own
     if _own is not None and (_own.session.sparkContext._jsc is None or not _answers(_own)):
-        _forget_gateway()
+        _stop(_own)
         _own = None
     return _own
 
@@ -204,14 +204,16 @@ def note_query(query: StreamingQuery) -> None:
 def _stop(own: _OwnSpark) -> None:
     gateway: Any = own.session.sparkContext._gateway
     process = getattr(gateway, "proc", None)
-    try:
-        own.session.stop()
-    except Exception as error:  # Java may have died before us: then there is nothing to stop
-        logger.debug("while stopping Spark: %s", error)
+    for stop in (own.session.stop, gateway.shutdown):
+        try:
+            stop()
+        except Exception as error:  # Java may have died before us: then there is nothing to stop
+            logger.debug("while stopping Spark: %s", error)
     if process is not None:
-        gateway.shutdown()
         process.stdin.close()  # at its end Java ends
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            # What Java may write at its end for the next start is not waited for.
+            process.wait(0.0 if own.spark.writes_archive else _END_SECONDS_MAX)
     _forget_gateway()
 
 
@@ -229,18 +231,19 @@ def _start(settings: SparkSettings) -> _OwnSpark:
     master = local_master(settings.master)
     java = find_or_install_java(install=settings.install_java)
     local = LocalSpark(java, startup_cache=settings.startup_cache)
+    on_this_machine = master.startswith("local[")
     conf = {
-        **_LOCAL_CONF,
+        **_OWN_CONF,
+        **(local.conf() if on_this_machine else {}),
         "spark.master": master,
         "spark.driver.memory": settings.memory,
-        "spark.local.dir": str(local.directory / "local"),
         "spark.sql.warehouse.dir": str(local.directory / "warehouse"),
         **settings.conf,
     }
-    with environment_with(local.environment()):
+    with environment_with(local.environment(workers=on_this_machine)):
         gateway = local.launch(conf, log_level=settings.log_level)
         session = _session_in(gateway, conf, local)
-    files = _quick_local_files(session) if master.startswith("local[") else {}
+    files = _quick_local_files(session) if on_this_machine else {}
     _own = _OwnSpark(session, _key(settings), local, files)
     atexit.register(stop_own_session)
     return _own
