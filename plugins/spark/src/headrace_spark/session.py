@@ -10,7 +10,7 @@ import subprocess
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -211,9 +211,11 @@ def _stop(own: _OwnSpark) -> None:
             logger.debug("while stopping Spark: %s", error)
     if process is not None:
         process.stdin.close()  # at its end Java ends
-        with suppress(subprocess.TimeoutExpired):
+        try:
             # What Java may write at its end for the next start is not waited for.
             process.wait(0.0 if own.spark.writes_archive else _END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            threading.Thread(target=process.wait, name="headrace-spark-end", daemon=True).start()
     _forget_gateway()
 
 
