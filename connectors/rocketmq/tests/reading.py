@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from headrace_rocketmq import Consumer, MessageBatch, MessageQueue, Reader
+from headrace_rocketmq import Client, Consumer, Message, MessageBatch, MessageQueue, Reader
+from headrace_rocketmq.errors import TopicNotFoundError
 
 PATIENCE_S = 30.0
 """How long a loaded machine may take for what should take a moment."""
@@ -50,3 +51,17 @@ def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PAT
     while not condition():
         assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
         time.sleep(0.02)  # asks a real server: there is no clock to move
+
+
+def settle(client: Client, topic: str = "settled") -> None:
+    """Wait until everything that the only broker has acknowledged can be read, in all topics.
+
+    A broker enters messages into queues a moment after it has acknowledged them; it does so in the order of their arrival,
+    so that one more message of any topic tells when those before it are there.
+    """
+    try:
+        sent = client.send(topic, Message(b"settled"))
+    except TopicNotFoundError:
+        client.create_topic(topic, 1)
+        sent = client.send(topic, Message(b"settled"))
+    wait_until(lambda: client.latest_offsets([sent.queue])[sent.queue] > sent.offset, "the broker has caught up")

@@ -183,7 +183,7 @@ def test_a_lost_connection_is_reported_and_everything_asked_again() -> None:
     lost.outcome = ConnectionLostError("broker:1", "gone")
     with pytest.raises(ConnectionLostError):
         one.collect()
-    assert shape(one.due_pulls()) == [(32, 32, True)]
+    assert shape(one.due_pulls()) == [(32, 32, False)]
     late.outcome = found(96, latest=1000)  # of a pull that is forgotten
     assert one.collect() is None
     assert one.position == 32
@@ -233,6 +233,21 @@ def test_an_answer_that_does_not_move_forward_is_refused(fields: dict[str, str])
     first.outcome = Frame(code=ResponseCode.SUCCESS, opaque=0, fields=fields, body=b"x")
     with pytest.raises(ProtocolError):
         one.collect()
+
+
+def test_after_a_failure_one_pull_is_not_held() -> None:
+    one = fetch(5)
+    (first,) = one.due_pulls()
+    first.outcome = ConnectionLostError("broker:1", "gone")
+    with pytest.raises(ConnectionLostError):
+        one.collect()
+    (probe,) = one.due_pulls()
+    assert not probe.suspend
+    probe.outcome = empty(ResponseCode.PULL_NOT_FOUND, 5, 5)
+    one.collect()
+    assert one.made_progress  # it answers: go on at once
+    (held,) = one.due_pulls()
+    assert held.suspend
 
 
 @dataclass

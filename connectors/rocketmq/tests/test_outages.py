@@ -238,7 +238,8 @@ def test_an_outage_that_lasts_is_an_error_at_last(server: RocketMQServer, topic:
             with pytest.raises((ConnectionFailedError, RequestTimeoutError), match=r"broker-0|127\."):
                 call()
         server.start()
-        client.send(topic, Message(b"back"))
+        with Client(server.name_server, timeout=timedelta(seconds=60)) as patient:
+            patient.send(topic, Message(b"back"))
         assert bodies(poll_messages(reader, 1)) == [b"back"]
 
 

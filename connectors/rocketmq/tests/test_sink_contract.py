@@ -17,6 +17,8 @@ from headrace_rocketmq.source import RocketMQSource
 
 from tests.servers.rocketmq import RocketMQServer
 
+from .reading import settle
+
 pytestmark = pytest.mark.servers
 
 
@@ -58,6 +60,7 @@ class RocketMQSinkChecks(SinkContract):
         return self.make(create_topic=True, queues=2)
 
     def read_rows(self) -> Sequence[Mapping[str, Any]]:
+        settle(self.client)
         given = {
             "topic": self.unique_name,
             "name_servers": self.server.name_server,

@@ -11,10 +11,11 @@ import cloudpickle  # type: ignore[import-untyped]
 import headrace as hr
 import pytest
 from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
-from headrace.messages import Queue, RawBatch
+from headrace.messages import Queue, RawBatch, ReadPosition
 from headrace.source import EARLIEST, LATEST, Reader, StartAt
 from headrace.testing import MemorySink
-from headrace_rocketmq import Client, Message
+from headrace_rocketmq import Client, Message, MessageQueue
+from headrace_rocketmq.given_offsets import GivenOffsets
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource, whole_millisecond_from
 
@@ -84,13 +85,17 @@ def test_topics_and_group() -> None:
         ({"request_timeout": "0 s"}, "must be positive [plugin 'rocketmq', option 'request_timeout']"),
         ({"window": 0}, "option 'window'"),
         ({"allocation": "fair"}, "option 'allocation'"),
+        ({"offsets": {"3": -1}}, "the offset -1 of '3' is negative [plugin 'rocketmq', option 'offsets']"),
+        ({"offsets": {"x/broker/0": 1}}, "'x/broker/0' is not a queue of t [plugin 'rocketmq', option 'offsets']"),
+        ({"offsets": {"broker/first": 1}}, "hint: write it as 't/broker-a/0' or 0"),
+        ({"topic": "a,b", "offsets": {0: 1}}, "'0' is not a queue of a, b"),
         ({"tag": "a"}, "did you mean 'tags'?"),
     ],
     ids=str,
 )
 def test_unusable_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
-        settings(**options)
+        RocketMQSource(settings(**options))
 
 
 def test_tls_files_that_are_not_there_are_named() -> None:
@@ -165,6 +170,50 @@ def test_starts(client: Client, topic: str, make: Make) -> None:
     wait_until(lambda: late.latest == 2, "it is there")
     assert bodies(late) == bodies(at) == [b"new"]
     source.close()
+
+
+@pytest.mark.servers
+def test_given_offsets_come_before_start(client: Client, topic: str, make: Make) -> None:
+    queues = client.create_topic(topic, 3)
+    for queue in queues:
+        client.send_many(topic, [Message(b"%d" % n) for n in range(10)], queue=queue)
+    wait_until(lambda: set(client.latest_offsets(queues).values()) == {10}, "all is there")
+    broker = queues[0].broker_name
+    source = make(offsets={0: 9, f"{broker}/1": 8})
+    named = [Queue(str(queue)) for queue in queues]
+    assert set(source.queues()) == set(named)
+    assert [len(bodies(source.open(queue, EARLIEST))) for queue in named] == [1, 2, 10]
+    assert [len(bodies(source.open(queue, LATEST))) for queue in named] == [1, 2, 0]
+    assert len(bodies(source.open(named[0], ReadPosition(3)))) == 7  # progress comes before what is given
+    source.close()
+    source = make(offsets={str(queues[2]): 7, "0": 5})
+    assert [len(bodies(source.open(queue, EARLIEST))) for queue in named] == [5, 10, 3]
+    source.close()
+
+
+@pytest.mark.servers
+def test_given_offsets_that_are_not_there_are_named(client: Client, topic: str, make: Make) -> None:
+    queue = send(client, topic, [Message(b"x")])
+    for offsets, message in (
+        ({5: 0}, "there is no queue 5 [plugin 'rocketmq', option 'offsets']"),
+        ({f"{queue.name}1": 0}, f"did you mean '{queue.name}'?"),
+    ):
+        source = make(offsets=offsets)
+        assert message in message_of(OptionError, source.queues)
+        source.close()
+    source = make(offsets={0: 2})
+    assert message_of(OptionError, lambda: source.open(queue, EARLIEST)) == (
+        f"offset 2 is not in queue {queue.name}: it holds 0 to 1 [plugin 'rocketmq', option 'offsets']"
+    )
+    source.close()
+
+
+def test_a_short_name_that_could_be_several_queues_is_refused() -> None:
+    given = GivenOffsets(settings(topic="t", offsets={0: 1}))
+    with pytest.raises(
+        OptionError, match=r"0 could be t/a/0 or t/b/0 .*option 'offsets'.\n  hint: write it as 't/a/0'"
+    ):
+        given.check([MessageQueue("t", "b", 0), MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)])
 
 
 @pytest.mark.servers

@@ -32,6 +32,8 @@ class Pull:
     messages_max: int
     suspend: bool
     """Whether the broker shall hold it while there is no message."""
+    is_probe: bool = False
+    """Whether it is the first after a failure: it is not held, so that one learns soon that the broker is there again."""
     is_due: bool = True
     """Whether it is still to be sent."""
     outcome: Frame | RocketMQError | None = None
@@ -76,6 +78,7 @@ class QueueFetch:
         self._is_dense = is_dense
         self._latest = offset
         self._pulls: deque[Pull] = deque()
+        self._is_probing = False
 
     @property
     def is_finished(self) -> bool:
@@ -93,7 +96,8 @@ class QueueFetch:
             pulls.append(self._pull(tail, self._stride, suspend=not self._is_dense))
             tail += pulls[-1].messages_max
         if not pulls:
-            pulls.append(self._pull(self.position, self._pull_messages_max, suspend=True))
+            pulls.append(self._pull(self.position, self._pull_messages_max, suspend=not self._is_probing))
+            pulls[-1].is_probe, self._is_probing = self._is_probing, False
         due = [pull for pull in pulls if pull.is_due]
         for pull in due:
             pull.is_due = False
@@ -125,8 +129,9 @@ class QueueFetch:
             answer = self._interpret(pull, pull.outcome)
         except RocketMQError:
             self.restart(self.position)
+            self._is_probing = True
             raise
-        was_held = pull.suspend and pull.outcome.code == ResponseCode.PULL_NOT_FOUND
+        was_held = (pull.suspend or pull.is_probe) and pull.outcome.code == ResponseCode.PULL_NOT_FOUND
         self.made_progress = answer.next_offset != pull.offset or was_held
         self._advance(pull, answer)
         return answer

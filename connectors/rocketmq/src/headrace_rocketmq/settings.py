@@ -26,6 +26,10 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
     name_servers: Annotated[str, option("addresses of name servers, host:port separated by semicolons")]
     group: Annotated[str | None, option("consumer group; default: headrace-<topic>")] = None
+    offsets: Annotated[
+        dict[str | int, int] | None,
+        option("first offset by queue (3, 'broker/3' or 'topic/broker/3'), for queues without progress; before start"),
+    ] = None
     tags: Annotated[
         str | None, option("read only messages with one of these tags: 'red || blue'; brokers leave out the others")
     ] = None

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from headrace.errors import JobError, RetriableError
+from headrace.errors import JobError, OptionError, RetriableError
 from headrace.messages import Queue, ReadPosition
 from headrace.settings import Settings
 from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
@@ -18,6 +18,7 @@ from headrace_rocketmq.allocation import averagely, consistent_hash
 from headrace_rocketmq.client import Client
 from headrace_rocketmq.errors import GroupNotFoundError
 from headrace_rocketmq.filters import Filter
+from headrace_rocketmq.given_offsets import GivenOffsets
 from headrace_rocketmq.job_errors import explained, lost_offset
 from headrace_rocketmq.member import Member
 from headrace_rocketmq.queue_reader import RocketMQReader
@@ -43,6 +44,7 @@ class RocketMQSource(GroupSource):
     def __init__(self, settings: RocketMQSourceSettings) -> None:
         self.settings = settings
         self._filter: Filter = settings.message_filter()
+        self._given = GivenOffsets(settings)
         self._client: Client | None = None
         self._member: Member | None = None
         self._listener: GroupListener | None = None
@@ -62,7 +64,9 @@ class RocketMQSource(GroupSource):
     def queues(self) -> Collection[Queue]:
         client = self._connected()
         with explained(self.settings, client):
-            return [Queue(str(queue)) for topic in self.settings.topics for queue in client.queues(topic)]
+            found = [queue for topic in self.settings.topics for queue in client.queues(topic)]
+        self._given.check(found)
+        return [Queue(str(queue)) for queue in found]
 
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         client, message_queue = self._connected(), self._message_queue(queue)
@@ -229,9 +233,23 @@ class RocketMQSource(GroupSource):
         if isinstance(start, ReadPosition):
             self._check_position(client, at, queue, start.offset)
             return start.offset
+        given = self._given.of(at)
+        if given is not None:
+            self._check_given(client, at, given)
+            return given
         if isinstance(start, StartAt):
             return client.offsets_at([at], whole_millisecond_from(start.time))[at]
         return (client.earliest_offsets if start is EARLIEST else client.latest_offsets)([at])[at]
+
+    def _check_given(self, client: Client, at: MessageQueue, offset: int) -> None:
+        """Raise OptionError for an offset from the options that is not in the queue."""
+        earliest, latest = client.earliest_offsets([at])[at], client.latest_offsets([at])[at]
+        if not earliest <= offset <= latest:
+            raise OptionError(
+                f"offset {offset} is not in queue {at}: it holds {earliest} to {latest}",
+                plugin=PLUGIN,
+                option="offsets",
+            )
 
     def _check_position(self, client: Client, at: MessageQueue, queue: Queue, offset: int) -> None:
         """Raise DataError for a position that is not in the queue."""

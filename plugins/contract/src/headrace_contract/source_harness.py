@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
+from headrace.errors import RetriableError
 from headrace.messages import Queue, RawBatch, ReadPosition
 from headrace.source import EARLIEST, Reader, Source, StartPosition
 
@@ -178,13 +180,23 @@ class SourceHarness(OptionChecks):
             finally:
                 reader.close()
 
-    def read(self, reader: Reader, count: int, *, per_poll: int = 1000) -> Reading:
-        """Read ``count`` records (or more, when the source gives more), at most for ``patience``."""
+    def read(self, reader: Reader, count: int, *, per_poll: int = 1000, after_outage: bool = False) -> Reading:
+        """Read ``count`` records (or more, when the source gives more), at most for ``patience``.
+
+        ``after_outage``: polls may raise RetriableError until then, as backends take it.
+        """
         __tracebackhide__ = True
         reading = Reading()
         deadline = time.monotonic() + self.patience.total_seconds()
+        pause = threading.Event()
         while len(reading) < count:
-            raw = reader.poll(min(per_poll, count - len(reading)), _POLL)
+            try:
+                raw = reader.poll(min(per_poll, count - len(reading)), _POLL)
+            except RetriableError:
+                if not after_outage or time.monotonic() > deadline:
+                    raise
+                pause.wait(_POLL.total_seconds())
+                continue
             if raw is not None:
                 reading.add(raw)
             if len(reading) < count and time.monotonic() > deadline:

@@ -281,7 +281,7 @@ class SourceWorldChecks(SourceHarness):
             still = isinstance(listed, Exception) or (isinstance(listed, list) and name in listed)
             expect(still, expected=f"queue {name!r} is still listed", found=f"{listed}", mend=mend)
             self.write(name, self.bodies(5, 5))
-            found += self.read(reader, 5).records
+            found += self.read(reader, 5, after_outage=True).records
             reader.close()
         self.expect_bodies(
             found, self.bodies(0, 10), what="before and after the outage", mend="connect anew when needed"
