@@ -12,6 +12,7 @@ from headrace_rocketmq.errors import (
     BrokerError,
     ConfigurationError,
     ConnectionFailedError,
+    ConnectionLostError,
     FilterRejectedError,
     GroupNotFoundError,
     InvalidMessageError,
@@ -23,6 +24,8 @@ from headrace_rocketmq.errors import (
 )
 from headrace_rocketmq.settings import PLUGIN, RocketMQSettings, RocketMQSinkSettings
 
+#: How Python's ssl module says that a server's certificate is not to be trusted.
+_CERTIFICATE_REFUSED = "certificate verify failed"
 _SYSTEM_TOPICS = ("%", "rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC", "wheel_timer")
 _SYSTEM_NAMES = frozenset(
     {"TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC"}
@@ -67,16 +70,23 @@ def as_job_error(
             return OptionError(f"{error}{where}", plugin=PLUGIN, option="group", queue=queue, hint=hint)
         case ConfigurationError():
             return OptionError(str(error), plugin=PLUGIN)
+        case ConnectionFailedError() if _CERTIFICATE_REFUSED in error.reason:
+            hint = "name the authority that signed the servers' certificates; they must name the host connected to"
+            return OptionError(f"{error}{where}", plugin=PLUGIN, option="tls_ca", queue=queue, hint=hint)
     # A broker that starts or stops reports all sorts of things: what it did not say plainly may pass.
     if error.retriable or isinstance(error, BrokerError):
-        hint = "start RocketMQ, or mend the option name_servers; brokers in containers may need address_map"
-        return RetriableError(
-            f"{error}{where}",
-            plugin=PLUGIN,
-            queue=queue,
-            hint=hint if isinstance(error, ConnectionFailedError) else None,
-        )
+        return RetriableError(f"{error}{where}", plugin=PLUGIN, queue=queue, hint=_connection_hint(error, settings))
     return JobError(f"{error}{where}", plugin=PLUGIN, queue=queue)
+
+
+def _connection_hint(error: RocketMQError, settings: RocketMQSettings) -> str | None:
+    if isinstance(error, ConnectionFailedError):
+        return "start RocketMQ, or mend the option name_servers; brokers in containers may need address_map" + (
+            "; do these servers offer TLS? (tls=True)" if settings.tls else ""
+        )
+    if isinstance(error, ConnectionLostError) and not settings.tls:
+        return "servers that restart are back soon; those that want TLS need tls=True"
+    return None
 
 
 def lost_offset(queue: str, offset: int, earliest: int, latest: int) -> DataError:
