@@ -25,10 +25,14 @@ _MODULES = {
     "headrace.settings": ("Settings", "Secret", "option"),
     "headrace.messages": (
         "Batch", "Bodies", "ChangeKind", "Checkpoint", "Position", "Queue", "QueueAdded", "QueueRemoved", "RawBatch",
-        "ReadPosition", "Watermark",
+        "ReadPosition", "Watermark", "Tick", "EndOfInput",
     ),
     "headrace.source": ("Source", "Reader", "GroupSource", "GroupListener", "Start", "StartAt", "EARLIEST", "LATEST"),
-    "headrace.operator": ("Operator", "OperatorSpec", "RejectedRows", "renumber"),
+    "headrace.operator": (
+        "Operator", "OperatorSpec", "RejectedRows", "renumber", "StatefulOperator", "StatefulSpec", "Changes",
+    ),
+    "headrace.keyed": ("KeyedStream", "WindowedStream"),
+    "headrace.windows": ("tumbling", "sliding", "session", "cumulative", "emit", "Window", "Emit"),
     "headrace.sink": (
         "Sink", "IdempotentSink", "TransactionalSink", "SinkBatch", "SinkSettings", "StaleWriterError",
     ),
@@ -88,20 +92,27 @@ if TYPE_CHECKING:
     from headrace.jobs import Job as Job
     from headrace.jobs import job as job
     from headrace.jobs import namespace as namespace
+    from headrace.keyed import KeyedStream as KeyedStream
+    from headrace.keyed import WindowedStream as WindowedStream
     from headrace.messages import Batch as Batch
     from headrace.messages import Bodies as Bodies
     from headrace.messages import ChangeKind as ChangeKind
     from headrace.messages import Checkpoint as Checkpoint
+    from headrace.messages import EndOfInput as EndOfInput
     from headrace.messages import Position as Position
     from headrace.messages import Queue as Queue
     from headrace.messages import QueueAdded as QueueAdded
     from headrace.messages import QueueRemoved as QueueRemoved
     from headrace.messages import RawBatch as RawBatch
     from headrace.messages import ReadPosition as ReadPosition
+    from headrace.messages import Tick as Tick
     from headrace.messages import Watermark as Watermark
+    from headrace.operator import Changes as Changes
     from headrace.operator import Operator as Operator
     from headrace.operator import OperatorSpec as OperatorSpec
     from headrace.operator import RejectedRows as RejectedRows
+    from headrace.operator import StatefulOperator as StatefulOperator
+    from headrace.operator import StatefulSpec as StatefulSpec
     from headrace.operator import renumber as renumber
     from headrace.schema import Schema as Schema
     from headrace.settings import Secret as Secret
@@ -122,6 +133,13 @@ if TYPE_CHECKING:
     from headrace.source import Start as Start
     from headrace.source import StartAt as StartAt
     from headrace.state_store import StateStore as StateStore
+    from headrace.windows import Emit as Emit
+    from headrace.windows import Window as Window
+    from headrace.windows import cumulative as cumulative
+    from headrace.windows import emit as emit
+    from headrace.windows import session as session
+    from headrace.windows import sliding as sliding
+    from headrace.windows import tumbling as tumbling
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import functions as user_functions
 from headrace.errors import JobError, MissingPluginError, OptionError, PlanError, did_you_mean
+from headrace.keyed import KeyedStream, WindowedStream, keyed
 from headrace.plan import (
     METADATA_FIELDS,
     DeadLettersNode,
@@ -26,6 +27,7 @@ from headrace.registry import default_registry
 from headrace.schema import Schema
 from headrace.settings import option_fields
 from headrace.source import Source, Start, StartAt
+from headrace.windows import Duration, Emit, Window
 
 if TYPE_CHECKING:
     import polars as pl
@@ -289,6 +291,39 @@ class Stream:
         if route is None:
             return bad
         return replace(self, _extras=(*self._extras, *route(bad).sink_nodes))
+
+    # --------------------------------------------------------------------------------------------- verbs: state
+
+    def key_by(self, *columns: str, **named: str | pl.Expr) -> KeyedStream:
+        """Send rows to shards by a key: columns, SQL expressions, or ``name=expression``. No column: one key for all."""
+        return keyed(self, columns, named)
+
+    def window(self, window: Window, *, late: Duration | None = None, emit: Emit | None = None) -> WindowedStream:
+        """Put all rows into windows together, without a key; see ``KeyedStream.window``."""
+        return self.key_by().window(window, late=late, emit=emit)
+
+    def agg(self, **aggregates: str) -> Stream:
+        """Keep running aggregates over all rows; see ``KeyedStream.agg``."""
+        return self.key_by().agg(**aggregates)
+
+    def distinct(self, *columns: str) -> Stream:
+        """Keep the first of the rows that are equal in these columns (default: in all)."""
+        return self.key_by(*(columns or self.schema or ())).distinct()
+
+    def late(self) -> Stream:
+        """Return the rows that came too late for the window operator that this stream comes out of."""
+        node = self._edge.node
+        if not isinstance(node, OperatorNode) or "late" not in node.spec.outputs:
+            raise PlanError("only what a window operator gives has late rows", job=self._job_name)
+        return replace(self, _edge=Input(node, "late"), _extras=())
+
+    def join(self, other: Stream, on: Any, **options: Any) -> Stream:
+        """Join with another stream: on equal columns, within a time bound or the same window (``headrace_stateful.join``).
+
+        ``on``: a column, several, or ``{"left column": "right column"}``. Options: ``how``, ``within``, ``window``, ``time``, ``suffix``.
+        """
+        made: Stream = default_registry().find("operator", "join").of_streams(self, other, on, **options)
+        return made
 
     # --------------------------------------------------------------------------------------------- verbs: sinks
 

@@ -12,9 +12,33 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import dead_letters
 from headrace.errors import DataError, JobFailedError
-from headrace.messages import HEADER_COLUMNS, INDEX, KEY, OFFSET, TIME, Batch, Queue, RawBatch, SystemMessage
-from headrace.operator import Operator, RejectedRows, renumber
-from headrace.plan import Input, Node, OperatorNode, Plan, SinkNode, SourceNode, UnionNode, input_schema
+from headrace.messages import (
+    HEADER_COLUMNS,
+    INDEX,
+    KEY,
+    OFFSET,
+    TIME,
+    WATERMARK,
+    Batch,
+    Queue,
+    QueueAdded,
+    QueueRemoved,
+    RawBatch,
+    SystemMessage,
+    Watermark,
+)
+from headrace.operator import Operator, RejectedRows, StatefulOperator, renumber
+from headrace.plan import (
+    Input,
+    Node,
+    OperatorNode,
+    Plan,
+    ShuffleNode,
+    SinkNode,
+    SourceNode,
+    UnionNode,
+    input_schema,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,6 +53,17 @@ class Delivery:
 
     target: str
     batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """What a lane has for a shuffle: rows, or a message about the lane's queue, which every shard of it is to get."""
+
+    shuffle: str
+    #: Which side of the shuffle: an index into ``ShuffleNode.sides``.
+    side: int
+    queue: Queue
+    content: Batch | Watermark | QueueAdded | QueueRemoved
 
 
 class SourceDecoder:
@@ -116,19 +151,24 @@ class SourceDecoder:
 
 
 class Lane:
-    """Drives the operators between one root (a source, or where dead letters begin) and the sinks, for one queue.
+    """Drives the operators of one stage for one queue: from a root (a source, a shuffle, where dead letters begin) to
+    the sinks and the next shuffles.
 
-    Not thread-safe. ``process`` and ``on_system`` may raise what an operator raises that is no fault of the rows.
+    Not thread-safe. ``process``, ``process_batch`` and ``on_system`` return what is for sinks; what is for shuffles is
+    fetched with ``take_shipments``. They may raise what an operator raises that is no fault of the rows.
     """
 
     def __init__(self, plan: Plan, root: Node, queue: Queue, *, decode_columns: Sequence[str] | None = None) -> None:
         self.queue = queue
         self._plan = plan
         self._root = root
-        self._nodes = plan.reachable(root)
+        self._nodes = plan.stage(root)
         self._stops_on_bad_records = plan.dead_letters_id is None
         self._operators: dict[str, Operator] = {}
         self._decoder: SourceDecoder | None = None
+        self._shipments: list[Shipment] = []
+        self._sequence = 0
+        self._stamped = 0
         root_id = plan.id_of(root)
         if isinstance(root, SourceNode):
             columns = decode_columns if decode_columns is not None else plan.decode_columns()[root_id]
@@ -141,6 +181,15 @@ class Lane:
             for node_id, node in self._nodes.items()
             if isinstance(node, SinkNode)
         }
+
+    @property
+    def stateful_operators(self) -> dict[str, StatefulOperator]:
+        """The operators that remember, by node id: whoever drives the lane keeps their state."""
+        return {node_id: each for node_id, each in self._operators.items() if isinstance(each, StatefulOperator)}
+
+    def begin_entry(self, sequence: int) -> None:
+        """Say which entry comes now: what stateful operators give gets this offset, and indexes from 0."""
+        self._sequence, self._stamped = sequence, 0
 
     def process(self, raw: RawBatch) -> list[Delivery]:
         """Decode a raw batch and take it through the operators."""
@@ -157,6 +206,11 @@ class Lane:
         """Take a system message through the operators, each after what came before it."""
         return self._run(None, message)
 
+    def take_shipments(self) -> list[Shipment]:
+        """Return what has come for shuffles since the last call, in order."""
+        taken, self._shipments = self._shipments, []
+        return taken
+
     def close(self) -> None:
         """Close the operators. May be called twice."""
         for operator in self._operators.values():
@@ -165,17 +219,26 @@ class Lane:
 
     def _run(self, batch: Batch | None, message: SystemMessage | None) -> list[Delivery]:
         flowing: dict[tuple[int, str], list[Batch]] = {}
+        marks: dict[int, Watermark] = {}
         deliveries: list[Delivery] = []
         if batch is not None:
             flowing[id(self._root), ""] = [batch]
+        if isinstance(message, Watermark):
+            marks[id(self._root)] = message
         for node_id, node in self._nodes.items():
+            if node is self._root:
+                continue
             if isinstance(node, OperatorNode):
-                given = flowing.get((id(node.input.node), node.input.output), [])
-                deliveries += self._operate(node_id, node, given, message, flowing)
+                deliveries += self._operate(node_id, node, message, flowing, marks)
             elif isinstance(node, UnionNode):
                 merged = self._merge(node, flowing)
                 if merged is not None:
                     flowing[id(node), ""] = [merged]
+                found = [marks[id(edge.node)] for edge in node.merged if id(edge.node) in marks]
+                if found:
+                    marks[id(node)] = min(found, key=lambda mark: mark.time_us)
+            elif isinstance(node, ShuffleNode):
+                self._ship(node_id, node, message, flowing, marks)
             elif isinstance(node, SinkNode):
                 for arriving in flowing.get((id(node.input.node), node.input.output), ()):
                     if arriving.frame.height:
@@ -186,27 +249,65 @@ class Lane:
         self,
         node_id: str,
         node: OperatorNode,
-        given: Iterable[Batch],
         message: SystemMessage | None,
         flowing: dict[tuple[int, str], list[Batch]],
+        marks: dict[int, Watermark],
     ) -> list[Delivery]:
         operator = self._operators[node_id]
-        made: list[Batch | RejectedRows] = []
-        for batch in given:
+        made: list[Batch | RejectedRows | Watermark] = []
+        for batch in flowing.get((id(node.input.node), node.input.output), ()):
             if batch.frame.height:
                 made += operator.process(batch)
-        if message is not None:
-            made += operator.on_system(message)
+        mark = marks.get(id(node.input.node))
+        for each in (message if not isinstance(message, Watermark) else None, mark):
+            if each is not None:
+                made += operator.on_system(each)
         rejected: list[Batch] = []
         for result in made:
-            if isinstance(result, RejectedRows):
+            if isinstance(result, Watermark):
+                mark = result
+            elif isinstance(result, RejectedRows):
                 errors = result.errors or ["DataError"] * len(result.reasons)
                 rejected.append(
                     dead_letters.of_rows(self.queue, node_id, result.frame, list(result.reasons), list(errors))
                 )
             else:
-                flowing.setdefault((id(node), result.output), []).append(result)
+                given = self._stamped_batch(result) if isinstance(operator, StatefulOperator) else result
+                flowing.setdefault((id(node), result.output), []).append(given)
+        if mark is not None:
+            marks[id(node)] = mark
         return self._dead_letters([_in_order(rejected)])
+
+    def _stamped_batch(self, batch: Batch) -> Batch:
+        """Give the rows of a stateful operator their place: the entry as offset, numbered as they come."""
+        import polars as pl
+
+        begin, self._stamped = self._stamped, self._stamped + batch.frame.height
+        place = pl.select(
+            pl.repeat(self._sequence, batch.frame.height, dtype=pl.Int64).alias(OFFSET),
+            pl.int_range(begin, self._stamped, dtype=pl.Int32).alias(INDEX),
+        )
+        columns = batch.frame.drop(OFFSET, INDEX, strict=False)
+        return batch.with_frame(pl.concat([place, columns], how="horizontal"), batch.output)
+
+    def _ship(
+        self,
+        node_id: str,
+        node: ShuffleNode,
+        message: SystemMessage | None,
+        flowing: Mapping[tuple[int, str], list[Batch]],
+        marks: Mapping[int, Watermark],
+    ) -> None:
+        for side, edge in enumerate(node.sides):
+            if not self._comes_from_root(edge):
+                continue
+            for batch in flowing.get((id(edge.node), edge.output), ()):
+                if batch.frame.height:
+                    self._shipments.append(Shipment(node_id, side, self.queue, batch))
+            mark = marks.get(id(edge.node))
+            for told in (message if isinstance(message, QueueAdded | QueueRemoved) else None, mark):
+                if told is not None:
+                    self._shipments.append(Shipment(node_id, side, self.queue, told))
 
     def _dead_letters(self, batches: Iterable[Batch | None]) -> list[Delivery]:
         found = [batch for batch in batches if batch is not None and len(batch)]
@@ -245,8 +346,8 @@ class Lane:
     def _for_sink(self, sink_id: str, batch: Batch) -> Batch:
         columns = self._sink_columns[sink_id]
         if columns is None:
-            return Batch(self.queue, batch.frame)
-        return Batch(self.queue, _with_columns(batch.frame, columns))
+            return Batch(self.queue, batch.frame.drop(WATERMARK, strict=False))
+        return Batch(self.queue, _with_columns(batch.frame, columns).drop(WATERMARK, strict=False))
 
 
 def _with_columns(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:

@@ -9,6 +9,8 @@ column             type                meaning
 ``__hr_index``     Int32               numbers the rows made from one record, from 0
 ``__hr_time``      Datetime(us, UTC)   the source's own time of the record, where it has one (optional)
 ``__hr_key``       Binary              the source's own key of the record, where it has one (optional)
+``__hr_change``    Int8                the change kind, in batches whose results can change
+``__hr_watermark`` Int64               the watermark before the row, microseconds since the Unix epoch, where there is one
 =================  ==================  ====================================================================
 """
 
@@ -19,8 +21,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     import numpy as np
     import polars as pl
     from numpy.typing import NDArray
@@ -33,7 +33,9 @@ KEY = "__hr_key"
 ROW = "__hr_row"
 #: The change kind (see ``ChangeKind``), in batches whose results can change.
 CHANGE = "__hr_change"
-HEADER_COLUMNS = (OFFSET, INDEX, TIME, KEY, CHANGE)
+#: The watermark that held before the row: microseconds since the Unix epoch, NULL while there was none.
+WATERMARK = "__hr_watermark"
+HEADER_COLUMNS = (OFFSET, INDEX, TIME, KEY, CHANGE, WATERMARK)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -232,10 +234,22 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No record with an event time before ``time`` is expected from the queue any more."""
+    """No record with an event time before ``time_us`` (microseconds since the Unix epoch) is expected from the queue."""
 
     queue: Queue
-    time: datetime
+    time_us: int
 
 
-SystemMessage = QueueAdded | QueueRemoved | Checkpoint | Watermark
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What the clock showed when what follows was taken in: processing time, the same whenever it is replayed."""
+
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """Nothing comes any more in this run: what waits for time to pass is to be closed now."""
+
+
+SystemMessage = QueueAdded | QueueRemoved | Checkpoint | Watermark | Tick | EndOfInput

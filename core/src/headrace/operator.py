@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.messages import Batch, SystemMessage
+from headrace.messages import Batch, SystemMessage, Watermark
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,11 +34,12 @@ class Operator(ABC):
     """
 
     @abstractmethod
-    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows | Watermark]:
         """Return what comes of the batch: batches of the same queue, rows still ordered by (offset, index).
 
         An operator that makes several rows from one numbers them anew (``renumber``). An exception stops the job;
-        rows that cannot be processed are returned as RejectedRows.
+        rows that cannot be processed are returned as RejectedRows. A Watermark goes on to the operators behind this
+        one, after the rows.
         """
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
@@ -47,6 +48,51 @@ class Operator(ABC):
 
     def close(self) -> None:
         """Called once when the lane ends. Never called when the process is killed."""
+
+
+class StatefulOperator(Operator):
+    """A running operator that remembers: one per shard, behind a shuffle.
+
+    What it gives in an entry (see ``headrace.shard``) must be a function of what it was given, in order, so that an
+    entry that is replayed from a restored state gives the same rows. Its batches hold user columns and, where they
+    apply, ``CHANGE`` and ``WATERMARK``: offset and index are put on by the lane.
+    """
+
+    @abstractmethod
+    def delta(self) -> bytes:
+        """Return what has changed since the last ``delta``, ``snapshot`` or ``apply``; ``b""`` when nothing has.
+
+        Called at checkpoints, between entries. What comes out later must not depend on when it is called.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> bytes:
+        """Return the whole state. Deltas made later build on it."""
+
+    @abstractmethod
+    def apply(self, state: bytes) -> None:
+        """Take a snapshot or a delta that an operator of the same spec made. Called in their order, on a fresh operator.
+
+        Raises CheckpointError when the bytes are of a newer format or damaged.
+        """
+
+    @abstractmethod
+    def state_rows(self) -> int:
+        """Return how many rows (keys, groups, waiting rows) the state holds now: for status."""
+
+    def late_rows(self) -> int:
+        """Return how many rows have come too late so far in this process."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Says that the rows of a stream change results that were given before: they carry the ``CHANGE`` column.
+
+    ``key``: the columns that name a result row, or None when only the whole row tells which one is meant.
+    """
+
+    key: tuple[str, ...] | None
 
 
 class OperatorSpec(ABC):
@@ -78,9 +124,24 @@ class OperatorSpec(ABC):
     def open(self, schema: Schema | None) -> Operator:
         """Return a running operator for input of that schema. Called in the process that runs it, once per lane."""
 
+    def changes(self, before: Changes | None) -> Changes | None:
+        """Return whether the rows after the operator change results, given what comes in; None: they only add.
+
+        The default suits operators that look at each row by itself: what comes in goes on, and its key too if all its
+        columns are still there. Raises PlanError for changes that the operator cannot take.
+        """
+        return before
+
     def describe(self) -> str:
         """Return the arguments as a person would read them in a plan."""
         return ""
+
+
+class StatefulSpec(OperatorSpec):
+    """A spec whose operators remember: it stands behind a shuffle, and ``open`` gives a StatefulOperator."""
+
+    @abstractmethod
+    def open(self, schema: Schema | None) -> StatefulOperator: ...
 
 
 def renumber(frame: pl.DataFrame) -> pl.DataFrame:

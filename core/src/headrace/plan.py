@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.errors import PlanError
+from headrace.errors import JobError, PlanError
+from headrace.operator import Changes
 
 if TYPE_CHECKING:
     from headrace.codec import Codec
@@ -84,6 +85,25 @@ class UnionNode(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class ShuffleNode(Node):
+    """Where rows go to shards, by the hash of key columns. What comes behind it is another stage.
+
+    Several sides (a join) are brought together: rows with equal keys meet in one shard. A batch that comes out of a
+    shuffle of several sides says in ``Batch.output`` from which it is. No key columns: everything goes to one shard.
+    """
+
+    sides: tuple[Input, ...]
+    #: Per side its key columns; all sides have as many.
+    keys: tuple[tuple[str, ...], ...]
+    #: What the sides are called; one side has no name.
+    side_names: tuple[str, ...] = ("",)
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return self.sides
+
+
+@dataclass(frozen=True, eq=False)
 class SinkNode(Node):
     """A sink and what it takes."""
 
@@ -145,6 +165,10 @@ class Plan:
         return self.of_kind(SourceNode)
 
     @property
+    def shuffles(self) -> dict[str, ShuffleNode]:
+        return self.of_kind(ShuffleNode)
+
+    @property
     def sinks(self) -> dict[str, SinkNode]:
         return self.of_kind(SinkNode)
 
@@ -170,6 +194,44 @@ class Plan:
                 found[node_id] = node
         return found
 
+    def stage(self, root: Node) -> dict[str, Node]:
+        """Return the nodes that data from ``root`` reaches before or at the next shuffles, in topological order."""
+        reached = {id(root)}
+        found = {self.id_of(root): root}
+        for node_id, node in self.nodes.items():
+            if any(
+                id(edge.node) in reached and (edge.node is root or not isinstance(edge.node, ShuffleNode))
+                for edge in node.inputs
+            ):
+                reached.add(id(node))
+                found[node_id] = node
+        return found
+
+    def changes_at(self, edge: Input) -> Changes | None:
+        """Return whether the rows on an edge change earlier results. Raises PlanError where a change cannot be taken."""
+        node = edge.node
+        if isinstance(node, OperatorNode):
+            before = self.changes_at(node.input)
+            try:
+                after = node.spec.changes(before)
+            except JobError as error:
+                error.job = error.job or self.job_name
+                error.plugin = error.plugin or self.id_of(node)
+                raise
+            columns = input_schema(edge)
+            if after is not None and after.key is not None and not set(after.key) <= set(columns or ()):
+                return Changes(None)
+            return after
+        if isinstance(node, UnionNode):
+            found = [self.changes_at(each) for each in node.merged]
+            return Changes(None) if any(each is not None for each in found) else None
+        if isinstance(node, ShuffleNode):
+            found = [self.changes_at(each) for each in node.sides]
+            if len(found) == 1:
+                return found[0]
+            return Changes(None) if any(each is not None for each in found) else None
+        return None
+
     def decode_columns(self) -> dict[str, list[str]]:
         """Return, per source id, the columns that anything after it needs, in the order of its schema."""
         wanted: dict[int, set[str] | None] = {}  # node -> output columns that consumers need; None: all
@@ -185,6 +247,9 @@ class Plan:
             elif isinstance(node, UnionNode):
                 for edge in node.merged:
                     want(edge.node, after)
+            elif isinstance(node, ShuffleNode):
+                for edge, keys in zip(node.sides, node.keys, strict=True):
+                    want(edge.node, None if after is None or len(node.sides) > 1 else {*after, *keys})
             elif isinstance(node, OperatorNode):
                 before = _schema_of(node.input)
                 want(node.input.node, None if before is None else node.spec.required_columns(after, before))
@@ -207,6 +272,7 @@ class Plan:
             raise PlanError("dead letters are routed twice", job=self.job_name, hint="use dead_letters() once in a job")
         if not self.sources:
             raise PlanError("the job has no source", job=self.job_name)
+        self._check_changes()
         seen: dict[int, str] = {}
         for node_id, node in self.nodes.items():
             part: Any = (
@@ -219,6 +285,28 @@ class Plan:
                     hint="make one for each place where it is used",
                 )
             seen[id(part)] = node_id
+
+    def _check_changes(self) -> None:
+        """Give each sink what it must know of changes. Raises PlanError when a sink cannot take what comes."""
+        for sink_id, node in self.sinks.items():
+            changes = self.changes_at(node.input)
+            node.sink.changes = changes
+            if changes is None:
+                continue
+            if node.sink.accepts == "append":
+                raise PlanError(
+                    f"the rows for {sink_id!r} change results that were given before, but it can only add rows",
+                    job=self.job_name,
+                    plugin=sink_id,
+                    hint="use a sink that updates by key, or a window whose results are final",
+                )
+            if node.sink.accepts == "upsert" and changes.key is None:
+                raise PlanError(
+                    f"the rows for {sink_id!r} have no key by which it could update them",
+                    job=self.job_name,
+                    plugin=sink_id,
+                    hint="keep the key columns of the aggregation or join up to the sink",
+                )
 
 
 def _schema_of(edge: Input) -> Schema | None:
@@ -261,6 +349,8 @@ def rebuilt(plan: Plan, changes: Mapping[Node, Node]) -> Plan:
             new = replace(new, input=renew(new.input))
         elif isinstance(new, UnionNode):
             new = replace(new, merged=tuple(renew(edge) for edge in new.merged))
+        elif isinstance(new, ShuffleNode):
+            new = replace(new, sides=tuple(renew(edge) for edge in new.sides))
         made[id(node)] = new
     sinks = [node for node in made.values() if isinstance(node, SinkNode)]
     return Plan(plan.namespace, plan.pipeline, sinks)

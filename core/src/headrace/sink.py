@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from headrace.operator import Changes
     from headrace.schema import Schema
 
 
@@ -115,6 +116,9 @@ class Sink(ABC):
     concurrent: bool = False
     #: Which changes the sink takes: "append", "upsert" (by key) or "changelog".
     accepts: str = "append"
+    #: Whether rows change earlier results, and by which key; set when the job is built. Then ``SinkBatch.frame`` has the
+    #: ``CHANGE`` column, and the sink's own settings say what it does with it.
+    changes: Changes | None = None
 
     def check(self, schema: Schema | None) -> None:
         """Check options against the columns that will come. Called when the job is built; must not connect.

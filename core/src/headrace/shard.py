@@ -1,0 +1,280 @@
+"""The shard: one of the hash partitions behind a shuffle, with its lane and all that it must remember.
+
+A shard is given *entries* in order. An entry is a numbered unit of input that is replayed exactly when something has to be
+done again: a poll that is written to an order log (light), a micro-batch (Spark), an envelope of a shuffle topic. What
+the shard gives in an entry is a function of what it was given so far; it carries the entry's number as offset, so that
+sinks and the next shards drop what they have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.errors import CheckpointError
+from headrace.lane import Delivery, Lane, Shipment
+from headrace.messages import (
+    INDEX,
+    OFFSET,
+    WATERMARK,
+    Batch,
+    Checkpoint,
+    EndOfInput,
+    Position,
+    Queue,
+    QueueAdded,
+    Tick,
+    Watermark,
+)
+from headrace.plan import Plan, ShuffleNode
+from headrace.shuffle import Envelope
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FORMAT_VERSION = 1
+_NEVER = -(2**63)
+
+
+@dataclass
+class _Upstream:
+    """What is known of one upstream queue, per side."""
+
+    last: Position | None = None
+    watermark_us: int = _NEVER
+    idle: bool = False
+
+
+@dataclass
+class ShardOutput:
+    """What came of an entry."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    shipments: list[Shipment] = field(default_factory=list)
+
+
+class Shard:
+    """Drives the lane behind a shuffle for one shard. Not thread-safe; made by a backend."""
+
+    def __init__(self, plan: Plan, shuffle_id: str, number: int) -> None:
+        node = plan.nodes[shuffle_id]
+        assert isinstance(node, ShuffleNode)
+        self.queue = Queue(str(number), shuffle_id)
+        self.number = number
+        self._side_names = node.side_names
+        self._lane = Lane(plan, node, self.queue)
+        self._upstreams: dict[tuple[Queue, int], _Upstream] = {}
+        self._watermark_us = _NEVER
+        self._told_us = _NEVER
+        self._touched = False
+        self._output = ShardOutput()
+        self._collect(self._lane.on_system(QueueAdded(self.queue)))
+        self._opening = self._output
+
+    # ------------------------------------------------------------------------------------------------- entries
+
+    def process(
+        self, sequence: int, time_us: int, envelopes: Iterable[Envelope], *, end_of_input: bool = False
+    ) -> ShardOutput:
+        """Take one entry. ``sequence`` grows from entry to entry; ``time_us`` is when the entry was first taken in.
+
+        With ``end_of_input`` the run has come to its end: after the envelopes everything that waits is closed.
+        """
+        self._touched = True
+        self._output, self._opening = self._opening, ShardOutput()
+        self._lane.begin_entry(sequence)
+        self._system(Tick(time_us))
+        for envelope in envelopes:
+            self._take(envelope)
+        if end_of_input:
+            self._system(EndOfInput())
+        return self._finished(sequence)
+
+    def _take(self, envelope: Envelope) -> None:
+        place = (envelope.queue, envelope.side)
+        if envelope.kind == "removed":
+            self._upstreams.pop(place, None)
+            self._advance()
+            return
+        upstream = self._upstreams.setdefault(place, _Upstream())
+        if envelope.kind == "idle":
+            upstream.idle = True
+            self._advance()
+        elif envelope.kind == "watermark":
+            assert envelope.time_us is not None
+            upstream.idle = False
+            upstream.watermark_us = max(upstream.watermark_us, envelope.time_us)
+            self._advance()
+        elif envelope.kind == "rows":
+            assert envelope.frame is not None
+            upstream.idle = False
+            frame = _after(envelope.frame, upstream.last)
+            if frame.height:
+                upstream.last = Position(*frame.select(OFFSET, INDEX).row(-1))
+                frame = self._with_watermarks(frame, place, upstream)
+                batch = Batch(self.queue, frame, self._side_names[envelope.side])
+                self._collect(self._lane.process_batch(batch))
+
+    def _with_watermarks(self, frame: pl.DataFrame, place: tuple[Queue, int], upstream: _Upstream) -> pl.DataFrame:
+        """Put on each row the shard's watermark before it: the least of its own queue's and of all others'."""
+        import numpy as np
+        import polars as pl
+
+        others = min(
+            (each.watermark_us for at, each in self._upstreams.items() if at != place and not each.idle),
+            default=2**63 - 1,
+        )
+        count = frame.height
+        if WATERMARK in frame.columns:
+            own = frame[WATERMARK].fill_null(_NEVER).to_numpy()
+            own = np.maximum(np.maximum.accumulate(own), upstream.watermark_us)
+        else:
+            own = np.full(count, upstream.watermark_us, dtype=np.int64)
+        merged = np.maximum(np.minimum(own, others), self._watermark_us)
+        column = pl.Series(WATERMARK, merged)
+        if int(merged[0]) == _NEVER:
+            column = pl.select(pl.when(column > _NEVER).then(column).alias(WATERMARK)).to_series()
+        # The rows themselves have moved the watermark up to that of the last one.
+        upstream.watermark_us = max(upstream.watermark_us, int(own[-1]))
+        self._watermark_us = int(merged[-1])
+        return frame.with_columns(column)
+
+    def _advance(self) -> None:
+        """Move the shard's watermark to the least of its live queues; it never falls."""
+        live = [each.watermark_us for each in self._upstreams.values() if not each.idle]
+        if live:
+            self._watermark_us = max(self._watermark_us, min(live))
+        if self._watermark_us > self._told_us:
+            self._told_us = self._watermark_us
+            self._system(Watermark(self.queue, self._watermark_us))
+
+    def _system(self, message: Tick | Watermark | EndOfInput | Checkpoint) -> None:
+        self._collect(self._lane.on_system(message))
+
+    def _collect(self, deliveries: Sequence[Delivery]) -> None:
+        self._output.deliveries += deliveries
+        self._output.shipments += self._lane.take_shipments()
+
+    def _finished(self, sequence: int) -> ShardOutput:
+        """Return what has come in the entry: per target one batch, numbered through."""
+        output, self._output = self._output, ShardOutput()
+        by_target: dict[tuple[str, Queue], list[Batch]] = {}
+        for delivery in output.deliveries:
+            by_target.setdefault((delivery.target, delivery.batch.queue), []).append(delivery.batch)
+        output.deliveries = [
+            Delivery(target, Batch(queue, _numbered(batches, sequence)))
+            for (target, queue), batches in by_target.items()
+        ]
+        shipped: dict[tuple[str, int], int] = {}
+        for place, shipment in enumerate(output.shipments):
+            if isinstance(shipment.content, Batch):
+                at = (shipment.shuffle, shipment.side)
+                begin = shipped.get(at, 0)
+                shipped[at] = begin + len(shipment.content)
+                frame = _numbered([shipment.content], sequence, begin)
+                output.shipments[place] = Shipment(
+                    shipment.shuffle, shipment.side, self.queue, Batch(self.queue, frame)
+                )
+        return output
+
+    # --------------------------------------------------------------------------------------------------- state
+
+    def delta(self) -> bytes:
+        """Return what has changed since the last ``delta``, ``snapshot`` or ``apply``; ``b""`` when nothing came."""
+        if not self._touched:
+            return b""
+        self._touched = False
+        return self._pack({name: each.delta() for name, each in self._lane.stateful_operators.items()}, whole=False)
+
+    def snapshot(self) -> bytes:
+        """Return everything that the shard remembers."""
+        self._touched = False
+        return self._pack({name: each.snapshot() for name, each in self._lane.stateful_operators.items()}, whole=True)
+
+    def apply(self, state: bytes) -> None:
+        """Take a snapshot or a delta, in the order in which they were made. Raises CheckpointError."""
+        if not state:
+            return
+        try:
+            stored: dict[str, Any] = msgspec.msgpack.decode(state)
+            version = stored["format"]
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            raise CheckpointError(f"the state of shard {self.queue} is damaged: {error}") from error
+        if version > FORMAT_VERSION:
+            raise CheckpointError(
+                f"the state of shard {self.queue} was written by a newer version of headrace (format {version})",
+                hint="run the job with that version, or with another checkpoint directory",
+            )
+        self._watermark_us = stored["watermark_us"]
+        self._upstreams = {
+            (Queue(name, source), side): _Upstream(None if last is None else Position(*last), watermark_us, idle)
+            for name, source, side, last, watermark_us, idle in stored["upstreams"]
+        }
+        operators = self._lane.stateful_operators
+        for name, content in stored["operators"].items():
+            if name not in operators:
+                raise CheckpointError(
+                    f"the stored state knows an operator {name!r}, which the job has not",
+                    hint="the job has changed since: give it another checkpoint directory",
+                )
+            if content:
+                operators[name].apply(content)
+
+    @property
+    def watermark_us(self) -> int | None:
+        """Where event time is in this shard, or None when there is no telling yet."""
+        return None if self._watermark_us == _NEVER else self._watermark_us
+
+    def state_rows(self) -> int:
+        """Return how many rows the operators remember."""
+        return sum(each.state_rows() for each in self._lane.stateful_operators.values())
+
+    def late_rows(self) -> int:
+        """Return how many rows came too late, in this process."""
+        return sum(each.late_rows() for each in self._lane.stateful_operators.values())
+
+    def checkpoint(self, checkpoint_id: int) -> None:
+        """Tell the operators of a checkpoint. They have nothing to give then: it is no entry."""
+        self._lane.on_system(Checkpoint(checkpoint_id))
+
+    def close(self) -> None:
+        """Close the lane. May be called twice."""
+        self._lane.close()
+
+    def _pack(self, operators: dict[str, bytes], *, whole: bool) -> bytes:
+        return msgspec.msgpack.encode(
+            {
+                "format": FORMAT_VERSION,
+                "whole": whole,
+                "watermark_us": self._watermark_us,
+                "upstreams": [
+                    (queue.name, queue.source, side, each.last, each.watermark_us, each.idle)
+                    for (queue, side), each in self._upstreams.items()
+                ],
+                "operators": operators,
+            }
+        )
+
+
+def _after(frame: pl.DataFrame, last: Position | None) -> pl.DataFrame:
+    """Return the rows behind a position: what is not is a replay."""
+    import polars as pl
+
+    if last is None or Position(*frame.select(OFFSET, INDEX).row(0)) > last:
+        return frame
+    later = (pl.col(OFFSET) > last.offset) | ((pl.col(OFFSET) == last.offset) & (pl.col(INDEX) > last.index))
+    return frame.filter(later)
+
+
+def _numbered(batches: Sequence[Batch], sequence: int, begin: int = 0) -> pl.DataFrame:
+    import polars as pl
+
+    frames = [batch.frame for batch in batches]
+    frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal")
+    return frame.with_columns(
+        pl.lit(sequence, dtype=pl.Int64).alias(OFFSET),
+        pl.int_range(begin, begin + frame.height, dtype=pl.Int32).alias(INDEX),
+    )

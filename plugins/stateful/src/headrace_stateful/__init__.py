@@ -1,0 +1,1 @@
+"""Operators of headrace that remember: windows, running aggregates, joins, distinct, top-N, and functions with state."""
