@@ -1,0 +1,208 @@
+"""Columns of state: addressed by slot (``SlotColumns``) or appended in chunks (``ChunkedFrame``).
+
+Values of fixed width lie in numpy arrays that are written in place. Texts, bytes, decimals and nested values are immutable in
+polars: a new value is appended to a log and the slot points at it; when more of the log is dead than alive it is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Places = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+#: Logs are not rewritten for fewer dead rows than this.
+_LEAST_DEAD = 1024
+
+
+class ChunkedFrame:
+    """A frame that grows at its end. Chunks are merged so that each is at least twice the next: few chunks, few copies."""
+
+    def __init__(self, schema: Mapping[str, pl.DataType]) -> None:
+        self.schema = dict(schema)
+        self._chunks: list[pl.DataFrame] = []
+        self._whole: pl.DataFrame = pl.DataFrame(schema=self.schema)
+        self.height = 0
+
+    def append(self, frame: pl.DataFrame) -> None:
+        """Append rows; the columns are picked by name."""
+        if frame.height == 0:
+            return
+        chunk = frame.select(list(self.schema))
+        merged = False
+        while self._chunks and self._chunks[-1].height < 2 * chunk.height:
+            chunk = pl.concat([self._chunks.pop(), chunk], rechunk=True)
+            merged = True
+        self._chunks.append(chunk if merged else chunk.rechunk())
+        self.height += frame.height
+        self._whole = self._chunks[0] if len(self._chunks) == 1 else pl.concat(self._chunks, rechunk=False)
+
+    def take(self, rows: Places) -> pl.DataFrame:
+        """Return the rows at these places, in that order."""
+        if rows.size == 0:
+            return self._whole.clear()
+        return self._whole[rows]
+
+    def tail(self, begin: int) -> pl.DataFrame:
+        """Return the rows from ``begin`` on."""
+        return self._whole[begin:]
+
+    def replace(self, frame: pl.DataFrame) -> None:
+        """Hold these rows instead."""
+        self._chunks = [frame] if frame.height else []
+        self._whole = frame
+        self.height = frame.height
+
+
+def grown(values: NDArray[Any], size: int, fill: Any = 0) -> NDArray[Any]:
+    """Return an array with room for ``size`` values: itself, or a copy at least half as big again."""
+    if size <= len(values):
+        return values
+    larger = np.full(max(size, len(values) * 3 // 2, 16), fill, dtype=values.dtype)
+    larger[: len(values)] = values
+    return larger
+
+
+class _FixedColumn:
+    """Values of fixed width, with a flag for NULL where there ever was one."""
+
+    def __init__(self, data_type: pl.DataType) -> None:
+        self._type = data_type
+        empty = pl.Series([], dtype=data_type).to_physical()
+        self._physical = empty.dtype
+        self._values: NDArray[Any] = empty.to_numpy().copy()
+        self._null: Flags | None = None
+
+    def reserve(self, size: int) -> None:
+        self._values = grown(self._values, size)
+        if self._null is not None:
+            self._null = grown(self._null, len(self._values), False)
+
+    def put(self, slots: Places, column: pl.Series) -> None:
+        nulls = column.is_null().to_numpy() if column.null_count() else None
+        self._values[slots] = self._numpy(column)
+        if nulls is not None and self._null is None:
+            self._null = np.zeros(len(self._values), dtype=bool)
+        if self._null is not None:
+            self._null[slots] = False if nulls is None else nulls
+
+    def take(self, slots: Places, name: str) -> pl.Series:
+        column = pl.Series(name, self._values[slots], dtype=self._physical)
+        if self._null is not None:
+            nulls = self._null[slots]
+            if nulls.any():
+                column = column.set(pl.Series(nulls), None)
+        return column.cast(self._type) if self._physical != self._type else column
+
+    def equal(self, slots: Places, column: pl.Series) -> Flags:
+        mine, others = self._values[slots], self._numpy(column)
+        same: Flags = mine == others
+        if mine.dtype.kind == "f":
+            same |= np.isnan(mine) & np.isnan(others)
+        null = column.is_null().to_numpy() if column.null_count() else None
+        if self._null is None:
+            return same if null is None else same & ~null
+        own = self._null[slots]
+        return same & ~own if null is None else np.where(own | null, own & null, same)
+
+    def _numpy(self, column: pl.Series) -> NDArray[Any]:
+        physical = column.to_physical()
+        if physical.null_count():
+            physical = physical.fill_null(False if physical.dtype == pl.Boolean else 0)
+        return physical.to_numpy()
+
+
+class SlotColumns:
+    """Named columns with a value per slot. Slots that were never put hold anything."""
+
+    def __init__(self, schema: Mapping[str, pl.DataType]) -> None:
+        self.schema = dict(schema)
+        self._fixed = {name: _FixedColumn(kind) for name, kind in self.schema.items() if _is_fixed(kind)}
+        long = {name: kind for name, kind in self.schema.items() if name not in self._fixed}
+        self._log = ChunkedFrame(long) if long else None
+        self._row: Places = np.zeros(0, dtype=np.int64)
+        self._capacity = 0
+        self._dead = 0
+
+    def reserve(self, size: int) -> None:
+        """Make room for slots 0 to ``size`` - 1."""
+        if size <= self._capacity:
+            return
+        self._capacity = max(size, self._capacity * 3 // 2, 16)
+        for column in self._fixed.values():
+            column.reserve(self._capacity)
+        if self._log is not None:
+            self._row = grown(self._row, self._capacity, -1)
+
+    def put(self, slots: Places, frame: pl.DataFrame) -> None:
+        """Set the values of slots, each given at most once; row i of the frame is for ``slots[i]``."""
+        if slots.size == 0:
+            return
+        for name, column in self._fixed.items():
+            column.put(slots, frame[name])
+        if self._log is not None:
+            self._dead += int(np.count_nonzero(self._row[slots] >= 0))
+            begin = self._log.height
+            self._log.append(frame)
+            self._row[slots] = np.arange(begin, begin + slots.size)
+            self._tidy()
+
+    def take(self, slots: Places) -> pl.DataFrame:
+        """Return the values of slots, in that order."""
+        long = None if self._log is None else self._log.take(self._row[slots])
+        columns = [
+            self._fixed[name].take(slots, name) if name in self._fixed else long[name]  # type: ignore[index]
+            for name in self.schema
+        ]
+        return pl.DataFrame(columns) if columns else pl.DataFrame(height=slots.size)
+
+    def equal(self, slots: Places, frame: pl.DataFrame) -> Flags:
+        """Return for each row of the frame whether it equals what is in its slot: NULL equals NULL, NaN NaN."""
+        same: Flags = np.ones(slots.size, dtype=bool)
+        for name, column in self._fixed.items():
+            same &= column.equal(slots, frame[name])
+        if self._log is not None and slots.size:
+            long = self._log.take(self._row[slots])
+            for name in long.columns:
+                same &= equal_series(long[name], frame[name])
+        return same
+
+    def drop(self, slots: Places) -> None:
+        """Give back what these slots hold."""
+        if self._log is not None and slots.size:
+            self._dead += int(np.count_nonzero(self._row[slots] >= 0))
+            self._row[slots] = -1
+            self._tidy()
+
+    def _tidy(self) -> None:
+        assert self._log is not None
+        if self._dead < _LEAST_DEAD or self._dead * 2 < self._log.height:
+            return
+        slots = np.flatnonzero(self._row >= 0)
+        self._log.replace(self._log.take(self._row[slots]).rechunk())
+        self._row[slots] = np.arange(slots.size)
+        self._dead = 0
+
+
+def equal_series(left: pl.Series, right: pl.Series) -> Flags:
+    """Return row by row whether two columns of one type are equal: NULL equals NULL, NaN NaN."""
+    return left.eq_missing(right).to_numpy()
+
+
+def equal_rows(left: pl.DataFrame, right: pl.DataFrame, columns: Sequence[str]) -> Flags:
+    """Return row by row whether two frames are equal in these columns: NULL equals NULL, NaN NaN, 0.0 -0.0."""
+    same: Flags = np.ones(left.height, dtype=bool)
+    for name in columns:
+        same &= equal_series(left[name], right[name])
+    return same
+
+
+def _is_fixed(kind: pl.DataType) -> bool:
+    if kind in (pl.Int128, pl.Categorical, pl.Enum):
+        return False
+    return kind.is_integer() or kind.is_float() or kind.is_temporal() or kind == pl.Boolean
