@@ -1,0 +1,175 @@
+"""Bulk requests, several at a time, and what the server says of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from headrace.errors import HeadraceError, JobError, RetriableError
+
+from headrace_elasticsearch.connection import NDJSON, RETRIABLE_STATUSES, Connection, index_path, reason_of
+from headrace_elasticsearch.settings import ElasticsearchSinkSettings, columns_of, has_time
+
+_TOO_LARGE = 413
+#: Errors that concern the index or the job, not the row, whatever their status.
+_MISSING_HINT = "create it, or let the server do so (action.auto_create_index)"
+_JOB_ERRORS: Mapping[str, tuple[str, str]] = {
+    "index_not_found_exception": ("index", _MISSING_HINT),
+    "index_closed_exception": ("index", "open the index"),
+    "routing_missing_exception": ("routing", "the mapping asks for a routing: routing='...'"),
+}
+
+
+class _Head(msgspec.Struct):
+    errors: bool
+
+
+class _Item(msgspec.Struct):
+    status: int
+    error: dict[str, Any] | str | None = None
+
+
+class _Answer(msgspec.Struct):
+    items: list[dict[str, _Item]]
+
+
+_head = msgspec.json.Decoder(_Head).decode
+_answer = msgspec.json.Decoder(_Answer).decode
+
+
+@dataclass
+class Outcome:
+    """What became of a request's rows: which are stored, which refused and why, and what is to be raised afterwards."""
+
+    stored: list[int]
+    refused: dict[int, str]
+    error: HeadraceError | None = None
+
+
+class Bulk:
+    """Sends lines to one index. Safe in several threads."""
+
+    def __init__(self, settings: ElasticsearchSinkSettings, connection: Connection) -> None:
+        self._settings = settings
+        self._connection = connection
+        goes_by_row = has_time(settings.index) or bool(columns_of(settings.index))
+        self._path = "/_bulk" if goes_by_row else index_path(settings.index, "_bulk")
+        self._query = {"filter_path": "errors,items.*.status,items.*.error"}
+        if settings.pipeline is not None:
+            self._query["pipeline"] = settings.pipeline
+        if settings.refresh != "false":
+            self._query["refresh"] = settings.refresh
+
+    def send(self, lines: Sequence[bytes], executor: Executor) -> Outcome:
+        """Send lines, cut into requests, several at a time. Raises nothing: errors are part of the outcome."""
+        parts = list(self._parts(lines))
+        if len(parts) == 1:
+            outcomes = [self._send_part(lines, *parts[0])]
+        else:
+            outcomes = list(executor.map(lambda part: self._send_part(lines, *part), parts))
+        whole = Outcome([], {})
+        for outcome in outcomes:
+            whole.stored += outcome.stored
+            whole.refused |= outcome.refused
+            # What stops the job comes before what passes.
+            if whole.error is None or (isinstance(outcome.error, JobError) and isinstance(whole.error, RetriableError)):
+                whole.error = outcome.error
+        return whole
+
+    def _parts(self, lines: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+        """Yield where requests begin and end."""
+        ends = np.cumsum(np.fromiter(map(len, lines), dtype=np.int64, count=len(lines)))
+        begin = 0
+        while begin < len(lines):
+            done = int(ends[begin - 1]) if begin else 0
+            fit = int(np.searchsorted(ends, done + self._settings.request_bytes, side="right"))
+            end = max(begin + 1, min(begin + self._settings.request_rows, fit))
+            yield begin, end
+            begin = end
+
+    def _send_part(self, lines: Sequence[bytes], begin: int, end: int) -> Outcome:
+        body = b"".join(lines[begin:end])
+        try:
+            status, content = self._connection.request(
+                "POST", self._path, body, query=self._query, content_type=NDJSON, allow=(_TOO_LARGE,)
+            )
+        except HeadraceError as error:
+            return Outcome([], {}, error)
+        if status == _TOO_LARGE:
+            return self._halved(lines, begin, end)
+        try:
+            if not _head(content).errors:
+                return Outcome(list(range(begin, end)), {})
+            items = _answer(content).items
+        except msgspec.DecodeError as error:
+            return Outcome([], {}, _odd_answer(content, str(error)))
+        if len(items) != end - begin:
+            return Outcome([], {}, _odd_answer(content, f"{len(items)} items for {end - begin} rows"))
+        return self._judged(items, begin)
+
+    def _halved(self, lines: Sequence[bytes], begin: int, end: int) -> Outcome:
+        """Send what was too large for the server in two halves; a row that is too large by itself is refused."""
+        if end - begin == 1:
+            size = len(lines[begin])
+            return Outcome(
+                [], {begin: f"it takes {size:,} bytes, more than the server takes (http.max_content_length)"}
+            )
+        middle = (begin + end) // 2
+        first, second = self._send_part(lines, begin, middle), self._send_part(lines, middle, end)
+        return Outcome(first.stored + second.stored, first.refused | second.refused, first.error or second.error)
+
+    def _judged(self, items: list[dict[str, _Item]], begin: int) -> Outcome:
+        outcome = Outcome([], {})
+        for row, entry in enumerate(items, begin):
+            [(action, item)] = entry.items()
+            if item.error is None or self._is_replay(action, item):
+                outcome.stored.append(row)
+                continue
+            found = self._error(item)
+            if isinstance(found, str):
+                outcome.refused[row] = found
+            elif outcome.error is None or isinstance(found, JobError):
+                outcome.error = found
+        return outcome
+
+    def _is_replay(self, action: str, item: _Item) -> bool:
+        """Return whether the server has the row, or a newer one of the same id, already."""
+        settled = self._settings.version is not None or action == "create"
+        return item.status == 409 and settled
+
+    def _error(self, item: _Item) -> HeadraceError | str:
+        """Return why the row is refused, or what is to be raised when it is not the row's fault."""
+        error = item.error if isinstance(item.error, dict) else {"reason": item.error}
+        kind, reason = str(error.get("type", "")), reason_of(error)
+        text = f"{reason} (status {item.status}, {kind})"
+        index = error.get("index", self._settings.index)
+        where = f"{self._connection.where}, index {index!r}: {text}"
+        if kind in _JOB_ERRORS:
+            option, hint = _JOB_ERRORS[kind]
+            return JobError(where, plugin="elasticsearch", option=option, hint=hint)
+        if item.status in RETRIABLE_STATUSES or item.status == 409:
+            return RetriableError(where, plugin="elasticsearch")
+        if item.status != 400:
+            return self._connection.refused(item.status, msgspec.json.encode({"error": error}), "index")
+        if "pipeline with id" in reason:
+            hint = "create the pipeline, or name another"
+            return JobError(where, plugin="elasticsearch", option="pipeline", hint=hint)
+        if "op_type of create" in reason:
+            hint = "the name is that of a data stream: data_stream=True"
+            return JobError(where, plugin="elasticsearch", option="data_stream", hint=hint)
+        if kind == "invalid_index_name_exception" and not columns_of(self._settings.index):
+            return JobError(where, plugin="elasticsearch", option="index", hint="name another")
+        return text
+
+
+def _odd_answer(content: bytes, problem: str) -> JobError:
+    return JobError(
+        f"the server's answer to a bulk request cannot be read: {problem}: {content[:80]!r}",
+        plugin="elasticsearch",
+        option="url",
+        hint="is this an Elasticsearch server, and nothing in between that changes answers?",
+    )

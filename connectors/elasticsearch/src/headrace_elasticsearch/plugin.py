@@ -1,0 +1,17 @@
+"""What headrace-elasticsearch offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_sources() -> Mapping[str, str]:
+    return {"elasticsearch": "headrace_elasticsearch.source:ElasticsearchSource"}
+
+
+@hookimpl
+def headrace_sinks() -> Mapping[str, str]:
+    return {"elasticsearch": "headrace_elasticsearch.sink:ElasticsearchSink"}

@@ -1,0 +1,209 @@
+"""The options of source and sink."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from headrace.errors import OptionError
+from headrace.settings import Secret, Settings, option
+from headrace.sink import SinkSettings
+
+_Url = Annotated[str | list[str], option("address of the server, or several of one cluster")]
+_User = Annotated[str | None, option("user")]
+_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads the environment')]
+_ApiKey = Annotated[
+    Secret | None, option('API key in its encoded form, instead of user and password; "${VARIABLE}" too')
+]
+_SslCa = Annotated[str | None, option("file with the certificates to trust, instead of the system's")]
+_SslFingerprint = Annotated[
+    str | None, option("SHA-256 of the server's certificate, which is then trusted without authorities")
+]
+_SslCertificate = Annotated[str | None, option("file with the client's certificate")]
+_SslKey = Annotated[str | None, option("file with the client's key, when it is not in ssl_certificate")]
+_SslVerify = Annotated[bool, option("check the server's certificate and name; False is open to whoever stands between")]
+_Compress = Annotated[bool, option("compress what goes over the network with gzip")]
+_RequestTimeout = Annotated[timedelta, option("how long to wait for an answer")]
+
+
+class ElasticsearchSourceSettings(Settings, frozen=True, kw_only=True):
+    """Options of ``from_elasticsearch``."""
+
+    index: Annotated[str, option("index, alias or data stream to read; several by a pattern or separated by commas")]
+    url: _Url = "http://localhost:9200"
+    query: Annotated[
+        str | dict[str, Any] | None,
+        option("documents to read: a query as JSON object, or in the syntax of Lucene; default: all"),
+    ] = None
+    fields: Annotated[list[str] | None, option("fields that the server sends; default: whole documents")] = None
+    slices: Annotated[int, option("queues per shard, which can be read at the same time", ge=1, le=1024)] = 1
+    page_rows: Annotated[int, option("most documents in one answer of the server", ge=1, le=10_000)] = 2_000
+    keep_alive: Annotated[timedelta, option("how long the server keeps a snapshot of which nothing is asked")] = (
+        timedelta(minutes=5)
+    )
+    refresh: Annotated[
+        bool, option("make what is written visible before it is read; False for users who may only read")
+    ] = True
+    user: _User = None
+    password: _Password = None
+    api_key: _ApiKey = None
+    ssl_ca: _SslCa = None
+    ssl_fingerprint: _SslFingerprint = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    ssl_verify: _SslVerify = True
+    compress: _Compress = False
+    request_timeout: _RequestTimeout = timedelta(minutes=1)
+
+    def validate(self) -> None:
+        check_connection(self)
+        if not self.index.strip():
+            raise OptionError("the name is empty", plugin="elasticsearch", option="index")
+
+
+class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
+    """Options of ``to_elasticsearch``."""
+
+    index: Annotated[
+        str,
+        option(
+            'index, alias or data stream to write; "alerts-%Y.%m.%d" goes by index_time, "alerts-{tenant}" by a column'
+        ),
+    ]
+    url: _Url = "http://localhost:9200"
+    id: Annotated[
+        str | None,
+        option(
+            'column that identifies a document, or a text with columns, "{tenant}-{order}"; default: the row\'s place'
+        ),
+    ] = None
+    index_time: Annotated[str | None, option("timestamp or date column for the % signs of index; in UTC")] = None
+    mode: Annotated[
+        Literal["index", "create"],
+        option("what happens to a document that is there: index replaces it, create keeps it"),
+    ] = "index"
+    version: Annotated[
+        str | None,
+        option('"offset", or an integer column: a document is replaced only by one whose version is not smaller'),
+    ] = None
+    routing: Annotated[str | None, option("column, or text with columns, whose value chooses the shard")] = None
+    pipeline: Annotated[str | None, option("ingest pipeline that the documents go through")] = None
+    exclude: Annotated[
+        list[str] | None, option("columns that are not stored, such as those for id, routing, index or version alone")
+    ] = None
+    data_stream: Annotated[bool, option("index is a data stream; index_time becomes @timestamp if there is none")] = (
+        False
+    )
+    create_index: Annotated[
+        bool, option("create what is missing, with mappings from the stream's columns; for patterns an index template")
+    ] = False
+    mappings: Annotated[
+        dict[str, Any] | None,
+        option('with create_index: types of columns where the default does not do, {"message": "text"}'),
+    ] = None
+    index_settings: Annotated[dict[str, Any] | None, option('with create_index: settings, {"number_of_shards": 3}')] = (
+        None
+    )
+    refresh: Annotated[
+        Literal["false", "wait_for", "true"], option("wait until searches see the rows, or make them see them at once")
+    ] = "false"
+    request_rows: Annotated[int, option("most rows in one request", ge=1)] = 1_000
+    request_bytes: Annotated[int, option("most bytes in one request, before compression", ge=1)] = 8 * 1024**2
+    parallel_requests: Annotated[int, option("requests under way at the same time", ge=1, le=64)] = 4
+    user: _User = None
+    password: _Password = None
+    api_key: _ApiKey = None
+    ssl_ca: _SslCa = None
+    ssl_fingerprint: _SslFingerprint = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    ssl_verify: _SslVerify = True
+    compress: _Compress = False
+    request_timeout: _RequestTimeout = timedelta(minutes=1)
+
+    @property
+    def creates(self) -> bool:
+        """Whether a document that is there is kept: the only thing that data streams can do."""
+        return self.data_stream or self.mode == "create"
+
+    def validate(self) -> None:
+        check_connection(self)
+        if not self.index.strip():
+            raise _refused("index", "the name is empty")
+        if has_time(self.index) and self.index_time is None:
+            raise _refused("index_time", f"index {self.index!r} has % signs, and no column says of what time")
+        if self.index_time is not None and not has_time(self.index) and not self.data_stream:
+            raise _refused(
+                "index_time", "index has no % signs, so that this column has no effect", "write 'alerts-%Y.%m.%d'"
+            )
+        if self.data_stream and (has_time(self.index) or columns_of(self.index)):
+            raise _refused("index", "a data stream has one name; it makes its indices by itself")
+        if self.version is not None and self.creates:
+            raise _refused(
+                "version", "documents that are never replaced need no version", "remove it, or mode='create'"
+            )
+        if self.version is not None and self.id is None:
+            raise _refused("version", "a version compares documents of one id, and no id is given", "name it: id='...'")
+        for name in ("mappings", "index_settings"):
+            if getattr(self, name) is not None and not self.create_index:
+                raise _refused(name, "it has an effect only together with create_index", "add create_index=True")
+
+
+ElasticsearchSettings = ElasticsearchSourceSettings | ElasticsearchSinkSettings
+
+_COLUMN = re.compile(r"\{([^{}]+)\}")
+
+
+def columns_of(template: str) -> list[str]:
+    """Return the columns that a text with ``{column}`` in it names."""
+    return _COLUMN.findall(template)
+
+
+def key_columns(key: str) -> list[str]:
+    """Return the columns of an ``id`` or ``routing``: those of its text, or the one that it is."""
+    return columns_of(key) or [key]
+
+
+def has_time(index: str) -> bool:
+    """Return whether an index's name has signs of strftime; ``%%`` is a plain %."""
+    return "%" in _COLUMN.sub("", index)
+
+
+def urls_of(settings: ElasticsearchSettings) -> list[str]:
+    """Return the addresses."""
+    return settings.url.split(",") if isinstance(settings.url, str) else list(settings.url)
+
+
+def check_connection(settings: ElasticsearchSettings) -> None:
+    """Check the options of the connection. Raises OptionError, which never quotes what may hold a password."""
+    for url in urls_of(settings):
+        parts = urlsplit(url.strip())
+        if parts.username is not None or parts.password is not None:
+            raise _refused("url", "user and password must not be in the address, where they would be shown",
+                           "give them as user='...', password='${VARIABLE}'")  # fmt: skip
+        try:
+            port_is_good = parts.port is None or parts.port > 0
+        except ValueError:
+            port_is_good = False
+        if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or parts.query:
+            raise _refused("url", f"{url!r} is no address such as 'https://search.example.org:9200'")
+        secured = ("ssl_ca", "ssl_fingerprint", "ssl_certificate", "ssl_key")
+        if parts.scheme == "http" and (given := [name for name in secured if getattr(settings, name)]):
+            raise _refused(given[0], f"{url!r} is no address with TLS", "write https://")
+    if settings.api_key is not None and (settings.user is not None or settings.password is not None):
+        raise _refused("api_key", "an API key takes the place of user and password", "give one of them")
+    if (settings.user is None) != (settings.password is None):
+        raise _refused("password" if settings.password is None else "user", "user and password go together")
+    if settings.ssl_key and not settings.ssl_certificate:
+        raise _refused("ssl_key", "it goes together with ssl_certificate", "name the file with the certificate too")
+    if settings.ssl_fingerprint is not None:
+        if not re.fullmatch(r"[0-9a-fA-F]{64}", settings.ssl_fingerprint.replace(":", "")):
+            raise _refused("ssl_fingerprint", "it is not the 64 hexadecimal digits of a SHA-256")
+        if settings.ssl_ca or not settings.ssl_verify:
+            raise _refused("ssl_fingerprint", "the fingerprint alone decides", "remove ssl_ca and ssl_verify")
+
+
+def _refused(name: str, problem: str, hint: str | None = None) -> OptionError:
+    return OptionError(problem, plugin="elasticsearch", option=name, hint=hint)

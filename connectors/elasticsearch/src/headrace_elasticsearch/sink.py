@@ -1,0 +1,157 @@
+"""The Elasticsearch sink: documents with ids, so that writing one again changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from headrace.errors import DataError
+from headrace.messages import Queue
+from headrace.sink import IdempotentSink, SinkBatch, SinkSettings
+from numpy.typing import NDArray
+
+from headrace_elasticsearch.bulk import Bulk
+from headrace_elasticsearch.connection import Connection
+from headrace_elasticsearch.documents import DocumentMaker
+from headrace_elasticsearch.progress import Progress, chosen, rows_of
+from headrace_elasticsearch.settings import ElasticsearchSinkSettings
+from headrace_elasticsearch.target import Target, check_columns
+
+if TYPE_CHECKING:
+    from headrace.schema import Schema
+
+
+class ElasticsearchSink(IdempotentSink):
+    """Writes rows as documents by bulk requests. Guarantee: exactly once as readers see it, by the documents' ids.
+
+    See ``docs/connectors/elasticsearch.md`` for what that rests on. May be pickled at any time; a copy connects anew.
+    Calls for several queues may come at once; they share the requests that may be under way.
+    """
+
+    Settings: ClassVar[type[SinkSettings]] = ElasticsearchSinkSettings
+    concurrent = True
+
+    def __init__(self, settings: ElasticsearchSinkSettings) -> None:
+        self.settings: ElasticsearchSinkSettings = settings
+        self.accepts = "append" if settings.id is None or settings.creates else "upsert"
+        self._schema: Schema | None = None
+        self._forget_connection()
+
+    def _forget_connection(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._maker: DocumentMaker | None = None
+        #: What became of the rows of a queue's last batch, while not all of them are stored.
+        self._progress: dict[Queue, Progress] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {"_lock", "_connection", "_executor", "_maker", "_progress"}
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget_connection()
+
+    def check(self, schema: Schema | None) -> None:
+        """Check options against the stream's columns. Raises JobError."""
+        check_columns(self.settings, schema)
+        self._schema = schema
+
+    def prepare(self, schema: Schema | None) -> None:
+        """Make what is missing; check index, mappings, pipeline and the user's rights. Raises JobError."""
+        connection = Connection(self.settings)
+        try:
+            Target(self.settings, connection).prepare(schema)
+        finally:
+            connection.close()
+
+    def open(self) -> None:
+        """Make ready to connect; the first request does it. Raises JobError for certificates that cannot be used."""
+        self._opened()
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        """Store the rows that are not stored yet. Raises RetriableError, JobError, and DataError when rows are refused.
+
+        After an error the same call, or one for a part of the batch, sends only what the server has not settled.
+        """
+        connection, executor, maker = self._opened()
+        bulk = Bulk(self.settings, connection)
+        progress = self._progress.get(batch.queue)
+        place = progress.place_of(batch) if progress is not None else None
+        if progress is None or place is None:
+            progress, place = Progress(batch), slice(0, len(batch))
+            self._progress[batch.queue] = progress
+        while len(rows := progress.to_do(place)):
+            self._send(rows_of(batch, rows, place), rows, progress, bulk, executor, maker)
+        if refused := progress.refused(place):
+            more = f" (and {len(refused) - 1} more of {len(batch)} rows)" if len(batch) > 1 else ""
+            raise DataError(refused[0] + more, plugin="elasticsearch")
+        if progress.clean:
+            del self._progress[batch.queue]
+
+    def _send(
+        self,
+        batch: SinkBatch,
+        rows: NDArray[np.int64],
+        progress: Progress,
+        bulk: Bulk,
+        executor: ThreadPoolExecutor,
+        maker: DocumentMaker,
+    ) -> None:
+        """Send rows, one of each document: requests overtake each other. Settles at least one, or raises.
+
+        Of rows that concern the same document only the one is sent that counts in the end. When it is stored the others
+        count as stored, when it is refused the next one is sent in its stead by the next call.
+        """
+        documents = maker.make(batch)
+        for row, reason in documents.refused.items():
+            progress.refuse(int(rows[row]), reason)
+        lines = documents.lines
+        sendable = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines)) > 0
+        idle = ~sendable
+        idle[list(documents.refused)] = False
+        progress.store(rows[idle])  # nothing to do for them, such as the old value of a change
+        places = np.flatnonzero(sendable)
+        if not len(places):
+            return
+        identities = None if documents.identities is None else documents.identities.gather(places)
+        kept = chosen(identities, len(places), first=self.settings.creates)
+        sent = places[kept]
+        outcome = bulk.send([lines[place] for place in sent.tolist()] if len(sent) < len(lines) else lines, executor)
+        stored = sent[outcome.stored]
+        if identities is not None and documents.identities is not None and len(sent) < len(places):
+            done = documents.identities.gather(stored)
+            stored = places[identities.is_in(done.implode()).to_numpy()]
+        progress.store(rows[stored])
+        for row, reason in outcome.refused.items():
+            progress.refuse(int(rows[sent[row]]), reason)
+        if outcome.error is not None:
+            raise outcome.error
+
+    def queue_removed(self, queue: Queue) -> None:
+        """Forget what became of the queue's last batch."""
+        self._progress.pop(queue, None)
+
+    def close(self) -> None:
+        """Close connections and end the threads."""
+        with self._lock:
+            connection, executor = self._connection, self._executor
+            self._connection = self._executor = self._maker = None
+        if executor is not None:
+            executor.shutdown()
+        if connection is not None:
+            connection.close()
+        self._progress.clear()
+
+    def _opened(self) -> tuple[Connection, ThreadPoolExecutor, DocumentMaker]:
+        with self._lock:
+            if self._connection is None or self._executor is None or self._maker is None:
+                count = self.settings.parallel_requests
+                self._connection = Connection(self.settings, connections=count)
+                self._executor = ThreadPoolExecutor(count, thread_name_prefix="elasticsearch bulk")
+                self._maker = DocumentMaker(self.settings, self._schema)
+            return self._connection, self._executor, self._maker

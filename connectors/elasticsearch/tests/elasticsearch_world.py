@@ -1,0 +1,234 @@
+"""What the tests share: a cluster as somebody else sees it, rows of known numbers, sinks and sources as a job has them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import elasticsearch
+import elasticsearch.helpers
+import polars as pl
+from headrace.messages import INDEX, OFFSET, Batch, Queue
+from headrace.schema import Schema
+from headrace.sink import SinkBatch
+from headrace.sink_writer import SinkWriter
+from headrace_elasticsearch import (
+    ElasticsearchSink,
+    ElasticsearchSinkSettings,
+    ElasticsearchSource,
+    ElasticsearchSourceSettings,
+)
+
+ID = {"id": "int64"}
+
+
+class Cluster:
+    """A server, the names of one test on it, and a client that has nothing to do with the connector's."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        parts = urlsplit(url)
+        self.host, self.port = parts.hostname or "", parts.port or 9200
+        self._login = {"user": parts.username, "password": parts.password} if parts.username else {}
+        self.url = f"{parts.scheme}://{self.host}:{self.port}"
+        self.prefix = prefix
+        self.client = elasticsearch.Elasticsearch(url, request_timeout=60)
+
+    def name(self, name: str = "") -> str:
+        """Return a name that only this test has."""
+        return f"{self.prefix}-{name}" if name else self.prefix
+
+    def create(self, name: str = "", properties: Mapping[str, Any] | None = None, **settings: Any) -> str:
+        """Create an index without replicas and return its name."""
+        index = self.name(name)
+        mappings = None if properties is None else {"properties": dict(properties)}
+        self.client.indices.create(
+            index=index, mappings=mappings, settings={"number_of_replicas": 0, "number_of_shards": 1, **settings}
+        )
+        return index
+
+    def add(self, index: str, documents: Sequence[Mapping[str, Any] | bytes], ids: Sequence[str] | None = None) -> None:
+        """Write documents in this order. Bytes go as they are."""
+        lines = []
+        for at, document in enumerate(documents):
+            lines.append(json.dumps({"index": {} if ids is None else {"_id": ids[at]}}).encode())
+            lines.append(document if isinstance(document, bytes) else json.dumps(document).encode())
+        answer = self.client.bulk(index=index, operations=lines)
+        assert not answer["errors"], answer
+
+    def hits(self, index: str | None = None) -> list[dict[str, Any]]:
+        """Return all documents with their ids, in no particular order."""
+        index = index or f"{self.prefix}*"
+        self.client.indices.refresh(index=index)
+        return list(elasticsearch.helpers.scan(self.client, index=index, size=5000, version=True))
+
+    def documents(self, index: str | None = None) -> list[dict[str, Any]]:
+        return [hit["_source"] for hit in self.hits(index)]
+
+    def ids(self, index: str | None = None, field: str = "id") -> list[Any]:
+        """Return the values of a field, sorted: shows what is there twice."""
+        return sorted(document[field] for document in self.documents(index))
+
+    def mapping(self, index: str | None = None) -> dict[str, Any]:
+        [found] = self.client.indices.get_mapping(index=index or self.name()).body.values()
+        return dict(found["mappings"].get("properties", {}))
+
+    def options(self, index: str = "", **more: Any) -> dict[str, Any]:
+        """Return the options that name server and index."""
+        return {"url": self.url, **self._login, "index": index or self.name(), **more}
+
+    def sink(self, schema: Mapping[str, Any] | None = None, *, prepare: bool = True, **more: Any) -> ElasticsearchSink:
+        """Return a sink as a job has it once it runs."""
+        sink = ElasticsearchSink(ElasticsearchSinkSettings.of(self.options(**more), plugin="elasticsearch"))
+        sink.writer_name = "test.job.sink"
+        declared = None if schema is None else Schema.of(schema)
+        sink.check(declared)
+        if prepare:
+            sink.prepare(declared)
+            sink.open()
+        return sink
+
+    def source(self, **more: Any) -> ElasticsearchSource:
+        return ElasticsearchSource(ElasticsearchSourceSettings.of(self.options(**more), plugin="elasticsearch"))
+
+    def close(self) -> None:
+        self.client.options(ignore_status=404).indices.delete(index=f"{self.prefix}*", expand_wildcards="all")
+        # A template in use by a data stream stays with it: the test server cannot delete data streams.
+        self.client.options(ignore_status=[400, 404]).indices.delete_index_template(name=f"headrace-{self.prefix}*")
+        self.client.close()
+
+
+def batch(
+    queue: str, rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any], first: int = 0, **header: Sequence[Any]
+) -> Batch:
+    """Return rows as records ``first`` … of a queue, one row each. ``header`` are further columns of the header."""
+    places = pl.DataFrame(
+        {OFFSET: range(first, first + len(rows)), INDEX: [0] * len(rows), **header},
+        schema_overrides={OFFSET: pl.Int64, INDEX: pl.Int32},
+    )
+    user = pl.DataFrame([dict(row) for row in rows], schema=dict(Schema.of(schema)), orient="row")
+    return Batch(Queue(queue), pl.concat([places, user], how="horizontal"))
+
+
+def numbers(queue: str, first: int, count: int) -> Batch:
+    """Return records whose ``id`` is their offset."""
+    return batch(queue, [{"id": n} for n in range(first, first + count)], ID, first)
+
+
+def insert(sink: ElasticsearchSink, made: Batch) -> None:
+    """Insert a batch as the writer does."""
+    sink.batch_insert(SinkBatch(made.queue, made.frame, None, sink.writer_name))
+
+
+def writer_of(sink: ElasticsearchSink, dead_letters: list[Batch] | None = None) -> SinkWriter:
+    """Return a writer; without a list for them, dead letters fail the test."""
+    taking = _refuse if dead_letters is None else dead_letters.append
+    return SinkWriter(sink, "to_elasticsearch", on_dead_letters=taking, auto_flush=False)
+
+
+def _refuse(refused: Batch) -> None:
+    raise AssertionError(f"dead letters: {refused.frame.to_dicts()}")
+
+
+class Relay:
+    """Passes connections on to the server, until it is cut: an outage that takes no time to begin and end."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._ends: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._listener: socket.socket | None = None
+        self.port = 0
+        #: When a client says this, the server hears it, but its answer is lost, and the connection with it. Once.
+        self.lose_answer_to: bytes | None = None
+        #: How often clients have said each of these.
+        self.heard: dict[bytes, int] = {b"/_bulk": 0}
+        self.open()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def open(self) -> None:
+        """Take connections, on the same port as before."""
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listener.getsockname()[1]
+        self._start(self._accept, self._listener)
+
+    def cut(self) -> None:
+        """End all connections and take no more. May be called twice."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        _shut(listener)
+        self._threads[0].join()  # which accepts: no connection is added any more
+        listener.close()
+        for end in list(self._ends):
+            _shut(end)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        self._ends.clear()
+
+    def _start(self, target: Callable[..., None], *arguments: socket.socket) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._target)
+            self._ends |= {client, server}
+            self._start(self._serve, client, server)
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            losing = threading.Event()
+            back = threading.Thread(target=_pass_on, args=(server, client, losing.is_set), daemon=True)
+            back.start()
+            _pass_on(client, server, lambda: False, lambda data: self._listen(data, losing))
+            back.join()
+
+    def _listen(self, data: bytes, losing: threading.Event) -> None:
+        for text in self.heard:
+            self.heard[text] += data.count(text)
+        if self.lose_answer_to is not None and self.lose_answer_to in data:
+            self.lose_answer_to = None
+            losing.set()
+
+
+def _pass_on(
+    one: socket.socket,
+    other: socket.socket,
+    losing: Callable[[], bool],
+    heard: Callable[[bytes], None] = lambda data: None,
+) -> None:
+    try:
+        while data := one.recv(65536):
+            heard(data)
+            if losing() and not _is_request(data):
+                return
+            other.sendall(data)
+    except OSError:
+        pass  # cut, which is what this is for
+    finally:
+        _shut(one)
+        _shut(other)
+
+
+def _is_request(data: bytes) -> bool:
+    return not data.startswith(b"HTTP/")
+
+
+def _shut(end: socket.socket) -> None:
+    try:
+        end.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # closed already
