@@ -7,9 +7,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from instances import CountInto, Numbers
 from kafka_world import KafkaWorld
 
 from tests.servers.kafka import KafkaServer
@@ -36,3 +37,23 @@ def world(kafka_server: KafkaServer) -> Iterator[KafkaWorld]:
     made = KafkaWorld(kafka_server.bootstrap)
     yield made
     made.close()
+
+
+@pytest.fixture
+def target(fresh_name: Callable[[str], str]) -> str:
+    return fresh_name("target")
+
+
+@pytest.fixture
+def count_into(world: KafkaWorld, topic: str) -> Iterator[CountInto]:
+    """Write growing numbers into ``topic`` until told to stop, at the latest at the end of the test."""
+    made: list[Numbers] = []
+
+    def count_into(partitions: int, *, per_second: int) -> Numbers:
+        made.append(Numbers(world, topic, partitions, per_second=per_second))
+        made[-1].start()
+        return made[-1]
+
+    yield count_into
+    for numbers in made:
+        numbers.stop()

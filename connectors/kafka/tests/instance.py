@@ -1,7 +1,8 @@
 """One instance of a job, as a process of its own: ``python instance.py OPTIONS``, until SIGTERM.
 
-OPTIONS is a JSON object: servers, driver, source (topic), target (topic), and more options of source, sink and run.
-Copies numbers exactly once. Prints a line when it has started, and its report when it has stopped.
+OPTIONS is a JSON object: backend, servers, driver, source (topic), target (topic), and more options of source, sink and
+run; with ``mysql``, options of ``to_mysql``, into a table as well. Copies numbers exactly once. Prints a line when it
+has started, and its report when it has stopped.
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ def main() -> None:
         **given,
         **options.get("sink_options", {}),
     )
+    if "mysql" in options:
+        job = job.to_mysql(**options["mysql"], flush_interval="50 ms", batch_size=500)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    handle = job.start("light", **{"checkpoint_interval": "300 ms", "max_batch_records": 200, **options.get("run", {})})
+    backend = options.get("backend", "light")
+    run = {"checkpoint_interval": "300 ms"} if backend == "light" else {}
+    handle = job.start(backend, **{"max_batch_records": 200, **run, **options.get("run", {})})
     print("started", flush=True)
     while not stop.wait(0.05) and handle.status().error is None:
         pass

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ class Instance:
             stdout=self.output,
             stderr=subprocess.STDOUT,
             env=environment,
+            start_new_session=True,  # with the Java and the Python workers that Spark starts, if it is Spark
         )
 
     @property
@@ -46,8 +50,7 @@ class Instance:
     def kill(self) -> None:
         """As ``kill -9``. It must have been alive."""
         assert self.process.poll() is None, self.printed
-        self.process.kill()
-        self.process.wait()
+        self._kill()
 
     def stop(self) -> None:
         """Let it stop gracefully."""
@@ -57,10 +60,13 @@ class Instance:
 
     def close(self) -> None:
         """End it, whatever it does."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        self._kill()
         self.output.close()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 class Numbers:
@@ -91,6 +97,9 @@ class Numbers:
             self._world.write(self._topic, values, partition=turn % self._partitions)
             self.written += self._count
             turn += 1
+
+
+CountInto = Callable[..., Numbers]
 
 
 def copied(world: KafkaWorld, target: str) -> Counter[int]:

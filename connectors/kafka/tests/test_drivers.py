@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from headrace.errors import DataError
-from headrace_kafka.driver import ConsumerDriver, Partition
+from headrace_kafka.driver import ConsumerDriver, GroupCallbacks, Partition
 from headrace_kafka.own_thread import OwnThread
 from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import make_driver
@@ -86,6 +86,32 @@ def test_partitions_come_and_go(consumer: ConsumerDriver, world: KafkaWorld, top
     consumer.assign(Partition(topic, 0), 20)
     fetch(consumer, counts, until=65)
     assert counts == {0: 25, 1: 20, 2: 20}
+
+
+def test_a_member_gets_new_partitions_however_shortly_it_waits(
+    world: KafkaWorld, topic: str, consumer_group: str, driver: str
+) -> None:
+    world.create_topic(topic)
+    options = {"topic": topic, "servers": world.servers, "driver": driver, "group": consumer_group}
+    options |= {"session_timeout": "6 s", "metadata_interval": "100 ms"}
+    member = make_driver(KafkaSourceSettings.of(options, plugin="kafka"), ())
+    owned: set[Partition] = set()
+
+    def assigned(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        owned.update(partitions)
+        return dict.fromkeys(partitions, 0)
+
+    try:
+        member.subscribe([topic], GroupCallbacks(assigned, owned.difference_update, owned.difference_update))
+        for count in range(1, 9):
+            if count > 1:
+                world.add_partitions(topic, count)
+            deadline = time.monotonic() + 20
+            while len(owned) < count:
+                assert time.monotonic() < deadline, f"of {count} partitions only {owned}"
+                assert not sum(len(fetched) for fetched in member.fetch(10, 0.001))
+    finally:
+        member.close()
 
 
 def test_what_is_wrong_with_a_partition_leaves_the_others_alone(

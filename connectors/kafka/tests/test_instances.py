@@ -9,15 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from instances import Instance, Numbers, expect_copied_once, one_of
+from instances import CountInto, Instance, expect_copied_once, one_of
 from kafka_world import KafkaWorld, eventually
 
 Launch = Callable[..., Instance]
-
-
-@pytest.fixture
-def target(fresh_name: Callable[[str], str]) -> str:
-    return fresh_name("target")
 
 
 @pytest.fixture
@@ -36,14 +31,15 @@ def launch(world: KafkaWorld, topic: str, target: str, driver: str) -> Iterator[
         instance.close()
 
 
-def test_killed_instances_lose_and_double_nothing(world: KafkaWorld, topic: str, target: str, launch: Launch) -> None:
+def test_killed_instances_lose_and_double_nothing(
+    world: KafkaWorld, topic: str, target: str, launch: Launch, count_into: CountInto
+) -> None:
     world.create_topic(topic, 4)
     world.create_topic(target, 2)
-    numbers = Numbers(world, topic, 4, per_second=400)
     running = [launch(), launch()]
     for instance in running:
         instance.wait_until_started()
-    numbers.start()
+    numbers = count_into(4, per_second=400)
     eventually(lambda: len(world.read(target)) > 100, "numbers arrive")
     running[0].kill()
     third = launch()
@@ -61,11 +57,12 @@ def test_killed_instances_lose_and_double_nothing(world: KafkaWorld, topic: str,
 @pytest.mark.parametrize(
     "place", ["sink.before_insert:4", "sink.after_insert:4", "checkpoint.after_flush:3", "checkpoint.after_save:3"]
 )
-def test_killed_at_a_named_place(world: KafkaWorld, topic: str, target: str, launch: Launch, place: str) -> None:
+def test_killed_at_a_named_place(
+    world: KafkaWorld, topic: str, target: str, launch: Launch, count_into: CountInto, place: str
+) -> None:
     world.create_topic(topic)
     world.create_topic(target)
-    numbers = Numbers(world, topic, 1, per_second=2000)
-    numbers.start()
+    numbers = count_into(1, per_second=2000)
     struck = launch(faults=f"{place}:kill")
     eventually(lambda: struck.process.poll() is not None, f"it is killed at {place}", 60)
     assert struck.process.returncode == -9, struck.printed
@@ -78,15 +75,14 @@ def test_killed_at_a_named_place(world: KafkaWorld, topic: str, target: str, lau
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_storm(world: KafkaWorld, topic: str, target: str, launch: Launch) -> None:
+def test_storm(world: KafkaWorld, topic: str, target: str, launch: Launch, count_into: CountInto) -> None:
     """Two to four instances, one killed or stopped and one started every few seconds, thirty kills in all."""
     seed = int(os.environ.get("HEADRACE_SEED", time.time()))
     print(f"HEADRACE_SEED={seed}")
     choice = random.Random(seed)
     world.create_topic(topic, 8)
     world.create_topic(target, 2)
-    numbers = Numbers(world, topic, 8, per_second=500)
-    numbers.start()
+    numbers = count_into(8, per_second=500)
     running = [launch(), launch()]
     kills = 0
     while kills < 30:

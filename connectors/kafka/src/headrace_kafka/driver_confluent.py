@@ -58,6 +58,8 @@ class ConfluentConsumer(ConsumerDriver):
         )
         properties.setdefault("fetch.wait.max.ms", 100)
         properties.setdefault("queued.max.messages.kbytes", 65536)
+        # With its own second, a partition rests that long whenever librdkafka has enough in store.
+        properties.setdefault("fetch.queue.backoff.ms", 10)
         self._consumer: Any = made(ck.Consumer, properties, settings)
         try:
             self._ask(lambda seconds: self._consumer.list_topics(settings.topics[0], timeout=seconds))

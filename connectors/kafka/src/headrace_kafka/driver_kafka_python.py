@@ -60,6 +60,7 @@ class KafkaPythonConsumer(ConsumerDriver):
         )
         properties.setdefault("fetch_max_wait_ms", 100)
         self._consumer: Any = made(kafka.KafkaConsumer, properties, settings)
+        _finish_rebalances(self._consumer)
 
     def fetch(self, max_records: int, timeout_seconds: float) -> Iterable[Fetched]:
         consumer = self._consumer
@@ -258,6 +259,17 @@ class _Listener(kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
         await self._in_callers_thread(lambda: self._callbacks.lost(_partitions(lost)))
+
+
+def _finish_rebalances(consumer: Any) -> None:
+    """Have a rebalance that was begun be finished, also when a time-out comes between its beginning and its end.
+
+    kafka-python 3.0 otherwise forgets one that the leader began because the topic's partitions changed: it then has no
+    partitions, sends no heartbeats, and never asks again.
+    """
+    coordinator = consumer._coordinator
+    need_rejoin = coordinator.need_rejoin
+    coordinator.need_rejoin = lambda: need_rejoin() or coordinator.rejoining
 
 
 def _let_resumed_partitions_in(consumer: Any) -> None:

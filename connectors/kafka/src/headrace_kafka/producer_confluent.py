@@ -57,6 +57,14 @@ class _Writing:
         self._failed: list[Any] = []
         self._closed = False
         self._producer: Any = made(ck.Producer, _properties(settings, self._troubles, **reserved), settings)
+        # The second request goes to the broker itself, not to the address of the first contact: what librdkafka needs
+        # of it next (an id for the producer) would wait for half a second if it were not connected.
+        try:
+            for _ in range(2):
+                self._ask(lambda seconds: self._producer.list_topics(settings.topic, timeout=seconds))
+        except BaseException:
+            self.close()
+            raise
 
     def _write(self, records: Sequence[Record]) -> None:
         """Hand records over and wait until all are acknowledged. Raises what became of the first that was not."""
