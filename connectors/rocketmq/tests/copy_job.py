@@ -13,7 +13,10 @@ SCHEMA = {"number": "int64", "text": "string"}
 
 
 def copy(name_servers: str, source: str, target: str, delivery: str = "at_least_once", **options: Any) -> Job:
-    """Return a job that copies ``source`` to ``target``; ``options`` are the source's."""
+    """Return a job that copies ``source`` to ``target``; ``options`` are the source's.
+
+    What a test looks at is the column ``number``; ``text`` is changed, so that the operators do something.
+    """
     stream = hr.stream("rocketmq_tests", "copy").from_rocketmq(
         source, name_servers=name_servers, format="json", schema=SCHEMA, request_timeout="3 s", **options
     )
@@ -30,7 +33,8 @@ def copy(name_servers: str, source: str, target: str, delivery: str = "at_least_
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    handle = copy(**given).start("light", checkpoint_interval="300 ms")
+    run_options = {"backend": "light", "checkpoint_interval": "300 ms", **given.pop("run", {})}
+    handle = copy(**given).start(**run_options)
     print("started", flush=True)
     sys.stdin.read()  # until the test closes it
     handle.stop()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -20,36 +18,11 @@ from tests.servers.fixtures import StartRocketMQServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 
 from .copy_job import copy
-from .reading import settle, wait_until
+from .instances import Instances, count_in, messages, numbers_in
+from .reading import wait_until
 
 pytestmark = pytest.mark.servers
 PATIENCE = timedelta(seconds=60)
-
-
-def messages(first: int, count: int) -> list[Message]:
-    return [
-        Message(json.dumps({"number": number, "text": f"t{number}"}).encode(), queue_key=str(number))
-        for number in range(first, first + count)
-    ]
-
-
-def numbers_in(client: Client, topic: str) -> Counter[int]:
-    """How often each number is in a topic now."""
-    settle(client)
-    queues = client.queues(topic)
-    reader = client.reader()
-    latest = client.latest_offsets(queues)
-    for queue in queues:
-        reader.add(queue, 0, end_offset=latest[queue])
-    found: Counter[int] = Counter()
-    while not all(reader.is_finished(queue) for queue in queues):
-        for batch in reader.poll(10_000, timedelta(seconds=1)):
-            found.update(int(json.loads(body)["number"]) for body in batch.bodies)
-    return found
-
-
-def count_in(client: Client, topic: str) -> int:
-    return sum(client.latest_offsets(client.queues(topic)).values())
 
 
 @pytest.fixture
@@ -59,28 +32,6 @@ def topics(client: Client, fresh_name: Callable[[str], str]) -> tuple[str, str]:
     for name in names:
         client.create_topic(name, 4)
     return names
-
-
-class Instances:
-    """Processes that run the copy job."""
-
-    def __init__(self, **arguments: Any) -> None:
-        self.arguments = arguments
-        self.processes: list[subprocess.Popen[str]] = []
-
-    def start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, str(Path(__file__).with_name("copy_job.py")), json.dumps(self.arguments)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.processes.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "started\n"
-        return process
-
-    def end(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
 
 
 @pytest.fixture
