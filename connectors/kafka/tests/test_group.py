@@ -28,7 +28,7 @@ def start(world: KafkaWorld, topic: str, driver: str) -> Iterator[Start]:
     def start(sink: MemorySink, *, run: dict[str, Any] | None = None, **options: Any) -> JobHandle:
         given = {"servers": world.servers, "driver": driver, "session_timeout": "6 s", "metadata_interval": "1 s"}
         stream = hr.stream("group", "copy").from_kafka(
-            topic, format="json", schema={"n": "int64"}, **{**given, **options}
+            format="json", schema={"n": "int64"}, **{"topic": topic, **given, **options}
         )
         handles.append(stream.to(sink).start("light", **{"checkpoint_interval": "200 ms", **(run or {})}))
         return handles[-1]
@@ -114,3 +114,40 @@ def test_new_partitions_are_read_from_their_beginning(world: KafkaWorld, topic: 
     world.write(topic, numbered(100, 5), partition=1)
     world.write(topic, numbered(5, 1), partition=0)
     eventually(lambda: numbers(sink) == [5, 100, 101, 102, 103, 104], "the new partition is read as a whole")
+
+
+def test_partitions_that_came_while_no_instance_ran_are_read_from_their_beginning(
+    world: KafkaWorld, topic: str, start: Start
+) -> None:
+    """Also by an instance that finds them when it starts: what is committed tells where the group began."""
+    world.create_topic(topic, 2)
+    world.write(topic, numbered(0, 5), partition=0)
+    sink = memory()
+    handle = start(sink, start="latest")
+    eventually(lambda: world.committed(f"headrace-{topic}", topic) == {0: 5, 1: 0}, "the group begins")
+    handle.stop()
+    world.add_partitions(topic, 3)
+    world.write(topic, numbered(100, 5), partition=2)
+    world.write(topic, numbered(5, 1), partition=0)
+    again = start(sink, start="latest")
+    eventually(lambda: numbers(sink) == [5, 100, 101, 102, 103, 104], "the new partition is read as a whole")
+    again.stop()
+
+
+def test_a_topic_that_a_group_reads_for_the_first_time_begins_at_the_latest(
+    world: KafkaWorld, topic: str, start: Start
+) -> None:
+    other = f"{topic}-other"
+    world.create_topic(topic)
+    world.create_topic(other)
+    world.write(other, numbered(0, 5))
+    sink = memory()
+    handle = start(sink, start="latest", group=topic)
+    eventually(lambda: world.committed(topic, topic) == {0: 0}, "the group begins")
+    handle.stop()
+    again = start(sink, start="latest", group=topic, topic=f"{topic},{other}")
+    eventually(lambda: world.committed(topic, other) == {0: 5}, "it begins in the other topic")
+    world.write(other, numbered(5, 1))
+    world.write(topic, numbered(10, 1))
+    eventually(lambda: numbers(sink) == [5, 10], "both are read")
+    again.stop()

@@ -191,3 +191,13 @@ class GroupSource(Source):
     @abstractmethod
     def committed(self, queue: Queue) -> ReadPosition | None:
         """Return what was committed for the queue by any instance, or None."""
+
+    def begins_with(self, queue: Queue) -> str | None:
+        """Return a name for the queues that a group begins together, as those of one topic.
+
+        A group that starts at LATEST then commits where all of them begin before it reads the first, as a member, for
+        queues of other instances too; one of them without commit must have appeared since, and is read from EARLIEST.
+        None, the default: nothing is known about a queue without commit, and each instance takes those that were there
+        when it started for old.
+        """
+        return None

@@ -171,6 +171,48 @@ def test_queues_that_appeared_since_the_start_are_read_from_their_beginning() ->
     assert source.opened == [("a", LATEST), ("new", EARLIEST)]
 
 
+class Together(MemoryGroup):
+    """A group whose queues are those of one topic."""
+
+    def begins_with(self, queue: Queue) -> str | None:
+        return "topic"
+
+
+def test_a_group_begins_at_one_moment_in_all_queues() -> None:
+    source, sink = Together({"a": bodies(1), "b": bodies(2)}), soon()
+    source.start = LATEST
+    with start(source, sink, checkpoint_interval="1 h"):
+        source.give("a")
+        eventually(lambda: source.offsets == {"a": 1, "b": 1}, "both are committed, though b is not given")
+        source.append("b", *bodies(3))
+        source.give("b")
+        eventually(lambda: numbers(sink) == [3], "what came since")
+
+
+def test_a_queue_without_commit_in_a_group_that_has_some_is_new_to_every_instance() -> None:
+    source, sink = Together({"a": bodies(1), "new": bodies(7)}), soon()
+    source.start = LATEST
+    source.offsets["a"] = 1
+    with start(source, sink):
+        source.give("a", "new")
+        eventually(lambda: numbers(sink) == [7], "the new queue's first record")
+    assert source.opened == [("a", ReadPosition(1)), ("new", EARLIEST)]
+
+
+def test_a_group_begins_when_its_broker_takes_commits() -> None:
+    source, sink = Together({"a": bodies(1)}), soon()
+    source.start = LATEST
+    source.commit_error = RetriableError("the coordinator is away")
+    with start(source, sink):
+        source.give("a")
+        eventually(lambda: bool(source.opened), "it has looked where that is")
+        source.append("a", *bodies(2))
+        source.commit_error = None
+        eventually(lambda: source.offsets == {"a": 2}, "the beginning is committed")
+        source.append("a", *bodies(3))
+        eventually(lambda: numbers(sink) == [3], "what came since")
+
+
 def test_commits_that_fail_are_made_up_for() -> None:
     source, sink = MemoryGroup({"a": bodies(1)}), soon()
     source.commit_error = RetriableError("the coordinator is away")

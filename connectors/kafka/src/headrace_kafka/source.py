@@ -101,6 +101,9 @@ class KafkaSource(GroupSource):
         offset = self._consumer().ask(lambda driver: driver.committed(Partition.parse(queue.name)))
         return None if offset is None else ReadPosition(offset)
 
+    def begins_with(self, queue: Queue) -> str | None:
+        return Partition.parse(queue.name).topic
+
     def close(self) -> None:
         if self._shared is not None:
             try:

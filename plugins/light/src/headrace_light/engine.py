@@ -197,7 +197,9 @@ class Engine:
                 self._woken_in_vain += 1
             return
         self._woken_in_vain = 0
-        self._clock.wait(self._stopping, max(seconds, min(spent * _IDLE_RATIO, 2.0)))
+        # The records that a bounded run waits for are there already.
+        limit_seconds = 2.0 if self._options.until is None else 0.02
+        self._clock.wait(self._stopping, max(seconds, min(spent * _IDLE_RATIO, limit_seconds)))
 
     def _blocking_wait(self) -> timedelta:
         """A single queue waits inside its reader, which wakes at once when a record comes."""
@@ -287,7 +289,8 @@ class Engine:
                 stored = max((one for one in (stored, committed) if one), key=lambda one: one.offset, default=None)
         if stored is not None:
             return stored
-        return EARLIEST if appeared else node.source.start
+        group = self._groups.get(queue.source)
+        return EARLIEST if appeared or (group is not None and group.appeared(queue)) else node.source.start
 
     def _remove(self, queue: Queue, *, lost: bool = False) -> None:
         """End a queue: its rows are flushed, its position stays in the checkpoint for the case that it comes back.
@@ -312,7 +315,8 @@ class Engine:
             return
         for queue in queues:
             if queue not in self._runs:
-                self._add(queue, appeared=queue.name not in self._groups[queue.source].known_names)
+                self._groups[queue.source].begin(self._checkpoint.positions)
+                self._add(queue, appeared=False)
                 # Where a queue begins is remembered soon: "latest" must be the same place after a crash.
                 self._checkpoint_seconds = float("-inf")
 

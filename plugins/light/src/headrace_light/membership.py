@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from headrace.clock import Clock
 from headrace.errors import JobFailedError, RetriableError
 from headrace.messages import Queue, ReadPosition
-from headrace.source import GroupListener, GroupSource
+from headrace.source import LATEST, GroupListener, GroupSource
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Membership:
         #: The names of the queues that there were when the instance started: others appeared since.
         self.known_names = frozenset(queue.name for queue in source.queues())
         self._uncommitted: dict[Queue, ReadPosition] = {}
+        self._begun = source.start is not LATEST
 
     @property
     def behind(self) -> bool:
@@ -39,6 +41,36 @@ class Membership:
     def join(self, listener: GroupListener) -> None:
         """Become a member."""
         self._source.join(listener)
+
+    def begin(self, stored: Mapping[Queue, ReadPosition]) -> None:
+        """If the group is new, commit where its queues begin, for all instances, before the first record is read.
+
+        "Latest" is then one moment for all of them: without it, what comes before a queue's first instance looks at it
+        would be skipped. ``stored`` is what this instance's checkpoint knows. Called before a queue is begun; raises
+        RetriableError when the broker is away, and is then called again.
+        """
+        if self._begun:
+            return
+        queues = [replace(queue, source=self._source_id) for queue in self._source.queues()]
+        together: dict[str, list[Queue]] = {}
+        for queue in queues:
+            name = self._source.begins_with(queue)
+            if name is not None:
+                together.setdefault(name, []).append(queue)
+        positions: dict[Queue, ReadPosition] = {}
+        for some in together.values():
+            if not self._any_committed(some):
+                positions |= {queue: stored.get(queue) or self._latest(queue) for queue in some}
+        if positions:
+            self._source.commit(positions)
+        self._begun = True
+
+    def appeared(self, queue: Queue) -> bool:
+        """Whether a queue of which nothing is committed came after the group had begun."""
+        name = self._source.begins_with(queue)
+        if queue.name not in self.known_names or name is None or self._source.start is not LATEST:
+            return queue.name not in self.known_names
+        return self._any_committed(other for other in self._source.queues() if self._source.begins_with(other) == name)
 
     def poll(self, wait: timedelta) -> None:
         """Give the membership a chance to act."""
@@ -70,6 +102,16 @@ class Membership:
             self._source.leave()
         except RetriableError as error:
             logger.warning("source %s: while leaving the group: %s", self._source_id, error.message)
+
+    def _any_committed(self, queues: Iterable[Queue]) -> bool:
+        return any(self._source.committed(queue) is not None for queue in queues)
+
+    def _latest(self, queue: Queue) -> ReadPosition:
+        reader = self._source.open(queue, LATEST)
+        try:
+            return reader.position
+        finally:
+            reader.close()
 
     def _is_away(self, what: str, error: RetriableError) -> None:
         now = self._clock.monotonic()
