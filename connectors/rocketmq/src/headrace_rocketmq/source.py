@@ -176,10 +176,14 @@ class RocketMQSource(GroupSource):
         if not queues:
             return
         assert self._listener is not None  # set by join
-        logger.info("group %s: giving up %s", self.settings.group_name, ", ".join(map(str, sorted(queues))))
+        names = ", ".join(map(str, sorted(queues)))
+        logger.info("group %s: giving up %s", self.settings.group_name, names)
         self._held.difference_update(queues)
+        begun = time.monotonic()
         try:
             self._listener.revoked(self._named(queues))
+            seconds = time.monotonic() - begun
+            logger.info("group %s: gave up %s, finished in %.3f s", self.settings.group_name, names, seconds)
         finally:  # they are another member's now, whatever the listener thinks of it
             with self._told_lock:
                 for queue in queues:
