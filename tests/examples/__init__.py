@@ -1,0 +1,1 @@
+"""The jobs in ``examples/``, run as their users run them, against real servers."""
