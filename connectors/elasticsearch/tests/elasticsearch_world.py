@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import elasticsearch
 import elasticsearch.helpers
 import polars as pl
+import pytest
 from headrace.messages import INDEX, OFFSET, Batch, Queue
 from headrace.schema import Schema
 from headrace.sink import SinkBatch
@@ -133,6 +134,13 @@ def _refuse(refused: Batch) -> None:
     raise AssertionError(f"dead letters: {refused.frame.to_dicts()}")
 
 
+def text_of(kind: type[Exception], action: Callable[[], object]) -> str:
+    """Return what an error says that an action must raise."""
+    with pytest.raises(kind) as caught:
+        action()
+    return str(caught.value)
+
+
 class Relay:
     """Passes connections on to the server, until it is cut: an outage that takes no time to begin and end."""
 
@@ -213,7 +221,7 @@ def _pass_on(
     try:
         while data := one.recv(65536):
             heard(data)
-            if losing() and not _is_request(data):
+            if losing():
                 return
             other.sendall(data)
     except OSError:
@@ -221,10 +229,6 @@ def _pass_on(
     finally:
         _shut(one)
         _shut(other)
-
-
-def _is_request(data: bytes) -> bool:
-    return not data.startswith(b"HTTP/")
 
 
 def _shut(end: socket.socket) -> None:

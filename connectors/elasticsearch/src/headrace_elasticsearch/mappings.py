@@ -84,7 +84,8 @@ def misfit(kind: pl.DataType, field: Mapping[str, Any], *, any_json: bool = Fals
     elif wanted == "boolean":
         fits = texts or isinstance(kind, pl.Boolean)
     elif wanted in _DATES:
-        fits = texts or moments or kind.is_integer()
+        # Times of day are written as texts, which a format of the field's own may fit.
+        fits = texts or moments or kind.is_integer() or (isinstance(kind, pl.Time) and "format" in field)
     elif wanted in _TEXTS:
         fits = not structured
     else:

@@ -1,0 +1,146 @@
+"""What is refused when the job is built, before any server is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import headrace as hr
+import pytest
+from elasticsearch_world import text_of
+from headrace.errors import JobError, OptionError
+from headrace.messages import Queue, ReadPosition
+from headrace.schema import Schema
+from headrace_elasticsearch import (
+    ElasticsearchSink,
+    ElasticsearchSinkSettings,
+    ElasticsearchSource,
+    ElasticsearchSourceSettings,
+)
+
+COLUMNS = {"id": "int64", "tenant": "string", "at": "timestamp", "day": "date", "size": "float64"}
+
+
+def settings(**options: Any) -> ElasticsearchSinkSettings:
+    return ElasticsearchSinkSettings.of({"index": "t", **options}, plugin="elasticsearch")
+
+
+def check(columns: Mapping[str, Any] = COLUMNS, **options: Any) -> None:
+    ElasticsearchSink(settings(**options)).check(Schema.of(columns))
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "said"),
+    [
+        ({"url": "search:9200"}, "url", "no address such as"),
+        ({"url": ["http://a:1", "ftp://b"]}, "url", "'ftp://b' is no address"),
+        ({"url": "http://a:port"}, "url", "is no address"),
+        ({"url": "http://a", "ssl_ca": "ca.pem"}, "ssl_ca", "no address with TLS"),
+        ({"url": "https://a", "ssl_key": "k.pem"}, "ssl_key", "together with ssl_certificate"),
+        ({"url": "https://a", "ssl_fingerprint": "ab:cd"}, "ssl_fingerprint", "64 hexadecimal digits"),
+        ({"url": "https://a", "ssl_fingerprint": "ab" * 32, "ssl_ca": "x"}, "ssl_fingerprint", "alone decides"),
+        ({"api_key": "k", "user": "u", "password": "p"}, "api_key", "takes the place of user and password"),
+        ({"user": "u"}, "password", "go together"),
+        ({"password": "p"}, "user", "go together"),
+        ({"index": " "}, "index", "the name is empty"),
+        ({"index": "t-%Y"}, "index_time", "no column says of what time"),
+        ({"index_time": "at"}, "index_time", "has no effect"),
+        ({"index": "t-{tenant}", "data_stream": True}, "index", "a data stream has one name"),
+        ({"version": "offset"}, "version", "no id is given"),
+        ({"version": "offset", "id": "id", "mode": "create"}, "version", "never replaced"),
+        ({"mappings": {"id": "keyword"}}, "mappings", "only together with create_index"),
+        ({"index_settings": {}}, "index_settings", "only together with create_index"),
+        ({"request_rows": 0}, "request_rows", "unusable value"),
+    ],
+)
+def test_options_that_do_not_fit(options: dict[str, Any], option: str, said: str) -> None:
+    text = text_of(OptionError, lambda: settings(**options))
+    assert said in text
+    assert f"[plugin 'elasticsearch', option '{option}']" in text
+
+
+def test_a_password_in_the_address_is_refused_and_not_shown() -> None:
+    text = text_of(OptionError, lambda: settings(url="https://user:hush@search:9200"))
+    assert "hush" not in text
+    assert "give them as user='...', password=" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "said"),
+    [
+        ({"id": "name"}, "id", "unknown column 'name'"),
+        ({"id": "{tenant}-{order}"}, "id", "unknown column 'order'"),
+        ({"id": "size"}, "id", "column 'size' is float64, not text or an integer"),
+        ({"routing": "tenat"}, "routing", "did you mean 'tenant'?"),
+        ({"index": "t-{tenat}"}, "index", "did you mean 'tenant'?"),
+        ({"index": "t-%Y", "index_time": "id"}, "index_time", "column 'id' is int64, not a timestamp or date"),
+        ({"id": "id", "version": "tenant"}, "version", "column 'tenant' is string, not an integer"),
+        ({"exclude": ["tenat"]}, "exclude", "did you mean 'tenant'?"),
+        ({"mappings": {"tenat": "text"}, "create_index": True}, "mappings", "did you mean 'tenant'?"),
+        ({"index": "Alerts"}, "index", "'Alerts' cannot be the name of an index"),
+        ({"index": "_alerts"}, "index", "cannot be the name"),
+        ({"index": "a b"}, "index", "cannot be the name"),
+        ({"index": "T-{tenant}"}, "index", "cannot be the name"),
+        ({"index": "t-%B", "index_time": "at"}, "index", "'t-February' cannot be the name"),
+        ({"index": "t-%J", "index_time": "at"}, "index", "% signs without meaning"),
+        ({"index": "{tenant}-x", "create_index": True}, "index", "would concern other indices too"),
+        ({"data_stream": True}, "index_time", "has no such column"),
+    ],
+)
+def test_options_that_do_not_fit_the_columns(options: dict[str, Any], option: str, said: str) -> None:
+    text = text_of(JobError, lambda: check(**options))
+    assert said in text
+    assert f"option '{option}'" in text
+
+
+@pytest.mark.parametrize("name", ["_id", "_source", "a..b", ".a", "a."])
+def test_columns_that_no_field_can_be_named_after(name: str) -> None:
+    assert repr(name) in text_of(JobError, lambda: check({"x": "int64", name: "string"}))
+    check({"x": "int64", name: "string"}, exclude=[name])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"index": "t-%Y.%m.%d-{tenant}", "index_time": "at"},
+        {"index": "t-%G-w%V", "index_time": "day", "id": "{tenant}-{id}", "version": "id", "routing": "tenant"},
+        {"data_stream": True, "index_time": "at"},
+        {"index": "100%%-{tenant}", "index_time": "at"},
+    ],
+)
+def test_options_that_fit(options: dict[str, Any]) -> None:
+    check(**options)
+
+
+def test_changes_are_taken_where_an_id_says_which_row_they_concern() -> None:
+    assert ElasticsearchSink(settings()).accepts == "append"
+    assert ElasticsearchSink(settings(id="id")).accepts == "upsert"
+    assert ElasticsearchSink(settings(id="id", mode="create")).accepts == "append"
+
+
+class TestSource:
+    def source(self, **options: Any) -> ElasticsearchSource:
+        return ElasticsearchSource(ElasticsearchSourceSettings.of({"index": "t", **options}, plugin="elasticsearch"))
+
+    def test_documents_need_a_format(self) -> None:
+        pipe = hr.stream("test", "job")
+        text = text_of(OptionError, lambda: pipe.from_elasticsearch("t", schema={"id": "int64"}))
+        assert "documents need a format" in text
+        assert "add format='json'" in text
+
+    def test_a_checkpoint_of_another_number_of_slices(self) -> None:
+        positions = {Queue("t/0/1of4"): ReadPosition(3)}
+        text = text_of(JobError, lambda: self.source(slices=2).restore(positions))
+        assert "another number of slices than 2" in text
+        assert "set slices=4 as before" in text
+        self.source(slices=4).restore(positions)
+        self.source().restore({Queue("t/0"): ReadPosition(3)})
+
+    def test_no_start_by_time(self) -> None:
+        import datetime as dt
+
+        start = hr.source.StartAt(dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
+        assert "not ordered by time" in text_of(JobError, lambda: self.source().open(Queue("t/0"), start))
+
+    def test_an_empty_name(self) -> None:
+        assert "the name is empty" in text_of(OptionError, lambda: self.source(index=""))
