@@ -81,7 +81,12 @@ class KafkaWorld:
         """Append records; on return they can be read."""
         if self._producer is None:
             self._producer = ck.Producer(
-                {**self._properties, "linger.ms": 1, "queue.buffering.max.messages": 2_000_000}
+                {
+                    **self._properties,
+                    "linger.ms": 1,
+                    "queue.buffering.max.messages": 2_000_000,
+                    "enable.idempotence": True,  # a server that goes away must not make it write twice
+                }
             )
         failed: list[Any] = []
         for number, value in enumerate(values):
