@@ -42,15 +42,10 @@ class ChunkedFrame:
         self.height += frame.height
         self._whole = self._chunks[0] if len(self._chunks) == 1 else pl.concat(self._chunks, rechunk=False)
 
-    def take(self, rows: Places) -> pl.DataFrame:
-        """Return the rows at these places, in that order."""
-        if rows.size == 0:
-            return self._whole.clear()
-        return self._whole[rows]
-
-    def tail(self, begin: int) -> pl.DataFrame:
-        """Return the rows from ``begin`` on."""
-        return self._whole[begin:]
+    def take(self, rows: Places, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Return the rows at these places, in that order; of ``columns`` only, when they are given."""
+        whole = self._whole if columns is None else self._whole.select(columns)
+        return whole[rows] if rows.size else whole.clear()
 
     def replace(self, frame: pl.DataFrame) -> None:
         """Hold these rows instead."""

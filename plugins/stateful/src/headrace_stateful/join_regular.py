@@ -1,0 +1,222 @@
+"""Joins without a bound in time: every row meets all of the other side that came before it and will come after.
+
+Both sides are kept (until ``ttl``). What comes in may change or take back what came before; what comes out then does too.
+A batch is taken as the difference that it makes: rows that it adds and takes back in one go leave no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from headrace.messages import CHANGE, WATERMARK, Batch, ChangeKind, SystemMessage, Tick
+from headrace.operator import RejectedRows, StatefulOperator
+
+from headrace_stateful.columns import Flags, Places, equal_rows
+from headrace_stateful.join_shape import JoinShape, PairFilter, Part, assembled, has_null, rejected_pairs, watermarks_of
+from headrace_stateful.row_log import RowLog
+from headrace_stateful.state_bytes import pack, unpack
+
+_MATCHES = "matches"
+_TICK = "tick"
+_SIDES = ("left", "right")
+
+
+@dataclass
+class _Difference:
+    """The rows that a batch adds to its side and takes back from it, in order."""
+
+    frame: pl.DataFrame
+    #: +1: added, -1: taken back.
+    signs: Places
+    watermarks: Places
+    #: Rows whose key has a NULL: they meet nothing and are not kept.
+    alone: Flags
+    #: Which row of the batch each comes from.
+    source: Places
+
+    def take(self, rows: Places) -> _Difference:
+        taken = self.frame[rows] if rows.size else self.frame.clear()
+        return _Difference(taken, self.signs[rows], self.watermarks[rows], self.alone[rows], self.source[rows])
+
+
+class RegularJoin(StatefulOperator):
+    """The running join. ``changelog``: whether what it gives carries changes."""
+
+    def __init__(self, shape: JoinShape, *, changelog: bool, ttl_us: int | None) -> None:
+        self._shape = shape
+        self._changelog = changelog
+        self._ttl_us = ttl_us
+        self._condition = PairFilter(shape)
+        self._logs = tuple(RowLog(dict(shape.schema(side)), shape.keys(side), (_MATCHES, _TICK)) for side in range(2))
+        self._now_us = 0
+
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+        side = _SIDES.index(batch.output)
+        difference = self._without_unknown(side, self._difference(side, batch.frame))
+        parts, rejected = self._joined(side, difference, batch.frame)
+        frame = assembled(parts, with_watermark=WATERMARK in batch.frame.columns, with_change=self._changelog)
+        for log in self._logs:
+            log.tidy()
+        if frame is not None:
+            yield batch.with_frame(frame)
+        if rejected is not None:
+            yield rejected
+
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
+        if isinstance(message, Tick):
+            self._now_us = message.time_us
+            if self._ttl_us is not None:
+                for log in self._logs:
+                    log.remove(log.places_where_below(_TICK, self._now_us - self._ttl_us + 1))
+                    log.tidy()
+        return ()
+
+    # ------------------------------------------------------------------------------------------------ the batch
+
+    def _difference(self, side: int, frame: pl.DataFrame) -> _Difference:
+        rows = frame.select(list(self._shape.schema(side)))
+        watermarks = watermarks_of(frame)
+        signs = np.ones(frame.height, dtype=np.int64)
+        if CHANGE in frame.columns:
+            kinds = frame[CHANGE].to_numpy()
+            signs[(kinds == ChangeKind.UPDATE_BEFORE) | (kinds == ChangeKind.DELETE)] = -1
+        alone = has_null(rows, self._shape.keys(side))
+        made = _Difference(rows, signs, watermarks, alone, np.arange(frame.height))
+        return self._netted(made) if (signs < 0).any() else made
+
+    @staticmethod
+    def _netted(rows: _Difference) -> _Difference:
+        """Add up what is added and taken back of equal rows. What is left is taken back where it first was, and added last."""
+        columns = rows.frame.columns
+        grouped = (
+            rows.frame.with_columns(
+                pl.Series("__hr_sign", rows.signs), pl.int_range(rows.frame.height, dtype=pl.Int64).alias("__hr_place")
+            )
+            .group_by(columns, maintain_order=True)
+            .agg(
+                pl.col("__hr_sign").sum().alias("__hr_net"),
+                pl.col("__hr_place").first().alias("__hr_first"),
+                pl.col("__hr_place").last().alias("__hr_last"),
+            )
+            .filter(pl.col("__hr_net") != 0)
+        )
+        net = grouped["__hr_net"].to_numpy()
+        at = np.where(net < 0, grouped["__hr_first"].to_numpy(), grouped["__hr_last"].to_numpy())
+        order = np.argsort(at, kind="stable")
+        at, net = at[order], net[order]
+        repeated = np.repeat(at, np.abs(net))
+        made = rows.take(repeated)
+        made.signs = np.sign(np.repeat(net, np.abs(net)))
+        return made
+
+    def _without_unknown(self, side: int, rows: _Difference) -> _Difference:
+        """Remove what is taken back from the side's rows; leave out what is not there (any more)."""
+        back = np.flatnonzero((rows.signs < 0) & ~rows.alone)
+        if back.size == 0:
+            return rows
+        log, columns = self._logs[side], list(self._shape.schema(side))
+        wanted = rows.frame[back]
+        owners, places = log.find(wanted, self._shape.keys(side))
+        same = equal_rows(wanted[owners], log.take(places), columns)
+        owners, places = owners[same], places[same]
+        # Equal rows that are taken back more than once stand behind each other and have the same candidates.
+        starts = np.searchsorted(owners, np.arange(back.size))
+        counts = np.searchsorted(owners, np.arange(back.size), side="right") - starts
+        turn = _turns(wanted, columns)
+        found = turn < counts
+        log.remove(places[(starts + turn)[found]])
+        kept = np.ones(len(rows.signs), dtype=bool)
+        kept[back[~found]] = False
+        return rows if kept.all() else rows.take(np.flatnonzero(kept))
+
+    def _joined(self, side: int, rows: _Difference, frame: pl.DataFrame) -> tuple[list[Part], RejectedRows | None]:
+        shape, own, other = self._shape, self._logs[side], self._logs[1 - side]
+        at, places = other.find(rows.frame, shape.keys(side))
+        rejected = None
+        if self._condition.active and at.size:
+            new, old = rows.frame[at], other.take(places)
+            kept, failures = self._condition.kept(*((old, new) if side else (new, old)))
+            rejected = rejected_pairs(frame, rows.source[at], failures)
+            at, places = at[kept], places[kept]
+        matches = np.bincount(at, minlength=len(rows.signs))
+        parts = self._for_new(side, rows, at, places, matches)
+        parts += self._for_kept(side, rows, at, places)
+        added = np.flatnonzero((rows.signs > 0) & ~rows.alone)
+        part = rows.frame if added.size == rows.frame.height else rows.frame[added]
+        own.append(part, **{_MATCHES: matches[added], _TICK: np.full(added.size, self._now_us)})
+        return parts, rejected
+
+    def _for_new(self, side: int, rows: _Difference, at: Places, places: Places, matches: Places) -> list[Part]:
+        """Return what the new rows give by themselves: pairs, and those without a partner."""
+        shape, other = self._shape, self._logs[1 - side]
+        parts = []
+        if not shape.one_sided and at.size:
+            new, old = rows.frame[at], other.take(places)
+            pairs = shape.pairs(old, new) if side else shape.pairs(new, old)
+            parts.append(Part(pairs, at * 4 + 1, rows.watermarks[at], _kinds(rows.signs[at])))
+        given = None
+        if shape.keeps(side) or (shape.how == "anti" and side == 0):
+            given = matches == 0
+        elif shape.how == "semi" and side == 0:
+            given = matches > 0
+        if given is not None:
+            which = np.flatnonzero(given)
+            padded = shape.padded(side, rows.frame[which])
+            parts.append(Part(padded, which * 4 + 1, rows.watermarks[which], _kinds(rows.signs[which])))
+        return parts
+
+    def _for_kept(self, side: int, rows: _Difference, at: Places, places: Places) -> list[Part]:
+        """Count the partners of the other side's rows, and return what changes for those that get a first or lose the last."""
+        shape, other = self._shape, self._logs[1 - side]
+        counted = shape.keeps(1 - side) or (shape.one_sided and side == 1)
+        if not counted or at.size == 0:
+            return []
+        touched, back = np.unique(places, return_inverse=True)
+        before = other.mark(_MATCHES, touched)
+        after = before + np.bincount(back, weights=rows.signs[at]).astype(np.int64)
+        other.set_mark(_MATCHES, touched, after)
+        first = np.full(touched.size, len(rows.signs), dtype=np.int64)
+        np.minimum.at(first, back, at)
+        last = np.zeros(touched.size, dtype=np.int64)
+        np.maximum.at(last, back, at)
+        parts = []
+        appears = ChangeKind.INSERT if shape.how == "semi" else ChangeKind.DELETE
+        for which, place, kind, phase in (
+            (np.flatnonzero((before == 0) & (after > 0)), first, appears, 0),
+            (np.flatnonzero((before > 0) & (after == 0)), last, ChangeKind.DELETE - appears, 2),
+        ):
+            row = place[which]
+            padded = shape.padded(1 - side, other.take(touched[which]))
+            kinds = np.full(which.size, kind, dtype=np.int64)
+            parts.append(Part(padded, row * 4 + phase, rows.watermarks[row], kinds))
+        return parts
+
+    # ---------------------------------------------------------------------------------------------------- state
+
+    def delta(self) -> bytes:
+        frames = {f"{_SIDES[side]}.{name}": f for side in range(2) for name, f in self._logs[side].delta().items()}
+        return pack("delta", frames) if frames else b""
+
+    def snapshot(self) -> bytes:
+        return pack("snapshot", {f"{_SIDES[side]}.added": self._logs[side].snapshot()["added"] for side in range(2)})
+
+    def apply(self, state: bytes) -> None:
+        _, frames, _ = unpack(state)
+        for side, name in enumerate(_SIDES):
+            prefix = f"{name}."
+            self._logs[side].apply({k.removeprefix(prefix): f for k, f in frames.items() if k.startswith(prefix)})
+
+    def state_rows(self) -> int:
+        return sum(len(log) for log in self._logs)
+
+
+def _kinds(signs: Places) -> Places:
+    return np.where(signs > 0, ChangeKind.INSERT, ChangeKind.DELETE)
+
+
+def _turns(rows: pl.DataFrame, columns: list[str]) -> Places:
+    """Return for each row how many rows equal to it stand before it."""
+    return rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over(columns).alias("turn"))["turn"].to_numpy()
