@@ -175,6 +175,32 @@ def _raw_lines() -> list[str | bytes]:
     return [*lines, "no log line", b'10.0.0.1 "GET /\xff\xfe" 500']
 
 
+RULES = [
+    {
+        "id": "ada",
+        "expression": "lower(name) LIKE '%ada%' OR name LIKE 'Z%\nNew%'",
+        "severity": "high",
+        "labels": ["names"],
+    },
+    {"id": "percent", "expression": "name = '%_\\' AND score > 0", "labels": ["names", "odd"]},
+    {"id": "umbrella", "expression": "name RLIKE '(?i)NAÏVE ☂$' AND NOT score > 50", "severity": "low"},
+    {"id": "ids", "expression": "id IN (3, 7, 1011)", "severity": "critical"},
+    {"id": "missing", "expression": "name IS NULL AND at < '2026-03-10'"},
+    {"id": "fails", "expression": "name LIKE '%a%' AND CAST(name AS int) > 1"},
+]
+
+
+def _rules_of_several(d: Path) -> hr.Job:
+    """Rules, other rules and conditions over one stream: one engine for all of them."""
+    people_stream = _people(d, "rules-of-several").dead_letters(lambda bad: _file(bad, d, "dead"))
+    return hr.job(
+        _file(people_stream.rules(RULES[:5]), d, "matches"),
+        _file(people_stream.rules(RULES[3:], output="first"), d, "first"),
+        _file(people_stream.where(" OR ".join(f"name LIKE '%{part}%'" for part in
+                                              ("Gr", "ce", "uk", "Neil", "☂", "_", "xx", "yy", "zz"))), d, "where"),
+    )  # fmt: skip
+
+
 BAD_LINES: list[str | bytes] = [
     '{"id": 1, "name": "good"}', "{broken", '{"id": "text"}', "[1, 2]", b'{"id": 2, "name": "\xff"}', '{"id": 3}',
     '{"id": 1e400}', '{"id": 4, "name": "\\ud83d\\ude00"}', "null", '{"id": 9223372036854775808}', '{"id": 5, "id": 6}',
@@ -227,6 +253,10 @@ CASES = [
          lambda d: _to(_people(d, "bad-records").with_columns(n="id + 1"), d)),
     Case("csv", {"a.csv": _csv_lines()}, _csv),
     Case("raw", {"a.log": _raw_lines()}, _raw),
+    Case("rules", _two_files(), lambda d: _to(_people(d, "rules").rules(RULES), d)),
+    Case("rules-first", _two_files(), lambda d: _to(_people(d, "rules-first").rules(RULES, output="first"), d)),
+    Case("rules-tag", _two_files(), lambda d: _to(_people(d, "rules-tag").rules(RULES, output="tag"), d), {"rows": 300}),
+    Case("rules-of-several", _two_files(), _rules_of_several),
     Case("many-files", {**{f"f{n:02d}.ndjson": people(20 + n, 100 * n) for n in range(16)}, "empty.ndjson": [],
                         "packed.ndjson.gz": people(60, 9000)},
          lambda d: _to(_people(d, "many-files", "*.ndjson*").where("score > 0"), d)),

@@ -1,0 +1,421 @@
+"""Conditions as Python functions of one row, for the few rows in which a rule's trigger was found.
+
+Only what means exactly the same in Python as in headrace_columnar is taken on: comparisons of texts, whole numbers and
+booleans, IN, LIKE without ``_``, IS, AND, OR, NOT, with three-valued logic. Texts and numbers that functions make
+(``lower(cmdline)``) are computed for all those rows at once and read as one more column. Everything else is left to
+headrace_columnar (``NotNativeError``).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+from headrace.schema import Schema
+from headrace_columnar import patterns
+from headrace_columnar.expressions import CompiledExpression, compile_node
+from sqlglot import exp
+
+from headrace_rules.triggers import operands
+
+#: Returns whether the condition holds in a row, given as the values of the slots; None where SQL says NULL.
+Condition = Callable[[Sequence[Any]], bool | None]
+_Value = Callable[[Sequence[Any]], Any]
+
+_COMPUTED = frozenset({
+    "lower", "lcase", "upper", "ucase", "trim", "btrim", "ltrim", "rtrim", "length", "char_length", "character_length",
+    "left", "right", "substring", "substr", "octet_length",
+})  # fmt: skip
+_COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], bool]] = {
+    exp.EQ: operator.eq, exp.NEQ: operator.ne, exp.LT: operator.lt, exp.LTE: operator.le, exp.GT: operator.gt,
+    exp.GTE: operator.ge,
+}  # fmt: skip
+
+
+class NotNativeError(Exception):
+    """The condition is not one of those that are evaluated here."""
+
+
+class Slots:
+    """The values of a row that conditions read: columns, and expressions computed from them."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[int, str]] = {}
+        self.expressions: list[pl.Expr] = []
+        self.columns: set[str] = set()
+
+    def column(self, name: str, kind: pl.DataType) -> tuple[int, str]:
+        """Return the slot of a column, and what kind of value it has."""
+        key = f"column {name}"
+        return self.find(key) or self._add(key, pl.col(name), frozenset({name}), kind)
+
+    def find(self, key: str) -> tuple[int, str] | None:
+        """Return the slot of an expression that was added before, and what kind of value it has."""
+        return self._places.get(key)
+
+    def computed(self, key: str, compiled: CompiledExpression) -> tuple[int, str]:
+        """Add an expression that cannot fail; return its slot and what kind of value it has."""
+        return self._add(key, compiled.expression, compiled.columns, compiled.data_type)
+
+    def _add(self, key: str, expression: pl.Expr, columns: frozenset[str], kind: pl.DataType) -> tuple[int, str]:
+        place = len(self.expressions), _kind_of(kind)
+        self._places[key] = place
+        self.expressions.append(expression.alias(str(place[0])))
+        self.columns |= columns
+        return place
+
+
+def native_condition(
+    node: Any, slots: Slots, schema: Schema, functions: Mapping[str, Any], text: str
+) -> tuple[Condition, int]:
+    """Return a condition as a function of a row, and a rough cost.
+
+    Raises NotNativeError for what is not evaluated here, which includes everything that headrace_columnar would refuse.
+    """
+    try:
+        return _Builder(slots, schema, functions, text).condition(node)
+    except patterns.PatternError as error:
+        raise NotNativeError from error
+
+
+class _Builder:
+    def __init__(self, slots: Slots, schema: Schema, functions: Mapping[str, Any], text: str) -> None:
+        self._slots = slots
+        self._schema = schema
+        self._functions = functions
+        self._text = text
+
+    def condition(self, node: Any) -> tuple[Condition, int]:
+        if isinstance(node, exp.Paren):
+            return self.condition(node.this)
+        if isinstance(node, exp.And | exp.Or):
+            parts = sorted((self.condition(part) for part in operands(node)), key=lambda part: part[1])
+            joined = _all if isinstance(node, exp.And) else _any
+            return joined([part[0] for part in parts]), sum(part[1] for part in parts)
+        if isinstance(node, exp.Not):
+            inner, cost = self.condition(node.this)
+            return _not(inner), cost + 1
+        if isinstance(node, exp.Boolean):
+            value = bool(node.this)
+            return (lambda row: value), 0
+        if node.args.get("negate"):
+            raise NotNativeError
+        if type(node) in _COMPARISONS:
+            return self._comparison(node), 2
+        handler = _HANDLERS.get(type(node))
+        if handler is not None:
+            return handler(self, node)
+        if isinstance(node, exp.Column | exp.Identifier):
+            read, kind, _ = self._value(node)
+            if kind != "boolean":
+                raise NotNativeError
+            return read, 1
+        raise NotNativeError
+
+    # ------------------------------------------------------------------------------------------------- values
+
+    def _value(self, node: Any) -> tuple[_Value, str, int]:
+        """Return how to read a value, what kind it is (text, integer, boolean), and its slot."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, exp.Identifier) or (isinstance(node, exp.Column) and len(node.parts) == 1):
+            if node.name not in self._schema:
+                raise NotNativeError
+            slot, kind = self._slots.column(node.name, self._schema[node.name])
+        elif isinstance(node, exp.Column) or self._is_computed(node):
+            slot, kind = self._computed(node)
+        else:
+            raise NotNativeError
+        return operator.itemgetter(slot), kind, slot
+
+    def _computed(self, node: exp.Expr) -> tuple[int, str]:
+        key = repr(node)
+        found = self._slots.find(key)
+        if found is not None:
+            return found
+        compiled = compile_node(node, self._text, self._schema, self._functions)
+        if compiled.can_fail or not compiled.deterministic:
+            raise NotNativeError
+        return self._slots.computed(key, compiled)
+
+    def _is_computed(self, node: Any) -> bool:
+        if isinstance(node, exp.Trim | exp.Substring):
+            return True
+        if not isinstance(node, exp.Anonymous):
+            return False
+        name = (node.this if isinstance(node.this, str) else node.this.name).lower()
+        return name in _COMPUTED and name not in self._functions
+
+    def _constant(self, node: Any, kind: str) -> Any:
+        """Return the value of a literal of that kind. Raises NotNativeError for anything else."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, exp.Literal):
+            if node.is_string and kind == "text":
+                return str(node.this)
+            if not node.is_string and kind == "integer" and str(node.this).isdigit() and int(node.this) < 2**63:
+                return int(node.this)
+        if isinstance(node, exp.Neg) and kind == "integer":
+            return -self._constant(node.this, kind)
+        if isinstance(node, exp.Boolean) and kind == "boolean":
+            return bool(node.this)
+        raise NotNativeError
+
+    # --------------------------------------------------------------------------------------------- conditions
+
+    def _comparison(self, node: exp.Binary) -> Condition:
+        compare = _COMPARISONS[type(node)]
+        left, right = node.left, node.right
+        try:
+            _, kind, slot = self._value(left)
+            constant = self._constant(right, kind)
+        except NotNativeError:
+            try:
+                _, kind, slot = self._value(right)
+                constant = self._constant(left, kind)
+            except NotNativeError:
+                return self._comparison_of_columns(compare, left, right)
+            compare = _MIRRORED[compare]
+        return _compared_with_constant(compare, slot, constant)
+
+    def _comparison_of_columns(self, compare: Callable[[Any, Any], bool], left: Any, right: Any) -> Condition:
+        first, first_kind, _ = self._value(left)
+        second, second_kind, _ = self._value(right)
+        if first_kind != second_kind:
+            raise NotNativeError
+
+        def compared(row: Sequence[Any]) -> bool | None:
+            one, other = first(row), second(row)
+            return None if one is None or other is None else compare(one, other)
+
+        return compared
+
+    def _between(self, node: exp.Between) -> tuple[Condition, int]:
+        if node.args.get("symmetric"):
+            raise NotNativeError
+        _, kind, slot = self._value(node.this)
+        low, high = self._constant(node.args["low"], kind), self._constant(node.args["high"], kind)
+
+        def within(row: Sequence[Any]) -> bool | None:
+            value = row[slot]
+            return None if value is None else low <= value <= high
+
+        return within, 2
+
+    def _in(self, node: exp.In) -> tuple[Condition, int]:
+        if not node.expressions:
+            raise NotNativeError
+        _, kind, slot = self._value(node.this)
+        known = [item for item in node.expressions if not isinstance(item, exp.Null)]
+        items = frozenset(self._constant(item, kind) for item in known)
+        elsewhere = None if len(known) < len(node.expressions) else False
+
+        def listed(row: Sequence[Any]) -> bool | None:
+            value = row[slot]
+            return None if value is None else True if value in items else elsewhere
+
+        return listed, 2
+
+    def _is(self, node: exp.Is) -> tuple[Condition, int]:
+        if isinstance(node.expression, exp.Null):
+            read, _, _ = self._value(node.this)
+            return (lambda row: read(row) is None), 1
+        if isinstance(node.expression, exp.Boolean):
+            inner, cost = self.condition(node.this)
+            wanted = bool(node.expression.this)
+            return (lambda row: inner(row) is wanted), cost
+        raise NotNativeError
+
+    def _escaped(self, node: exp.Escape) -> tuple[Condition, int]:
+        if not isinstance(node.this, exp.Like) or node.this.args.get("negate"):
+            raise NotNativeError
+        return self._like(node.this, self._constant(node.expression, "text"))
+
+    def _like(self, node: exp.Expr, escape: str | None = None) -> tuple[Condition, int]:
+        if isinstance(node.expression, exp.Any | exp.All):
+            return self._like_quantified(node, escape)
+        _, kind, slot = self._value(node.this)
+        if kind != "text":
+            raise NotNativeError
+        return _like(slot, self._constant(node.expression, "text"), escape), 3
+
+    def _like_quantified(self, node: exp.Expr, escape: str | None) -> tuple[Condition, int]:
+        listed = node.expression
+        items = listed.this.expressions if isinstance(listed.this, exp.Tuple) else [listed.this.unnest()]
+        _, kind, slot = self._value(node.this)
+        if kind != "text":
+            raise NotNativeError
+        matched = [_like(slot, self._constant(item, "text"), escape) for item in items]
+        return (_all if isinstance(listed, exp.All) else _any)(matched), 3 * len(items)
+
+    def _call(self, node: exp.Anonymous) -> tuple[Condition, int]:
+        name = (node.this if isinstance(node.this, str) else node.this.name).lower()
+        if name in self._functions or len(node.expressions) != 2:
+            raise NotNativeError
+        make = _SEARCHES.get(name)
+        if make is None:
+            raise NotNativeError
+        _, kind, slot = self._value(node.expressions[0])
+        if kind != "text":
+            raise NotNativeError
+        return make(slot, self._constant(node.expressions[1], "text")), 3
+
+
+def _kind_of(kind: pl.DataType) -> str:
+    if isinstance(kind, pl.String):
+        return "text"
+    if kind.is_integer():
+        return "integer"
+    if isinstance(kind, pl.Boolean):
+        return "boolean"
+    raise NotNativeError
+
+
+def _compared_with_constant(compare: Callable[[Any, Any], bool], slot: int, constant: Any) -> Condition:
+    if compare is operator.eq:
+        # NULL is equal to no constant; the difference between false and NULL is kept for NOT.
+        def equal(row: Sequence[Any]) -> bool | None:
+            value = row[slot]
+            return value == constant if value is not None else None
+
+        return equal
+
+    def compared(row: Sequence[Any]) -> bool | None:
+        value = row[slot]
+        return None if value is None else compare(value, constant)
+
+    return compared
+
+
+_MIRRORED: Mapping[Callable[[Any, Any], bool], Callable[[Any, Any], bool]] = {
+    operator.eq: operator.eq, operator.ne: operator.ne, operator.lt: operator.gt, operator.le: operator.ge,
+    operator.gt: operator.lt, operator.ge: operator.le,
+}  # fmt: skip
+
+
+def _all(parts: Sequence[Condition]) -> Condition:
+    if len(parts) == 1:
+        return parts[0]
+
+    def every(row: Sequence[Any]) -> bool | None:
+        unknown = False
+        for part in parts:
+            found = part(row)
+            if found is None:
+                unknown = True
+            elif not found:
+                return False
+        return None if unknown else True
+
+    return every
+
+
+def _any(parts: Sequence[Condition]) -> Condition:
+    if len(parts) == 1:
+        return parts[0]
+
+    def some(row: Sequence[Any]) -> bool | None:
+        unknown = False
+        for part in parts:
+            found = part(row)
+            if found:
+                return True
+            if found is None:
+                unknown = True
+        return None if unknown else False
+
+    return some
+
+
+def all_true(parts: Sequence[Condition]) -> Condition:
+    """Return whether all conditions are true in a row; unlike AND, NULL is not told from FALSE."""
+    if len(parts) == 1:
+        return parts[0]
+    if len(parts) == 2:
+        first, second = parts
+        return lambda row: first(row) and second(row)
+    if len(parts) == 3:
+        one, two, three = parts
+        return lambda row: one(row) and two(row) and three(row)
+
+    def every(row: Sequence[Any]) -> bool:
+        return all(part(row) for part in parts)
+
+    return every
+
+
+def _not(inner: Condition) -> Condition:
+    def negated(row: Sequence[Any]) -> bool | None:
+        found = inner(row)
+        return None if found is None else not found
+
+    return negated
+
+
+def _contains(slot: int, wanted: str) -> Condition:
+    def contained(row: Sequence[Any]) -> bool | None:
+        value = row[slot]
+        return None if value is None else wanted in value
+
+    return contained
+
+
+def _starts(slot: int, wanted: str) -> Condition:
+    def begun(row: Sequence[Any]) -> bool | None:
+        value = row[slot]
+        return None if value is None else value.startswith(wanted)
+
+    return begun
+
+
+def _ends(slot: int, wanted: str) -> Condition:
+    def ended(row: Sequence[Any]) -> bool | None:
+        value = row[slot]
+        return None if value is None else value.endswith(wanted)
+
+    return ended
+
+
+def _like(slot: int, pattern: str, escape: str | None) -> Condition:
+    """LIKE without ``_``: its literals stand one behind the other."""
+    parts = patterns.split_like(pattern, escape)
+    if "" in parts:
+        raise NotNativeError
+    literals = [part for part in parts if part]
+    if not parts or parts == literals:
+        return _compared_with_constant(operator.eq, slot, literals[0] if literals else "")
+    if len(literals) == 1 and len(parts) == 3:
+        return _contains(slot, literals[0])
+    if len(literals) == 1:
+        return _starts(slot, literals[0]) if parts[0] else _ends(slot, literals[0])
+    prefix = literals.pop(0) if parts[0] else ""
+    suffix = literals.pop() if parts[-1] else ""
+    least = len(prefix) + len(suffix)
+
+    def matched(row: Sequence[Any]) -> bool | None:
+        value = row[slot]
+        if value is None:
+            return None
+        end = len(value) - len(suffix)
+        if len(value) < least or not value.startswith(prefix) or not value.endswith(suffix):
+            return False
+        at = len(prefix)
+        for literal in literals:
+            at = value.find(literal, at, end)
+            if at < 0:
+                return False
+            at += len(literal)
+        return True
+
+    return matched
+
+
+_SEARCHES: Mapping[str, Callable[[int, str], Condition]] = {
+    "contains": _contains, "startswith": _starts, "starts_with": _starts, "endswith": _ends, "ends_with": _ends,
+}  # fmt: skip
+_HANDLERS: Mapping[type[exp.Expr], Callable[[_Builder, Any], tuple[Condition, int]]] = {
+    exp.Between: _Builder._between, exp.In: _Builder._in, exp.Is: _Builder._is, exp.Like: _Builder._like,
+    exp.Escape: _Builder._escaped, exp.Anonymous: _Builder._call,
+}  # fmt: skip

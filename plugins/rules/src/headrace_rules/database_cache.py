@@ -1,0 +1,79 @@
+"""Compiled databases on disk, by content: a process that scans for the same literals reads them instead of compiling.
+
+A file holds a magic word, the SHA-256 of what follows, and the database as hyperscan writes it. It is only read from a
+directory that belongs to this user and that nobody else can write to, and only when the checksum is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+_MAGIC = b"headrace-rules-database-1\n"
+_FILES_MAX = 64
+
+
+def default_directory() -> Path:
+    """Return the directory for this user: below ``$HEADRACE_CACHE``, else ``$XDG_CACHE_HOME``, else ``~/.cache``."""
+    own = os.environ.get("HEADRACE_CACHE")
+    if own:
+        return Path(own) / "rules"
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "headrace" / "rules"
+
+
+class DatabaseCache:
+    """A directory of databases. What cannot be read or written is left out with a message: it is only a cache."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = directory or default_directory()
+
+    def find(self, key: bytes) -> bytes | None:
+        """Return the database stored for ``key``; None when there is none, or it is damaged."""
+        path = self._path(key)
+        try:
+            if not self._is_ours():
+                return None
+            content = path.read_bytes()
+            os.utime(path)
+        except OSError:
+            return None
+        magic, checksum = content[: len(_MAGIC)], content[len(_MAGIC) : len(_MAGIC) + 32]
+        database = content[len(_MAGIC) + 32 :]
+        if magic != _MAGIC or hashlib.sha256(database).digest() != checksum:
+            logger.warning("%s is damaged and compiled anew", path)
+            return None
+        return database
+
+    def store(self, key: bytes, database: bytes) -> None:
+        """Keep a database; the ones that were not used for longest go when there are many."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._is_ours():
+                logger.warning("%s is not this user's alone: compiled rules are not kept", self.directory)
+                return
+            content = _MAGIC + hashlib.sha256(database).digest() + database
+            descriptor, name = tempfile.mkstemp(dir=self.directory, suffix=".new")
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(name, self._path(key))
+            self._trim()
+        except OSError as error:
+            logger.info("compiled rules are not kept in %s: %s", self.directory, error)
+
+    def _path(self, key: bytes) -> Path:
+        return self.directory / f"{hashlib.sha256(key).hexdigest()}.hsdb"
+
+    def _is_ours(self) -> bool:
+        found = self.directory.stat()
+        return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+    def _trim(self) -> None:
+        files = sorted(self.directory.glob("*.hsdb"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in files[_FILES_MAX:]:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,190 @@
+"""The engine: many conditions over the batches of one stream, each row's matches those of evaluating every condition.
+
+A batch is scanned for the triggers of all conditions, and each condition is verified where its trigger was found. Which
+trigger a condition has is chosen from the first rows that come, and anew when the traffic has drifted: it decides what
+the work costs, never what comes out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from headrace.schema import Schema
+from numpy.typing import NDArray
+
+from headrace_rules.database_cache import DatabaseCache
+from headrace_rules.prepared import Preparer
+from headrace_rules.trigger_plan import TriggerPlan, measured_cost, plan_triggers
+from headrace_rules.verification import Matches, VerdictCache, Verifier
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How an engine works; none of it changes its results."""
+
+    #: "auto", "hyperscan" or "polars".
+    scanner: str = "auto"
+    #: Rows from which triggers are chosen.
+    sample_rows: int = 3_000
+    #: Rows between two looks at whether the traffic has drifted; doubled after each look.
+    drift_rows: int = 100_000
+    #: Whether triggers are chosen anew in a thread of their own.
+    background: bool = True
+    verdict_cache_entries: int = 0
+    #: Whether compiled databases are kept on disk.
+    cache: bool = True
+
+
+@dataclass(slots=True)
+class EngineFigures:
+    """What an engine has done. Arrays have a number per condition."""
+
+    rows: int
+    candidates: NDArray[np.int64]
+    matches: NDArray[np.int64]
+    scan_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    plans: int = 0
+
+
+class RuleEngine:
+    """Evaluates conditions over frames. ``evaluate`` may be called by several threads."""
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        schema: Schema,
+        functions: Mapping[str, Any] | None = None,
+        options: EngineOptions | None = None,
+        preparer: Preparer | None = None,
+    ) -> None:
+        self.options = options or EngineOptions()
+        self._preparer = preparer or Preparer(schema, functions or {})
+        self.conditions = [self._preparer.prepare(text) for text in texts]
+        self._cache = DatabaseCache() if self.options.cache else None
+        self._plan: TriggerPlan | None = None
+        self._next_plan: TriggerPlan | None = None
+        self._planning: threading.Thread | None = None
+        self._lock = threading.Lock()
+        entries = self.options.verdict_cache_entries
+        self.verdict_cache = VerdictCache(entries) if entries else None
+        self._verifier: Verifier | None = None
+        count = len(self.conditions)
+        self.figures = EngineFigures(0, np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64))
+        self._looked_at_rows = 0
+        self._pairs_since = 0
+        self._rows_since = 0
+        self._drift_rows = self.options.drift_rows
+
+    @property
+    def plan(self) -> TriggerPlan | None:
+        """The triggers in use; None before the first rows have come."""
+        return self._plan
+
+    def evaluate(self, frame: pl.DataFrame) -> Matches:
+        """Return the matches of all conditions in the frame's rows. The frame has at least the columns that they read."""
+        with self._lock:
+            plan, verifier = self._current_plan(frame)
+            begun = time.thread_time()
+            candidates = plan.candidates(frame, len(self.conditions))
+            scanned = time.thread_time()
+            matches = verifier.verify(frame, candidates)
+            if len(plan.everywhere):
+                more = verifier.verify_everywhere(frame, plan.everywhere)
+                pairs = np.sort(np.concatenate([matches.pairs, more.pairs]))
+                matches = Matches(pairs, matches.rules, matches.failures + more.failures)
+            verified = time.thread_time()
+            self._count(frame.height, candidates, matches, scanned - begun, verified - scanned)
+            self._look_for_drift(frame, plan)
+        return matches
+
+    def choose_triggers(self, sample: pl.DataFrame) -> TriggerPlan:
+        """Return the triggers that cost least in rows like these."""
+        cost = measured_cost(self.conditions, sample, engine=self.options.scanner)
+        return plan_triggers(self.conditions, cost, sampled=True, cache=self._cache, engine=self.options.scanner)
+
+    def use_triggers(self, plan: TriggerPlan | None = None) -> None:
+        """Use these triggers from the next batch on; by default those chosen without knowing the traffic."""
+        cache, scanner = self._cache, self.options.scanner
+        self._next_plan = plan or plan_triggers(self.conditions, cache=cache, engine=scanner)
+
+    def settle(self) -> None:
+        """Wait until triggers that are being chosen are in use. For tests and measurements."""
+        planning = self._planning
+        if planning is not None:
+            planning.join()
+
+    # ------------------------------------------------------------------------------------------------ private
+
+    def _current_plan(self, frame: pl.DataFrame) -> tuple[TriggerPlan, Verifier]:
+        if self._next_plan is not None:
+            self._use(self._next_plan)
+            self._next_plan = None
+        if self._plan is None and frame.height:
+            self._use(self.choose_triggers(sampled(frame, self.options.sample_rows)))
+        if self._plan is None or self._verifier is None:  # no row has come yet
+            plan = plan_triggers(self.conditions, engine=self.options.scanner)
+            return plan, Verifier(self.conditions, plan.atoms, self._preparer)
+        return self._plan, self._verifier
+
+    def _use(self, plan: TriggerPlan) -> None:
+        self._verifier = Verifier(self.conditions, plan.atoms, self._preparer, self.verdict_cache)
+        self._plan = plan
+        self._rows_since = self._pairs_since = 0
+        self.figures.plans += 1
+
+    def _count(self, rows: int, candidates: Any, matches: Matches, scan: float, verify: float) -> None:
+        count = len(self.conditions)
+        figures = self.figures
+        figures.rows += rows
+        figures.scan_seconds += scan
+        figures.verify_seconds += verify
+        if len(candidates):
+            figures.candidates += np.bincount(candidates % count, minlength=count)
+            if len(matches.pairs):
+                figures.matches += np.bincount(matches.rule_numbers, minlength=count)
+        self._rows_since += rows
+        self._pairs_since += len(candidates)
+
+    def _look_for_drift(self, frame: pl.DataFrame, plan: TriggerPlan) -> None:
+        if self._rows_since < self._drift_rows or self._planning is not None or plan.expected_pairs is None:
+            return
+        rate = self._pairs_since / self._rows_since
+        self._rows_since = self._pairs_since = 0
+        # Rules that cost little are left alone, however far they are from what was expected.
+        if rate < 2 * plan.expected_pairs + 0.05:
+            return
+        logger.info("rules: %.2f candidates a row where %.2f were expected: choosing triggers anew", rate,
+                    plan.expected_pairs)  # fmt: skip
+        self._drift_rows *= 2
+        sample = sampled(frame, self.options.sample_rows)
+        if not self.options.background:
+            self._next_plan = self.choose_triggers(sample)
+            return
+        self._planning = threading.Thread(target=self._plan_anew, args=(sample,), name="headrace rules", daemon=True)
+        self._planning.start()
+
+    def _plan_anew(self, sample: pl.DataFrame) -> None:
+        try:
+            self._next_plan = self.choose_triggers(sample)
+        except Exception:
+            # The triggers in use stay right, they only cost more.
+            logger.exception("rules: triggers could not be chosen anew")
+        finally:
+            self._planning = None
+
+
+def sampled(frame: pl.DataFrame, rows: int) -> pl.DataFrame:
+    """Return so many rows of a frame, spread over all of it."""
+    if frame.height <= rows:
+        return frame
+    return frame.gather_every(frame.height // rows).head(rows)

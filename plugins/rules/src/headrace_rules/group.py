@@ -1,0 +1,259 @@
+"""Verbs that look at the same rows share one engine: the rows are scanned once for all of them.
+
+A group has a member per verb. In each process that runs a part of the job it has one *run*, used by the lanes of all queues.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+from headrace.clock import Clock, SystemClock
+from headrace.messages import OFFSET, Batch
+from headrace.schema import Schema
+from numpy.typing import NDArray
+
+from headrace_rules.engine import EngineOptions, RuleEngine
+from headrace_rules.journal import FIRST
+from headrace_rules.loading import RulesInput
+from headrace_rules.model import Rule, RuleSet
+from headrace_rules.prepared import Preparer
+from headrace_rules.verification import Matches, RuleFailure
+from headrace_rules.versions import MemberVersions
+
+logger = logging.getLogger(__name__)
+Integers = NDArray[np.int64]
+#: Engines kept per run: the one in use, the one that takes its place, and one for records that are read again.
+_ENGINES_MAX = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A verb of a group: its rules (a ``where`` is one rule), and where versions of them are found, if there can be any."""
+
+    name: str
+    rules: RuleSet
+    #: The directory of the journal.
+    journal: str | None = None
+    watched: RulesInput | None = None
+    reload_interval: timedelta | None = None
+
+    @classmethod
+    def of_condition(cls, name: str, text: str) -> Member:
+        return cls(name, RuleSet([Rule("where", text)]))
+
+    def versions(self, preparer: Preparer, clock: Clock) -> MemberVersions | None:
+        """Return what this process knows of its versions."""
+        if self.journal is None:
+            return None
+        return MemberVersions(self.rules, self.journal, preparer, watched=self.watched,
+                              reload_interval=self.reload_interval, clock=clock)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Rows that were put to the same versions of the rules, and what came of it for one member."""
+
+    frame: pl.DataFrame
+    rules: RuleSet
+    #: Ordered by row, then by rule.
+    rows: Integers
+    rule_numbers: Integers
+    failures: Sequence[RuleFailure]
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluated:
+    frame: pl.DataFrame
+    rule_sets: tuple[RuleSet, ...]
+    matches: Matches
+
+    def of_member(self, place: int) -> Segment:
+        begin = sum(map(len, self.rule_sets[:place]))
+        rules = self.rule_sets[place]
+        end = begin + len(rules)
+        numbers = self.matches.rule_numbers
+        own = (numbers >= begin) & (numbers < end)
+        failures = [(row, rule - begin, error) for row, rule, error in self.matches.failures if begin <= rule < end]
+        return Segment(self.frame, rules, self.matches.rows[own], numbers[own] - begin, failures)
+
+
+class RuleGroup:
+    """The members that share an engine, and how it works. Travels with the plan."""
+
+    def __init__(self, members: Sequence[Member], functions: Mapping[str, Any], options: EngineOptions) -> None:
+        self.members = list(members)
+        self.functions = functions
+        self.options = options
+        self._runs: dict[tuple[Any, ...], GroupRun] = {}
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"members": self.members, "functions": self.functions, "options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def run_for(self, schema: Schema) -> GroupRun:
+        """Return this process's run for rows of these columns, the same one whenever it is asked for."""
+        key = tuple((name, str(kind)) for name, kind in schema.items())
+        with self._lock:
+            run = self._runs.get(key)
+            if run is None:
+                run = self._runs[key] = GroupRun(self, schema)
+            return run
+
+
+@dataclass
+class _Memory(threading.local):
+    """What was last evaluated in this thread: members ask one after the other for the same rows."""
+
+    frame: pl.DataFrame | None = None
+    evaluated: list[_Evaluated] = field(default_factory=list)
+    asked: int = 0
+
+
+class GroupRun:
+    """Evaluates the rules of all members, each version of them by an engine of its own."""
+
+    def __init__(self, group: RuleGroup, schema: Schema, clock: Clock | None = None) -> None:
+        self._members = group.members
+        self._options = group.options
+        self._clock = clock or SystemClock()
+        self.preparer = Preparer(schema, group.functions)
+        self._versions = [member.versions(self.preparer, self._clock) for member in group.members]
+        self._engines: OrderedDict[tuple[int, ...], RuleEngine] = OrderedDict()
+        self._lock = threading.RLock()
+        self._memory = _Memory()
+        self._building: threading.Thread | None = None
+        self._sample: pl.DataFrame | None = None
+
+    def segments(self, place: int, batch: Batch) -> list[Segment]:
+        """Return the matches of the member at ``place``, for consecutive parts of the batch's rows."""
+        memory = self._memory
+        if memory.frame is not batch.frame:
+            memory.evaluated = self._evaluate(batch)
+            memory.frame = batch.frame
+            memory.asked = 0
+        found = [one.of_member(place) for one in memory.evaluated]
+        memory.asked += 1
+        if memory.asked >= len(self._members):  # nobody asks for these rows again: let them go
+            memory.frame, memory.evaluated = None, []
+        return found
+
+    def engine(self) -> RuleEngine:
+        """Return the engine of the newest versions that are in use."""
+        with self._lock:
+            if not self._engines:
+                return self._engine_for(tuple(FIRST for _ in self._members))
+            return next(reversed(self._engines.values()))
+
+    def settle(self) -> None:
+        """Wait until an engine that is being made is ready. For tests and measurements."""
+        building = self._building
+        if building is not None:
+            building.join()
+
+    # ------------------------------------------------------------------------------------------------ private
+
+    def _evaluate(self, batch: Batch) -> list[_Evaluated]:
+        parts = []
+        for frame, numbers in self._cut(batch):
+            engine = self._engine_for(numbers)
+            rule_sets = tuple(self._rules(place, number) for place, number in enumerate(numbers))
+            parts.append(_Evaluated(frame, rule_sets, engine.evaluate(frame)))
+        return parts
+
+    def _cut(self, batch: Batch) -> list[tuple[pl.DataFrame, tuple[int, ...]]]:
+        """Return the batch in parts, with the versions that hold in each."""
+        frame = batch.frame
+        if not any(self._versions) or OFFSET not in frame.columns:
+            return [(frame, tuple(FIRST for _ in self._members))]
+        with self._lock:
+            self._prepare_newest(frame)
+            first, last = int(frame[OFFSET][0]), int(frame[OFFSET][-1])
+            histories = [
+                [(first, FIRST)] if versions is None else versions.history(batch.queue.id, first)
+                for versions in self._versions
+            ]
+        borders = sorted({max(offset, first) for history in histories for offset, _ in history if offset <= last})
+        offsets = frame[OFFSET].to_numpy()
+        places = [int(place) for place in np.searchsorted(offsets, borders)]
+        parts = []
+        for border, begin, end in zip(borders, places, [*places[1:], frame.height], strict=True):
+            if begin < end:
+                numbers = tuple(_version_at(history, border) for history in histories)
+                parts.append((frame if end - begin == frame.height else frame[begin:end], numbers))
+        return parts
+
+    def _prepare_newest(self, frame: pl.DataFrame) -> None:
+        """Let versions that have come be used once an engine for them is ready; begin to make it if need be."""
+        changed = [versions.look() for versions in self._versions if versions is not None]
+        if not any(changed):
+            return
+        newest = self._newest()
+        if newest in self._engines or not self._engines:
+            self._admit(newest)
+        elif not self._options.background:
+            self._build(newest, frame)
+        elif self._building is None:
+            self._building = threading.Thread(
+                target=self._build, args=(newest, frame), name="headrace rules", daemon=True
+            )
+            self._building.start()
+
+    def _newest(self) -> tuple[int, ...]:
+        return tuple(FIRST if versions is None else versions.newest for versions in self._versions)
+
+    def _admit(self, numbers: tuple[int, ...]) -> None:
+        for versions, number in zip(self._versions, numbers, strict=True):
+            if versions is not None:
+                versions.admit(number)
+
+    def _build(self, numbers: tuple[int, ...], frame: pl.DataFrame) -> None:
+        """Make the engine of new versions beside the one that is in use."""
+        try:
+            engine = self._made(numbers)
+            engine.use_triggers(engine.choose_triggers(frame.head(self._options.sample_rows)))
+            with self._lock:
+                self._keep(numbers, engine)
+                self._admit(numbers)
+        except Exception:
+            # The rules in use go on; the next batch tries again.
+            logger.exception("rules: versions %s could not be made ready", numbers)
+        finally:
+            self._building = None
+
+    def _engine_for(self, numbers: tuple[int, ...]) -> RuleEngine:
+        with self._lock:
+            engine = self._engines.get(numbers)
+            if engine is None:
+                engine = self._made(numbers)
+                self._keep(numbers, engine)
+            return engine
+
+    def _made(self, numbers: tuple[int, ...]) -> RuleEngine:
+        texts = [rule.expression for place, number in enumerate(numbers) for rule in self._rules(place, number)]
+        return RuleEngine(texts, self.preparer.schema, self.preparer.functions, self._options, self.preparer)
+
+    def _keep(self, numbers: tuple[int, ...], engine: RuleEngine) -> None:
+        self._engines[numbers] = engine
+        while len(self._engines) > _ENGINES_MAX:
+            self._engines.popitem(last=False)
+        self.preparer.forget_others(one.text for kept in self._engines.values() for one in kept.conditions)
+
+    def _rules(self, place: int, number: int) -> RuleSet:
+        versions = self._versions[place]
+        return self._members[place].rules if versions is None else versions.rules(number)
+
+
+def _version_at(history: Sequence[tuple[int, int]], offset: int) -> int:
+    """Return the version that holds at an offset: that of the last switch before or at it."""
+    return max((switch for switch in history if switch[0] <= offset), key=lambda switch: (switch[0], switch[1]))[1]

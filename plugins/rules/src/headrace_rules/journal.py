@@ -1,0 +1,192 @@
+"""The versions of a running job's rules, and from which offset of each queue each version holds: a directory.
+
+    versions/000002.json        a version: its rules, who gave it and when; never changed once written
+    switches/<queue>-000002     from which offset on the version holds in a queue; the first process to say so decides
+    audit.jsonl                 a line for each version and each switch
+
+All processes of a job that run its rules have the directory in common: on one machine, or on a shared file system. What a
+queue's records were put to is thus the same again when they are read again, after a crash too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import CheckpointError, JobError
+
+from headrace_rules.model import Rejection, Rule, RuleSet
+
+#: The version that the job itself brings.
+FIRST = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RulesVersion:
+    """A version of a verb's rules. ``who`` and ``at`` (ISO 8601, UTC) say who gave it and when."""
+
+    number: int
+    rules: RuleSet
+    who: str
+    at: str
+
+
+class RuleJournal:
+    """The directory of one verb. Cheap to make; nothing is written before there is a second version to speak of."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        self._versions = self.directory / "versions"
+        self._switches = self.directory / "switches"
+
+    def stamp(self) -> tuple[int, int]:
+        """Return what changes when a version or a switch is added; zeros before the first. Asked for every batch."""
+        try:
+            return os.stat(self._versions).st_mtime_ns, os.stat(self._switches).st_mtime_ns
+        except FileNotFoundError:
+            return 0, 0
+
+    def latest(self) -> int:
+        """Return the number of the newest version; 0 when there is none."""
+        try:
+            numbers = [int(name.removesuffix(".json")) for name in os.listdir(self._versions) if name[0] != "."]
+        except FileNotFoundError:
+            return 0
+        return max(numbers, default=0)
+
+    def read(self, number: int) -> RulesVersion:
+        """Return a version. Raises CheckpointError when it is damaged or missing."""
+        path = self._versions / f"{number:06}.json"
+        try:
+            self._check_owner()
+            content = json.loads(path.read_text(encoding="utf-8"))
+            fields = [{**one, "labels": tuple(one["labels"])} for one in content["rules"]]
+            rules = RuleSet([Rule(**one) for one in fields])
+            return RulesVersion(number, rules, str(content["who"]), str(content["at"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"version {number} of the rules cannot be read from {path}: {error}",
+                plugin="rules",
+                hint="remove the directory: the job then begins with the rules of its own",
+            ) from error
+
+    def begin(self, rules: RuleSet, *, at: str) -> None:
+        """Write the job's own rules as the first version, or as a new one when the job has been given others since."""
+        origin = self.directory / "origin"
+        known = origin.read_text(encoding="utf-8").strip() if origin.exists() else None
+        if known == rules.fingerprint():
+            return
+        self.add(rules, who="the job", at=at)
+        _write(origin, rules.fingerprint().encode())
+
+    def add(self, rules: RuleSet, *, who: str, at: str, rejected: Sequence[Rejection] = ()) -> RulesVersion:
+        """Add a version behind the newest one and return it; the newest itself when its rules are the same."""
+        self._make()
+        while True:
+            latest = self.latest()
+            before = self.read(latest) if latest else None
+            if before is not None and before.rules.fingerprint() == rules.fingerprint():
+                return before
+            number = latest + 1
+            content = {
+                "version": number, "who": who, "at": at, "fingerprint": rules.fingerprint(),
+                "rules": [asdict(rule) for rule in rules], "rejected": [str(one) for one in rejected],
+            }  # fmt: skip
+            if _write_new(self._versions / f"{number:06}.json", json.dumps(content, ensure_ascii=False).encode()):
+                break
+        changes = _changes(before.rules if before is not None else None, rules)
+        self.audit(event="version", version=number, who=who, at=at, fingerprint=rules.fingerprint(),
+                   rules=len(rules), rejected=[str(one) for one in rejected], **changes)  # fmt: skip
+        return RulesVersion(number, rules, who, at)
+
+    def switch(self, number: int, queue: str, offset: int, *, at: str) -> int:
+        """Say that a version holds in a queue from an offset on; return the offset that was said first, which counts."""
+        path = self._switches / f"{_name(queue)}-{number:06}"
+        if _write_new(path, json.dumps({"queue": queue, "offset": offset, "at": at}).encode()):
+            self.audit(event="switch", version=number, queue=queue, offset=offset, at=at)
+            return offset
+        return int(json.loads(path.read_text(encoding="utf-8"))["offset"])
+
+    def switches(self, queue: str) -> list[tuple[int, int]]:
+        """Return (offset, version) for each switch of a queue, in the order of versions."""
+        prefix = _name(queue) + "-"
+        try:
+            names = sorted(name for name in os.listdir(self._switches) if name.startswith(prefix))
+        except FileNotFoundError:
+            return []
+        found = []
+        for name in names:
+            content = json.loads((self._switches / name).read_text(encoding="utf-8"))
+            found.append((int(content["offset"]), int(name.rpartition("-")[2])))
+        return found
+
+    def audit(self, **values: Any) -> None:
+        """Append a line to the audit file."""
+        line = json.dumps(values, ensure_ascii=False) + "\n"
+        file = os.open(self.directory / "audit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, line.encode())
+        finally:
+            os.close(file)
+
+    def audited(self) -> list[Mapping[str, Any]]:
+        """Return the audit file's lines."""
+        try:
+            text = (self.directory / "audit.jsonl").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines()]
+
+    def _make(self) -> None:
+        for place in (self.directory, self._versions, self._switches):
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._check_owner()
+
+    def _check_owner(self) -> None:
+        """Refuse rules that somebody else may have written."""
+        found = self.directory.stat()
+        if found.st_uid not in (os.getuid(), 0) or found.st_mode & 0o022:
+            raise JobError(
+                f"{self.directory} can be written to by others: rules are not read from it",
+                plugin="rules",
+                hint=f"chmod go-w {self.directory}",
+            )
+
+
+def _name(queue: str) -> str:
+    return hashlib.sha256(queue.encode()).hexdigest()[:20]
+
+
+def _write(path: Path, content: bytes) -> None:
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    new.write_bytes(content)
+    os.replace(new, path)
+
+
+def _write_new(path: Path, content: bytes) -> bool:
+    """Write a file that is not there yet, all at once; return False when it is there."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.{id(content)}.new")
+    new.write_bytes(content)
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        return False
+    finally:
+        new.unlink()
+    return True
+
+
+def _changes(before: RuleSet | None, after: RuleSet) -> dict[str, list[str]]:
+    old = {} if before is None else before.by_id
+    new = after.by_id
+    changed = [i for i in new if i in old and _what_counts(old[i]) != _what_counts(new[i])]
+    return {"added": [i for i in new if i not in old], "removed": [i for i in old if i not in new], "changed": changed}
+
+
+def _what_counts(rule: Rule) -> tuple[Any, ...]:
+    return rule.expression, rule.severity, rule.labels

@@ -1,0 +1,332 @@
+"""Which texts a value must contain for a pattern to match: what the scanner looks for.
+
+A pattern gives *candidates*. Each is a set of literals of which at least one is in every text that the pattern matches;
+a scan for the literals of any one candidate finds all matches, and some texts besides. No candidate: nothing is known.
+
+Regular expressions are those of headrace_columnar.patterns: Rust's syntax, or Python's where a pattern needs look-around
+or back references. The parser here understands what both have; whatever else it meets ends its knowledge, not the pattern.
+"""
+
+from __future__ import annotations
+
+import enum
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+class Fold(enum.Enum):
+    """How letters of the text are compared with those of a literal."""
+
+    EXACT = "exact"
+    #: The text in lower case, or without regard to case (ILIKE, ``(?i)``).
+    LOWER = "lower"
+    #: The text in upper case.
+    UPPER = "upper"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Literal:
+    """A text to look for. With a fold other than EXACT it holds only characters whose case the scanner understands."""
+
+    text: str
+    folded: bool = False
+
+
+Candidate = frozenset[Literal]
+
+#: Longer texts are cut to so many characters: that is selective enough, and what is cut off is verified anyway.
+LENGTH_MAX = 48
+#: A candidate of more literals than this is not worth scanning for.
+ALTERNATIVES_MAX = 64
+
+#: Characters outside of ASCII that become ASCII letters in lower case, or are equal to some without regard to case.
+LOWER_GUARDS = ("\u212a", "\u0130", "\u0131", "\u017f")
+#: Characters outside of ASCII whose upper case holds ASCII letters.
+UPPER_GUARDS = (
+    "\u00df", "\u0131", "\u0149", "\u017f", "\u01f0", "\u1e96", "\u1e97", "\u1e98", "\u1e99", "\u1e9a",
+    "\ufb00", "\ufb01", "\ufb02", "\ufb03", "\ufb04", "\ufb05", "\ufb06",
+)  # fmt: skip
+
+
+def caseless_runs(text: str) -> list[str]:
+    """Return the parts of a text that a scanner which folds ASCII letters only can look for, the longest first."""
+    runs: list[str] = []
+    current = ""
+    for character in text:
+        if character.isascii() or unicodedata.category(character) == "Lo":
+            current += character
+        else:
+            runs.append(current)
+            current = ""
+    runs.append(current)
+    return sorted((run for run in runs if run), key=len, reverse=True)
+
+
+def literal_candidates(text: str, *, folded: bool = False) -> list[Candidate]:
+    """Return the candidates of a text that must be contained as it is, or (``folded``) without regard to case."""
+    # A scanner takes a zero byte for the end of its literal.
+    parts = [part for part in text.split("\0") if part]
+    if folded:
+        parts = [run for part in parts for run in caseless_runs(part)]
+    return [frozenset({Literal(part[:LENGTH_MAX], folded)}) for part in parts]
+
+
+def size(candidate: Candidate) -> tuple[int, int]:
+    """Return a measure of how selective a candidate is likely to be, before anything is known of the traffic."""
+    return min(len(literal.text) for literal in candidate), -len(candidate)
+
+
+def best(candidates: Iterable[Candidate]) -> Candidate | None:
+    """Return the candidate that is likely to be the most selective."""
+    return max(candidates, key=size, default=None)
+
+
+def any_of(branches: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+    """Return the candidates of an alternation: each branch must have one."""
+    chosen = [best(branch) for branch in branches]
+    merged: set[Literal] = set()
+    for candidate in chosen:
+        if candidate is None:
+            return []
+        merged |= candidate
+    return [frozenset(merged)] if merged and len(merged) <= ALTERNATIVES_MAX else []
+
+
+class _UnknownError(Exception):
+    """The pattern holds something whose meaning is not known here."""
+
+
+def regex_candidates(pattern: str, *, python: bool = False) -> list[Candidate]:
+    """Return the candidates of a regular expression that is searched for anywhere in a text.
+
+    ``python``: the pattern is one that runs in Python's ``re``. The pattern must be valid in its engine.
+    """
+    try:
+        return _Parser(pattern, python=python).parse()
+    except (_UnknownError, IndexError, RecursionError):
+        return []
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """What is known of a concatenation so far: complete candidates, and the literal that is still growing."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    run: str = ""
+    folded: bool = False
+
+    def add(self, text: str, *, folded: bool) -> None:
+        if folded != self.folded:
+            self.end_run()
+            self.folded = folded
+        self.run += text
+
+    def end_run(self) -> None:
+        self.candidates += literal_candidates(self.run, folded=self.folded)
+        self.run = ""
+
+
+class _Parser:
+    """A recursive descent over the pattern. ``None`` stands for an element that nothing is known of."""
+
+    def __init__(self, pattern: str, *, python: bool) -> None:
+        self._pattern = pattern
+        self._python = python
+        self._at = 0
+
+    def parse(self) -> list[Candidate]:
+        found = self._alternation(folded=False)
+        if self._at < len(self._pattern):
+            raise _UnknownError
+        return found
+
+    def _peek(self, text: str) -> bool:
+        return self._pattern.startswith(text, self._at)
+
+    def _take(self) -> str:
+        character = self._pattern[self._at]
+        self._at += 1
+        return character
+
+    def _alternation(self, *, folded: bool) -> list[Candidate]:
+        """Parse up to the closing bracket or the end. Flags set in one branch hold in those behind it."""
+        branches = []
+        sequence = _Sequence()
+        self._folded = folded
+        while True:
+            if self._at == len(self._pattern) or self._peek(")"):
+                sequence.end_run()
+                branches.append(sequence.candidates)
+                return branches[0] if len(branches) == 1 else any_of(branches)
+            if self._peek("|"):
+                self._at += 1
+                sequence.end_run()
+                branches.append(sequence.candidates)
+                sequence = _Sequence()
+                continue
+            self._element(sequence)
+
+    def _element(self, sequence: _Sequence) -> None:
+        """Parse one element with its quantifiers into the sequence."""
+        character = self._pattern[self._at]
+        text: str | None = None
+        inner: list[Candidate] = []
+        if character == "(":
+            group = self._group()
+            if group is None:
+                return
+            inner = group
+        elif character == "[":
+            self._skip_class()
+        elif character == "\\":
+            taken = self._escape()
+            if taken == "":
+                return
+            text = taken
+        elif character in "^$":
+            self._at += 1
+            return
+        elif character == ".":
+            self._at += 1
+        elif character in "*+?{":
+            raise _UnknownError
+        else:
+            text = self._take()
+        least, repeated = self._quantifiers()
+        if text is not None and least:
+            sequence.add(text, folded=self._folded)
+        elif least:
+            sequence.end_run()
+            sequence.candidates += inner
+        if repeated:
+            sequence.end_run()
+
+    def _quantifiers(self) -> tuple[bool, bool]:
+        """Return whether the element comes at least once, and whether anything may follow it before the next one."""
+        least, repeated = True, False
+        while self._at < len(self._pattern) and self._pattern[self._at] in "*+?{":
+            character = self._take()
+            repeated = True
+            if character in "*?":
+                least = False
+            elif character == "{":
+                end = self._pattern.index("}", self._at) if "}" in self._pattern[self._at :] else -1
+                bounds = self._pattern[self._at : end].replace(" ", "") if end >= 0 else ""
+                if not bounds or not all(part.isdigit() or not part for part in bounds.split(",")):
+                    raise _UnknownError
+                self._at = end + 1
+                first = bounds.split(",")[0]
+                least = least and first not in ("", "0") and int(first) > 0
+            if self._peek("?"):
+                self._at += 1  # lazy: as many matches, found in another order
+        return least, repeated
+
+    def _group(self) -> list[Candidate] | None:
+        """Parse a group; None for what takes no room (flags, comments, look-around), which may stand anywhere."""
+        self._at += 1
+        folded = self._folded
+        zero_width = False
+        if self._peek("?"):
+            self._at += 1
+            if self._peek("#"):
+                self._at = self._pattern.index(")", self._at) + 1
+                return None
+            if self._peek(":") or self._peek(">"):
+                self._at += 1
+            elif any(self._peek(sign) for sign in ("=", "!", "<=", "<!")):
+                self._at += 2 if self._peek("<") else 1
+                zero_width = True
+            elif self._peek("P=") or self._peek("("):
+                raise _UnknownError
+            elif self._peek("P<") or self._peek("<"):
+                self._at = self._pattern.index(">", self._at) + 1
+            else:
+                inner_folded, ends = self._flags(folded)
+                if ends:
+                    self._folded = inner_folded
+                    return None
+                return self._closed(inner_folded, folded)
+        found = self._closed(folded, folded)
+        if zero_width:
+            self._quantifiers()
+            return None
+        return found
+
+    def _closed(self, inner_folded: bool, folded: bool) -> list[Candidate]:
+        found = self._alternation(folded=inner_folded)
+        if not self._peek(")"):
+            raise _UnknownError
+        self._at += 1
+        self._folded = folded
+        return found
+
+    def _flags(self, folded: bool) -> tuple[bool, bool]:
+        """Parse ``i)``, ``s-i:`` …; return the new fold and whether the flags are a group of their own."""
+        on = True
+        while True:
+            character = self._take()
+            if character in ":)":
+                return folded, character == ")"
+            if character == "-":
+                on = False
+            elif character == "i":
+                folded = on
+            elif character in "smU" and not (self._python and character == "U"):
+                pass
+            else:
+                raise _UnknownError  # x changes what every character means; others are an engine's own
+
+    def _skip_class(self) -> None:
+        """Skip a character class. In Rust's syntax classes nest; in Python's a bracket within is a character."""
+        depth = 0
+        while True:
+            character = self._take()
+            if character == "\\":
+                self._at += 1
+            elif character == "[" and (depth == 0 or not self._python):
+                depth += 1
+                if self._peek("^"):
+                    self._at += 1
+                if self._peek("]"):
+                    self._at += 1
+            elif character == "]":
+                depth -= 1
+                if depth == 0:
+                    return
+
+    def _escape(self) -> str | None:
+        """Parse an escape; the character that it stands for, "" for what takes no room, None for anything else."""
+        self._at += 1
+        character = self._take()
+        if character in "dDwWsS":
+            return None
+        if character in "bBAzZ":
+            if self._peek("{"):
+                raise _UnknownError
+            return ""
+        if character in "ntrfva":
+            return {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}[character]
+        if character in "xuU":
+            return self._code_point(character)
+        if character in "<>" or character.isalnum() or not character.isascii():
+            raise _UnknownError
+        return character
+
+    def _code_point(self, kind: str) -> str:
+        if self._peek("{"):
+            end = self._pattern.index("}", self._at)
+            digits = self._pattern[self._at + 1 : end]
+            self._at = end + 1
+        else:
+            count = {"x": 2, "u": 4, "U": 8}[kind]
+            digits = self._pattern[self._at : self._at + count]
+            self._at += count
+            if len(digits) != count:
+                raise _UnknownError
+        if not digits or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
+            raise _UnknownError
+        code = int(digits, 16)
+        if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            raise _UnknownError
+        return chr(code)

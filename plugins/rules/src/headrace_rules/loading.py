@@ -1,0 +1,206 @@
+"""Rules from where they are kept: lists of dicts, YAML files, a .sql file. Each rule is judged by itself.
+
+YAML files hold a list of rules, or a mapping with a list under ``rules``, or several documents; a mapping with ``detection``
+is a Sigma rule. A .sql file holds conditions ended by semicolons, each behind a comment line ``-- id: …``.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from headrace.errors import ExpressionError, HeadraceError, JobError, OptionError, did_you_mean
+
+from headrace_rules.model import DEFAULT_SEVERITY, SEVERITIES, Rejection, Rule, RulesError, RuleSet
+from headrace_rules.prepared import Preparer
+
+#: What a verb takes as rules.
+RulesInput = str | os.PathLike[str] | Sequence[Mapping[str, Any] | Rule | str | os.PathLike[str]] | Mapping[str, str]
+_FIELDS = ("id", "expression", "severity", "labels", "description")
+_YAML_SUFFIXES = (".yaml", ".yml")
+_ID = re.compile(r"[^\s,;'\"\\]{1,200}")
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Rules that are well formed, and those that are not. ``files`` are the files that were read."""
+
+    rules: list[Rule] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return len(self.rules) + len(self.rejections)
+
+    def add(self, rule: Rule | Rejection) -> None:
+        if isinstance(rule, Rejection):
+            self.rejections.append(rule)
+            return
+        same = next((other for other in self.rules if other.id == rule.id), None) if rule.id in self._ids else None
+        if same is not None:
+            self.rejections.append(
+                Rejection(rule.id, f"the id is taken already, by {same.place or 'a rule'}", rule.place)
+            )
+            return
+        self._ids.add(rule.id)
+        self.rules.append(rule)
+
+    _ids: set[str] = field(default_factory=set)
+
+
+def load(source: RulesInput) -> Loaded:
+    """Read rules. What is wrong with one rule is in ``rejections``.
+
+    Raises OptionError when ``source`` is nothing that rules are read from, JobError when a file cannot be read at all.
+    """
+    loaded = Loaded()
+    if isinstance(source, str | os.PathLike):
+        for path in files_of(source):
+            _load_file(path, loaded)
+        return loaded
+    if isinstance(source, Mapping):
+        source = [{"id": rule_id, "expression": expression} for rule_id, expression in source.items()]
+    for number, entry in enumerate(source, 1):
+        if isinstance(entry, str | os.PathLike):
+            for path in files_of(entry):
+                _load_file(path, loaded)
+        else:
+            loaded.add(entry if isinstance(entry, Rule) else rule_of(entry, f"rule {number}"))
+    return loaded
+
+
+def load_strictly(source: RulesInput) -> RuleSet:
+    """Read rules. Raises RulesError when any is malformed."""
+    loaded = load(source)
+    if loaded.rejections:
+        raise RulesError(loaded.rejections, total=loaded.total)
+    if not loaded.rules:
+        raise OptionError("there are no rules", plugin="rules", option="rules")
+    return RuleSet(loaded.rules)
+
+
+def files_of(source: str | os.PathLike[str]) -> list[Path]:
+    """Return the files that a path or pattern means, in the order of their names. Raises OptionError when there is none."""
+    text = os.fspath(source)
+    found = sorted(Path(name) for name in glob.glob(text, recursive=True) if os.path.isfile(name))
+    if not found and os.path.isdir(text):
+        found = sorted(path for suffix in _YAML_SUFFIXES for path in Path(text).glob(f"*{suffix}"))
+    if not found:
+        hint = "name a .yaml or .sql file, or a pattern such as 'rules/*.yaml'"
+        raise OptionError(f"no file is called {text!r}", plugin="rules", option="rules", hint=hint)
+    return found
+
+
+def _load_file(path: Path, loaded: Loaded) -> None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"cannot read rules from {path}: {error}", plugin="rules") from error
+    loaded.files.append(path)
+    if path.suffix.lower() in _YAML_SUFFIXES:
+        _load_yaml(path, text, loaded)
+    elif path.suffix.lower() == ".sql":
+        for rule in sql_rules(text, str(path)):
+            loaded.add(rule)
+    else:
+        raise OptionError(
+            f"{path}: rules are kept in .yaml, .yml or .sql files", plugin="rules", option="rules",
+        )  # fmt: skip
+
+
+def _load_yaml(path: Path, text: str, loaded: Loaded) -> None:
+    from headrace_rules import sigma
+
+    try:
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.YAMLError as error:
+        loaded.add(Rejection("", f"this is no YAML: {' '.join(str(error).split())}", str(path)))
+        return
+    number = 0
+    for document in documents:
+        entries = document.get("rules", [document]) if isinstance(document, Mapping) else document
+        if not isinstance(entries, list):
+            entries = [entries]
+        for entry in entries:
+            number += 1
+            place = f"{path}, rule {number}"
+            is_sigma = isinstance(entry, Mapping) and "detection" in entry
+            loaded.add(sigma.rule_of(entry, place) if is_sigma else rule_of(entry, place))
+
+
+def rule_of(entry: Any, place: str) -> Rule | Rejection:
+    """Return the rule that a mapping describes, or what is wrong with it."""
+    if not isinstance(entry, Mapping):
+        return Rejection("", f"a rule is a mapping with id and expression, not {entry!r:.80}", place)
+    rule_id = entry.get("id")
+    shown = rule_id if isinstance(rule_id, str) else ""
+    for name in entry:
+        if name not in _FIELDS:
+            hint = did_you_mean(str(name), _FIELDS, known="fields")
+            return Rejection(shown, f"unknown field {name!r}; {hint}", place)
+    for name in ("id", "expression"):
+        if not isinstance(entry.get(name), str) or not entry[name].strip():
+            return Rejection(shown, f"{name} must be a text that is not empty", place)
+    if not _ID.fullmatch(str(rule_id)):
+        return Rejection(shown, "an id has no blanks, commas, semicolons, quotes or backslashes", place)
+    severity = entry.get("severity", DEFAULT_SEVERITY)
+    if severity not in SEVERITIES:
+        hint = did_you_mean(str(severity), SEVERITIES, known="severities")
+        return Rejection(shown, f"unknown severity {severity!r}; {hint}", place)
+    labels = entry.get("labels") or ()
+    if isinstance(labels, str) or not isinstance(labels, Sequence) or not all(isinstance(x, str) for x in labels):
+        return Rejection(shown, "labels must be a list of texts", place)
+    return Rule(
+        str(rule_id), entry["expression"].strip(), severity, tuple(labels), str(entry.get("description") or ""), place
+    )
+
+
+_HEAD = re.compile(r"^--\s*(\w+)\s*:\s*(.*?)\s*$")
+
+
+def sql_rules(text: str, path: str) -> Iterable[Rule | Rejection]:
+    """Yield the rules of a .sql file: comment lines ``-- id: …``, ``-- severity: …``, ``-- labels: a, b``, then a condition."""
+    head: dict[str, Any] = {}
+    condition: list[str] = []
+    first_line = 1
+    for number, line in enumerate([*text.splitlines(), ";"], 1):
+        found = _HEAD.match(line.strip())
+        if found is not None and not condition:
+            first_line = first_line if head else number
+            value: Any = found[2]
+            if found[1] == "labels":
+                value = [label.strip() for label in value.split(",") if label.strip()]
+            head[found[1]] = value
+            continue
+        if line.strip().startswith("--"):
+            continue
+        content = line.rstrip()
+        if content.strip() or condition:
+            condition.append(content)
+        if content.endswith(";"):
+            whole = "\n".join(condition).strip().rstrip(";").strip()
+            if whole or head:
+                yield rule_of({**head, "expression": whole}, f"{path}, line {first_line}")
+            head, condition, first_line = {}, [], number + 1
+
+
+def check_rules(rules: Iterable[Rule], preparer: Preparer) -> tuple[list[Rule], list[Rejection]]:
+    """Compile each rule for the preparer's columns; return the good ones, and what is wrong with the others."""
+    good, rejections = [], []
+    for rule in rules:
+        try:
+            preparer.prepare(rule.expression)
+        except ExpressionError as error:
+            rejections.append(Rejection(rule.id, str(error), rule.place))
+        except HeadraceError as error:
+            rejections.append(Rejection(rule.id, error.message, rule.place))
+        else:
+            good.append(rule)
+    return good, rejections

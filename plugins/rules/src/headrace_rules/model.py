@@ -1,0 +1,79 @@
+"""What a rule is: an id, a condition in SQL, and what people want to know when it matches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import JobError
+
+#: From the least to the most severe.
+SEVERITIES = ("informational", "low", "medium", "high", "critical")
+DEFAULT_SEVERITY = "medium"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. ``place`` says where it was read ("rules/web.yaml, rule 3"), for messages."""
+
+    id: str
+    expression: str
+    severity: str = DEFAULT_SEVERITY
+    labels: tuple[str, ...] = ()
+    description: str = ""
+    place: str = ""
+
+    @property
+    def rank(self) -> int:
+        """The place of its severity, from 0."""
+        return SEVERITIES.index(self.severity)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A rule that cannot be used, and why. ``place`` is where it was read, ``id`` is empty where it has none."""
+
+    id: str
+    reason: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        where = f" ({self.place})" if self.place else ""
+        return f"rule {self.id!r}{where}: {self.reason}" if self.id else f"{self.place or 'a rule'}: {self.reason}"
+
+
+class RulesError(JobError):
+    """Some of a job's rules are wrong; ``rejections`` has each of them with its reason."""
+
+    def __init__(self, rejections: Sequence[Rejection], *, total: int, hint: str | None = None) -> None:
+        self.rejections = tuple(rejections)
+        shown = [str(one).replace("\n", "\n    ") for one in self.rejections[:20]]
+        rest = len(self.rejections) - len(shown)
+        more = f"\n  … and {rest} more" if rest else ""
+        what = "1 rule is wrong" if len(self.rejections) == 1 else f"{len(self.rejections)} rules are wrong"
+        super().__init__(f"{what} (of {total}):\n  " + "\n  ".join(shown) + more, hint=hint)
+
+
+class RuleSet(Sequence[Rule]):
+    """Rules in order, their ids distinct."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+        self.by_id = {rule.id: rule for rule in self._rules}
+        assert len(self.by_id) == len(self._rules), "ids are checked when rules are loaded"
+
+    def __getitem__(self, index: int) -> Rule:  # type: ignore[override]
+        return self._rules[index]
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def fingerprint(self) -> str:
+        """Return a short text that changes when any rule does."""
+        content = json.dumps([[r.id, r.expression, r.severity, r.labels] for r in self._rules], ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]

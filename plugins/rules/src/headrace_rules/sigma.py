@@ -1,0 +1,202 @@
+"""Sigma rules (https://sigmahq.io, specification 2): the common part, translated to SQL conditions.
+
+Taken on: detections that are mappings, lists of mappings or of keywords; the modifiers contains, startswith, endswith, all,
+re, cased, exists, lt, lte, gt, gte, windash left out; conditions with and, or, not, brackets, ``1 of x*``, ``all of x*``,
+``1 of them``. Values are compared without regard to case, as Sigma says, unless ``cased`` is given. Field names are
+column names. Anything else is refused with its name: a rule that would mean something else is never made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from headrace_rules.model import SEVERITIES, Rejection, Rule
+
+_MODIFIERS = ("contains", "startswith", "endswith", "all", "re", "cased", "exists", "lt", "lte", "gt", "gte")
+_COMPARISONS = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+_TOKEN = re.compile(r"\s*(\(|\)|[^\s()]+)")
+
+
+class _UnsupportedError(ValueError):
+    """Something of Sigma that is not translated here; the text says what."""
+
+
+def rule_of(entry: Mapping[str, Any], place: str) -> Rule | Rejection:
+    """Return the rule of a Sigma document, or why there is none."""
+    rule_id = entry.get("id") or entry.get("name") or entry.get("title")
+    if not isinstance(rule_id, str) or not rule_id.strip():
+        return Rejection("", "a Sigma rule needs an id, a name or a title", place)
+    rule_id = re.sub(r"[\s,;'\"\\]+", "-", rule_id.strip())[:200]
+    try:
+        expression = _condition(entry["detection"])
+    except _UnsupportedError as error:
+        return Rejection(rule_id, f"Sigma: {error}", place)
+    severity = entry.get("level", "medium")
+    if severity not in SEVERITIES:
+        return Rejection(rule_id, f"unknown level {severity!r}", place)
+    tags = [str(tag) for tag in entry.get("tags") or ()]
+    return Rule(rule_id, expression, severity, tuple(tags), str(entry.get("title") or ""), place)
+
+
+def _condition(detection: Any) -> str:
+    if not isinstance(detection, Mapping):
+        raise _UnsupportedError("detection must be a mapping")
+    searches = {name: value for name, value in detection.items() if name not in ("condition", "timeframe")}
+    if "timeframe" in detection:
+        raise _UnsupportedError("timeframe is not supported: rules look at one row")
+    condition = detection.get("condition")
+    if isinstance(condition, list):
+        return " OR ".join(f"({_Conditions(str(one), searches).parse()})" for one in condition)
+    if not isinstance(condition, str):
+        raise _UnsupportedError("detection has no condition")
+    return _Conditions(condition, searches).parse()
+
+
+class _Conditions:
+    """A recursive descent over a condition: or, and, not, brackets, names, ``1 of``, ``all of``."""
+
+    def __init__(self, text: str, searches: Mapping[str, Any]) -> None:
+        if "|" in text:
+            raise _UnsupportedError("aggregations in conditions are not supported")
+        self._tokens = _TOKEN.findall(text)
+        self._searches = searches
+
+    def parse(self) -> str:
+        found = self._or()
+        if self._tokens:
+            raise _UnsupportedError(f"unexpected {self._tokens[0]!r} in the condition")
+        return found
+
+    def _next(self) -> str:
+        if not self._tokens:
+            raise _UnsupportedError("the condition ends too early")
+        return str(self._tokens.pop(0))
+
+    def _peek(self) -> str:
+        return self._tokens[0].lower() if self._tokens else ""
+
+    def _or(self) -> str:
+        parts = [self._and()]
+        while self._peek() == "or":
+            self._next()
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
+
+    def _and(self) -> str:
+        parts = [self._not()]
+        while self._peek() == "and":
+            self._next()
+            parts.append(self._not())
+        return parts[0] if len(parts) == 1 else "(" + " AND ".join(parts) + ")"
+
+    def _not(self) -> str:
+        if self._peek() == "not":
+            self._next()
+            # What is not there is not what was looked for: NULL counts as "does not match".
+            return f"({self._not()}) IS NOT TRUE"
+        return self._operand()
+
+    def _operand(self) -> str:
+        token = self._next()
+        if token == "(":
+            inner = self._or()
+            if self._next() != ")":
+                raise _UnsupportedError("a bracket is not closed in the condition")
+            return f"({inner})"
+        if self._peek() == "of" and token.lower() in ("1", "all", "any"):
+            self._next()
+            pattern = self._next()
+            names = [n for n in self._searches if _meant(pattern, n)]
+            if not names:
+                raise _UnsupportedError(f"no search is called {pattern!r}")
+            joined = (" AND " if token.lower() == "all" else " OR ").join(_search(self._searches[n]) for n in names)
+            return f"({joined})"
+        if token not in self._searches:
+            raise _UnsupportedError(f"no search is called {token!r}")
+        return _search(self._searches[token])
+
+
+def _meant(pattern: str, name: str) -> bool:
+    if pattern.lower() == "them":
+        return not name.startswith("_")
+    return fnmatchcase(name, pattern)
+
+
+def _search(search: Any) -> str:
+    if isinstance(search, Mapping):
+        return "(" + " AND ".join(_field(name, value) for name, value in search.items()) + ")"
+    if isinstance(search, list) and search and all(isinstance(one, Mapping) for one in search):
+        return "(" + " OR ".join(_search(one) for one in search) + ")"
+    raise _UnsupportedError("a search is a mapping of fields, or a list of such; keywords have no column here")
+
+
+def _field(key: Any, value: Any) -> str:
+    name, *modifiers = str(key).split("|")
+    for modifier in modifiers:
+        if modifier not in _MODIFIERS:
+            raise _UnsupportedError(f"modifier {modifier!r} is not supported")
+    column = ".".join('"' + part.replace('"', "") + '"' for part in name.split("."))
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise _UnsupportedError(f"field {name!r} has no values")
+    tests = [_test(column, one, modifiers) for one in values]
+    joined = (" AND " if "all" in modifiers else " OR ").join(tests)
+    return joined if len(tests) == 1 else f"({joined})"
+
+
+def _test(column: str, value: Any, modifiers: list[str]) -> str:
+    if "exists" in modifiers:
+        return f"{column} IS NOT NULL" if value else f"{column} IS NULL"
+    for modifier, sign in _COMPARISONS.items():
+        if modifier in modifiers:
+            return f"{column} {sign} {_number(value)}"
+    if value is None:
+        return f"{column} IS NULL"
+    if isinstance(value, bool):
+        return f"{column} = {str(value).upper()}"
+    if isinstance(value, int | float):
+        return f"{column} = {_number(value)}"
+    text = str(value)
+    if "re" in modifiers:
+        return f"{column} RLIKE {_quoted(text)}"
+    pattern = _like(text)
+    if "contains" in modifiers:
+        pattern = f"%{pattern}%"
+    elif "startswith" in modifiers:
+        pattern = f"{pattern}%"
+    elif "endswith" in modifiers:
+        pattern = f"%{pattern}"
+    return f"{column} {'LIKE' if 'cased' in modifiers else 'ILIKE'} {_quoted(pattern)} ESCAPE '!'"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _UnsupportedError(f"{value!r} is not a number")
+    return repr(value)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _like(text: str) -> str:
+    """Translate Sigma's wildcards: ``*`` and ``?``, which a backslash makes ordinary, as it does itself before them."""
+    out = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        following = text[position + 1 : position + 2]
+        if character == "\\" and following and following in "*?\\":
+            out.append(_plain(following))
+            position += 2
+            continue
+        out.append({"*": "%", "?": "_"}.get(character) or _plain(character))
+        position += 1
+    return "".join(out)
+
+
+def _plain(character: str) -> str:
+    return "!" + character if character in "%_!" else character

@@ -1,0 +1,241 @@
+"""Which trigger each rule has, and how all of them are looked for in a batch: one scan per column of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from headrace_rules.database_cache import DatabaseCache
+from headrace_rules.literals import LOWER_GUARDS, UPPER_GUARDS, Fold
+from headrace_rules.prepared import PreparedCondition
+from headrace_rules.scanning import Scanner, make_scanner
+from headrace_rules.triggers import Atom, Source, TextAtom, ValueAtom, all_atoms, cheapest
+
+Integers = NDArray[np.int64]
+#: A trigger met in more rows than this is not worth having: evaluating the rule on whole columns costs less.
+RATE_MAX = 0.25
+_BUFFER_BYTES_MAX = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Lists of rules by literal or number: those of ``i`` are ``members[starts[i]:starts[i + 1]]``."""
+
+    starts: Integers
+    members: Integers
+
+    @classmethod
+    def of(cls, lists: Sequence[Iterable[int]]) -> Groups:
+        sizes = [0]
+        members: list[int] = []
+        for one in lists:
+            members += one
+            sizes.append(len(members))
+        return cls(np.array(sizes, dtype=np.int64), np.array(members, dtype=np.int64))
+
+    def expand(self, rows: Integers, keys: Integers) -> tuple[Integers, Integers]:
+        """Return (row, member) for every member of every key."""
+        counts = self.starts[keys + 1] - self.starts[keys]
+        total = int(counts.sum())
+        begins = np.repeat(self.starts[keys] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+        return np.repeat(rows, counts), self.members[begins + np.arange(total)]
+
+
+class TextScan:
+    """The literals of one column of texts."""
+
+    def __init__(
+        self, source: Source, rules_of_atoms: Mapping[TextAtom, Sequence[int]], cache: DatabaseCache | None, engine: str
+    ) -> None:
+        self.source = source
+        wanted: dict[tuple[bytes, bool], set[int]] = {}
+        for atom, rules in rules_of_atoms.items():
+            for literal in scanned_as(atom):
+                wanted.setdefault(literal, set()).update(rules)
+        self.literals = list(wanted)
+        self.scanner: Scanner = make_scanner(
+            [literal for literal, _ in wanted], [fold for _, fold in wanted], cache, engine=engine
+        )
+        self.groups = Groups.of([sorted(rules) for rules in wanted.values()])
+
+    def find(self, frame: pl.DataFrame) -> tuple[Integers, Integers]:
+        """Return (row, literal) for every occurrence of a literal."""
+        texts = frame.select(self.source.expression().alias("text")).to_series()
+        buffer, ends = joined(texts)
+        literals, places = self.scanner.scan(buffer)
+        return rows_of(ends, places), literals
+
+
+def scanned_as(atom: TextAtom) -> list[tuple[bytes, bool]]:
+    """Return what is scanned for so that no text with the atom is missed: (literal, without regard to case)."""
+    content = atom.text.encode()
+    if atom.fold is Fold.EXACT:
+        return [(content, False)]
+    guards = LOWER_GUARDS if atom.fold is Fold.LOWER else UPPER_GUARDS
+    return [(content, True), *((guard.encode(), False) for guard in guards)]
+
+
+def joined(texts: pl.Series) -> tuple[bytes, Integers]:
+    """Return the texts with a newline behind each but the last, and where each ends. NULL is the empty text."""
+    filled = texts.fill_null("")
+    buffer = filled.str.join("\n").item().encode()
+    lengths = filled.str.len_bytes().cast(pl.Int64).to_numpy()
+    return buffer, np.cumsum(lengths + 1) - 1
+
+
+def rows_of(ends: Integers, places: Integers) -> Integers:
+    """Return in which texts occurrences lie, given where each text and each occurrence ends."""
+    return np.searchsorted(ends, places, side="left").astype(np.int64, copy=False)
+
+
+def distinct(keys: Integers) -> Integers:
+    """Return each key once, ordered."""
+    if len(keys) < 2:
+        return keys
+    ordered = np.sort(keys)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+
+
+class ValueCodes:
+    """Numbers for some values of a column: how equality with many constants is decided at once."""
+
+    def __init__(self, source: Source, values: Iterable[str | int]) -> None:
+        self.source = source
+        self.values = list(dict.fromkeys(values))
+        self.code_of = {value: code for code, value in enumerate(self.values)}
+        self._constants = pl.Series(self.values, dtype=pl.String if isinstance(self.values[0], str) else pl.Int64)
+
+    def codes(self, frame: pl.DataFrame) -> Integers:
+        """Return the code of each row's value; -1 for values without one, and for NULL."""
+        column = frame.select(self.source.expression().alias("value")).to_series()
+        if column.dtype.is_integer():
+            column = column.cast(pl.Int64, strict=False)  # what needs more bits is none of the constants, as NULL
+        codes = pl.Series(range(len(self.values)), dtype=pl.Int64)
+        found = column.replace_strict(self._constants, codes, default=-1, return_dtype=pl.Int64)
+        return found.fill_null(-1).to_numpy()
+
+
+class ValueScan:
+    """The values of one column that are triggers."""
+
+    def __init__(self, source: Source, rules_of_values: Mapping[str | int, Sequence[int]]) -> None:
+        self.source = source
+        self._codes = ValueCodes(source, rules_of_values)
+        self.groups = Groups.of([rules_of_values[value] for value in self._codes.values])
+
+    def find(self, frame: pl.DataFrame) -> tuple[Integers, Integers]:
+        """Return (row, value) for every row that has one of the values."""
+        codes = self._codes.codes(frame)
+        rows = np.flatnonzero(codes >= 0)
+        return rows.astype(np.int64, copy=False), codes[rows]
+
+
+@dataclass(slots=True)
+class TriggerPlan:
+    """The triggers of all rules. Immutable once made; used by any number of threads."""
+
+    atoms: list[frozenset[Atom] | None]
+    texts: list[TextScan]
+    values: list[ValueScan]
+    #: Rules without a trigger, which are evaluated on whole columns.
+    everywhere: Integers
+    #: Rules that can fail, by the columns of their triggers: they are evaluated where one of these is NULL as well.
+    on_null: list[tuple[Source, Integers]]
+    #: Pairs of row and rule expected per row; None where nothing was known of the traffic.
+    expected_pairs: float | None
+
+    def candidates(self, frame: pl.DataFrame, rules: int) -> Integers:
+        """Return the rows and rules to verify, as ``row * rules + rule``, each once, ordered."""
+        found = []
+        parts: list[TextScan | ValueScan] = [*self.texts, *self.values]
+        for part in parts:
+            rows, keys = part.find(frame)
+            if len(rows):
+                pair_rows, pair_rules = part.groups.expand(rows, keys)
+                found.append(pair_rows * rules + pair_rules)
+        for source, members in self.on_null:
+            missing = frame.select(source.expression().is_null().alias("null")).to_series()
+            rows = np.flatnonzero(missing.to_numpy()).astype(np.int64)
+            found.append((rows[:, None] * rules + members[None, :]).ravel())
+        if not found:
+            return np.zeros(0, dtype=np.int64)
+        return distinct(np.concatenate(found))
+
+
+def length_cost(atom: Atom) -> float:
+    """Return how often an atom may be met, nothing being known of the traffic: long texts are rare."""
+    if isinstance(atom, ValueAtom):
+        return 0.02 if isinstance(atom.value, int) else 0.5 ** min(len(atom.value) + 2, 16)
+    return 0.5 ** min(len(atom.text), 16)
+
+
+def plan_triggers(
+    conditions: Sequence[PreparedCondition],
+    cost: Callable[[Atom], float] = length_cost,
+    *,
+    sampled: bool = False,
+    cache: DatabaseCache | None = None,
+    engine: str = "auto",
+) -> TriggerPlan:
+    """Choose each rule's trigger and make what looks for them. ``sampled``: ``cost`` is a rate measured in real rows."""
+    chosen: list[frozenset[Atom] | None] = []
+    everywhere: list[int] = []
+    expected = 0.0
+    texts: dict[Source, dict[TextAtom, list[int]]] = {}
+    values: dict[Source, dict[str | int, list[int]]] = {}
+    on_null: dict[Source, list[int]] = {}
+    for index, condition in enumerate(conditions):
+        rate, atoms = (1.0, None) if condition.need is None else cheapest(condition.need, cost)
+        if atoms is None or (rate > RATE_MAX and sampled):
+            chosen.append(None)
+            everywhere.append(index)
+            continue
+        chosen.append(atoms)
+        expected += rate
+        for atom in atoms:
+            if isinstance(atom, TextAtom):
+                texts.setdefault(atom.source, {}).setdefault(atom, []).append(index)
+            else:
+                values.setdefault(atom.source, {}).setdefault(atom.value, []).append(index)
+        if condition.whole is not None:
+            for source in {atom.source for atom in atoms}:
+                on_null.setdefault(source, []).append(index)
+    return TriggerPlan(
+        chosen,
+        [TextScan(source, atoms, cache, engine) for source, atoms in texts.items()],
+        [ValueScan(source, wanted) for source, wanted in values.items()],
+        np.array(everywhere, dtype=np.int64),
+        [(source, np.array(members, dtype=np.int64)) for source, members in on_null.items()],
+        expected if sampled else None,
+    )
+
+
+def measured_cost(
+    conditions: Sequence[PreparedCondition], sample: pl.DataFrame, *, engine: str = "auto"
+) -> Callable[[Atom], float]:
+    """Return how often each atom that could be chosen is met in real rows."""
+    atoms: set[Atom] = set()
+    for condition in conditions:
+        if condition.need is not None:
+            atoms |= all_atoms(condition.need)
+    rates: dict[Atom, float] = {}
+    height = max(1, sample.height)
+    for source in {atom.source for atom in atoms}:
+        texts = [atom for atom in atoms if isinstance(atom, TextAtom) and atom.source == source]
+        values = [atom for atom in atoms if isinstance(atom, ValueAtom) and atom.source == source]
+        found: list[tuple[Sequence[Atom], TextScan | ValueScan]] = []
+        if texts:
+            found.append((texts, TextScan(source, {a: [place] for place, a in enumerate(texts)}, None, engine)))
+        if values:
+            found.append((values, ValueScan(source, {a.value: [place] for place, a in enumerate(values)})))
+        for listed, scan in found:
+            rows, places = scan.groups.expand(*scan.find(sample))
+            counts = np.bincount(distinct(rows * len(listed) + places) % len(listed), minlength=len(listed))
+            rates |= {atom: float(count) / height for atom, count in zip(listed, counts, strict=True)}
+    floor = 0.1 / height
+    # Among texts that were not seen at all, the long ones are the safer choice.
+    return lambda atom: rates.get(atom, 0.0) + floor * length_cost(atom)

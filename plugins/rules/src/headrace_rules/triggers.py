@@ -1,0 +1,369 @@
+"""What must be seen in a row for a condition to be able to hold: its triggers, found in its syntax tree.
+
+A trigger is an *atom*: "this column contains this text" or "this column has this value". A condition gives a
+*need*: atoms of which at least one is met wherever the condition is true. Where no atom of a need is met and no column of
+it is NULL, the condition is FALSE, not NULL: conditions that can fail for a row rely on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from headrace.schema import Schema
+from headrace_columnar import patterns
+from sqlglot import exp
+
+from headrace_rules.literals import (
+    Candidate,
+    Fold,
+    any_of,
+    literal_candidates,
+    regex_candidates,
+)
+
+#: Functions whose result is a part of their first argument.
+_PARTS = frozenset({"trim", "btrim", "ltrim", "rtrim", "substring", "substr", "mid", "left", "right"})
+_LOWER = frozenset({"lower", "lcase"})
+_UPPER = frozenset({"upper", "ucase"})
+_SEARCHES = frozenset({"contains", "startswith", "starts_with", "endswith", "ends_with"})
+_REGEX_SEARCHES = frozenset({"regexp_like", "regexp", "rlike"})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """A column, or a field within a column of structs: ``("labels", "zone")``."""
+
+    path: tuple[str, ...]
+
+    @property
+    def column(self) -> str:
+        return self.path[0]
+
+    def expression(self) -> pl.Expr:
+        """Return the polars expression that reads it."""
+        made = pl.col(self.path[0])
+        for name in self.path[1:]:
+            made = made.struct.field(name)
+        return made
+
+    def __str__(self) -> str:
+        return ".".join(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class TextAtom:
+    """The column contains the text. With a fold, letters are compared without regard to case."""
+
+    source: Source
+    text: str
+    fold: Fold = Fold.EXACT
+
+    def __str__(self) -> str:
+        case = "" if self.fold is Fold.EXACT else " in any case"
+        return f"{self.source} contains {self.text!r}{case}"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueAtom:
+    """The column of texts or whole numbers has exactly the value."""
+
+    source: Source
+    value: str | int
+
+    def __str__(self) -> str:
+        return f"{self.source} is {self.value!r}"
+
+
+Atom = TextAtom | ValueAtom
+
+
+@dataclass(frozen=True, slots=True)
+class Atoms:
+    """At least one of these is met."""
+
+    atoms: frozenset[Atom]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Each of these needs is met: any one of them suffices as a trigger (AND)."""
+
+    needs: tuple[Need, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """At least one of these needs is met: all of them together are a trigger (OR)."""
+
+    needs: tuple[Need, ...]
+
+
+Need = Atoms | Choice | Union
+
+
+def choice(needs: list[Need]) -> Need | None:
+    """Return the need of conditions of which all must hold."""
+    if not needs:
+        return None
+    return needs[0] if len(needs) == 1 else Choice(tuple(needs))
+
+
+def cheapest(need: Need, cost: Callable[[Atom], float]) -> tuple[float, frozenset[Atom]]:
+    """Return the atoms of a need that cost least, and what they cost together."""
+    if isinstance(need, Atoms):
+        return sum(map(cost, need.atoms)), need.atoms
+    parts = [cheapest(part, cost) for part in need.needs]
+    if isinstance(need, Choice):
+        return min(parts, key=lambda part: part[0])
+    return sum(part[0] for part in parts), frozenset().union(*(part[1] for part in parts))
+
+
+def all_atoms(need: Need) -> frozenset[Atom]:
+    """Return every atom that a choice could fall on."""
+    if isinstance(need, Atoms):
+        return need.atoms
+    return frozenset().union(*map(all_atoms, need.needs))
+
+
+def need_of(node: exp.Expr, schema: Schema, functions: Mapping[str, Any]) -> Need | None:
+    """Return the need of a condition; None when it has none, or does not compile for these columns and functions."""
+    try:
+        return _Finder(schema, functions).find(node)
+    except patterns.PatternError:
+        return None
+
+
+def equality_of(node: exp.Expr, schema: Schema, functions: Mapping[str, Any]) -> ValueAtom | None:
+    """Return the atom that is the same as a condition ``column = constant``; None for any other condition."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if not isinstance(node, exp.EQ):
+        return None
+    finder = _Finder(schema, functions)
+    left: Any = node.left
+    right: Any = node.right
+    return finder.equality(left, right) or finder.equality(right, left)
+
+
+class _Finder:
+    def __init__(self, schema: Schema, functions: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._functions = functions
+
+    def find(self, node: Any) -> Need | None:
+        if isinstance(node, exp.Paren):
+            return self.find(node.this)
+        if isinstance(node, exp.And):
+            return choice([need for part in operands(node) if (need := self.find(part)) is not None])
+        if isinstance(node, exp.Or):
+            needs = [self.find(part) for part in operands(node)]
+            found = [need for need in needs if need is not None]
+            return Union(tuple(found)) if len(found) == len(needs) else None
+        if node.args.get("negate"):
+            return None
+        if isinstance(node, exp.EQ | exp.NullSafeEQ):
+            return self._equality(node)
+        if isinstance(node, exp.In):
+            return self._in(node)
+        if isinstance(node, exp.Escape):
+            return self._pattern(node.this, _text_of(node.expression))
+        if isinstance(node, exp.Like | exp.ILike | exp.SimilarTo | exp.RegexpLike):
+            return self._pattern(node, None)
+        if isinstance(node, exp.Anonymous):
+            return self._call(node)
+        return None
+
+    # ---------------------------------------------------------------------------------------------- comparisons
+
+    def _equality(self, node: exp.Binary) -> Need | None:
+        for value, constant in ((node.left, node.right), (node.right, node.left)):
+            need = self._equals(value, constant)
+            if need is not None:
+                return need
+        return None
+
+    def _equals(self, value: Any, constant: Any) -> Need | None:
+        atom = self.equality(value, constant)
+        if atom is not None:
+            return Atoms(frozenset({atom}))
+        text = _text_of(constant)
+        return None if text is None else self._contains(value, text)
+
+    def equality(self, value: Any, constant: Any) -> ValueAtom | None:
+        """Return the atom that is the same as ``value = constant``, for a column and a constant of its type."""
+        found = self._path(value)
+        if found is None:
+            return None
+        source, kind = found
+        text, number = _text_of(constant), _whole_number_of(constant)
+        if text is not None and isinstance(kind, pl.String):
+            return ValueAtom(source, text)
+        if number is not None and kind.is_integer():
+            return ValueAtom(source, number)
+        return None
+
+    def _in(self, node: exp.In) -> Need | None:
+        if not node.expressions or len(node.expressions) > 1000:
+            return None
+        # With NULL among the items the condition is NULL rather than FALSE elsewhere: no trigger.
+        needs = [self._equals(node.this, item) for item in node.expressions]
+        found = [need for need in needs if need is not None]
+        return Union(tuple(found)) if len(found) == len(needs) else None
+
+    # ------------------------------------------------------------------------------------------------- patterns
+
+    def _pattern(self, node: Any, escape: str | None) -> Need | None:
+        right = node.expression
+        if node.args.get("negate"):
+            return None
+        if not isinstance(right, exp.Any | exp.All):
+            pattern = _text_of(right)
+            return None if pattern is None else self._matches(type(node), node.this, pattern, escape)
+        items = right.this.expressions if isinstance(right.this, exp.Tuple) else [right.this.unnest()]
+        texts = [_text_of(item) for item in items]
+        needs = [None if text is None else self._matches(type(node), node.this, text, escape) for text in texts]
+        found = [need for need in needs if need is not None]
+        if isinstance(right, exp.All):
+            return choice(found)
+        return Union(tuple(found)) if found and len(found) == len(needs) else None
+
+    def _matches(self, kind: type[exp.Expr], value: Any, pattern: str, escape: str | None) -> Need | None:
+        source = self._text_source(value)
+        if source is None:
+            return None
+        folded = source[1] is not Fold.EXACT
+        if kind in (exp.Like, exp.ILike):
+            folded = folded or kind is exp.ILike
+            parts = [part for part in patterns.split_like(pattern, escape) if part]
+            candidates = [found for part in parts for found in literal_candidates(part, folded=folded)]
+            return self._atoms(source, candidates, folded_by_pattern=kind is exp.ILike)
+        regex = patterns.similar_regex(pattern, escape) if kind is exp.SimilarTo else pattern
+        return self._regex(source, regex)
+
+    def _regex(self, source: tuple[Source, Fold], pattern: str) -> Need | None:
+        candidates = regex_candidates(pattern, python=patterns.engine(pattern) == "python")
+        if source[1] is not Fold.EXACT:
+            folded = []
+            for candidate in candidates:
+                # Each literal is looked for by its longest part that can be folded; all of them must have one.
+                found = any_of([literal_candidates(literal.text, folded=True)[:1] for literal in candidate])
+                folded += found
+            candidates = folded
+        return self._atoms(source, candidates, folded_by_pattern=True)
+
+    def _contains(self, value: Any, text: str) -> Need | None:
+        source = self._text_source(value)
+        if source is None:
+            return None
+        return self._atoms(source, literal_candidates(text, folded=source[1] is not Fold.EXACT))
+
+    def _atoms(
+        self, source: tuple[Source, Fold], candidates: list[Candidate], *, folded_by_pattern: bool = False
+    ) -> Need | None:
+        place, fold = source
+        needs: list[Need] = []
+        for candidate in candidates:
+            atoms = set()
+            for literal in candidate:
+                if literal.folded and fold is Fold.UPPER and folded_by_pattern:
+                    return None  # upper case first, then without regard to case: two sets of special characters
+                kind = (Fold.LOWER if fold is Fold.EXACT else fold) if literal.folded else Fold.EXACT
+                atoms.add(TextAtom(place, literal.text, kind))
+            needs.append(Atoms(frozenset(atoms)))
+        return choice(needs)
+
+    # -------------------------------------------------------------------------------------------------- sources
+
+    def _call(self, node: exp.Anonymous) -> Need | None:
+        name = self._name(node)
+        arguments = node.expressions
+        if name in _SEARCHES and len(arguments) == 2:
+            text = _text_of(arguments[1])
+            return None if text is None else self._contains(arguments[0], text)
+        if name in _REGEX_SEARCHES and len(arguments) == 2:
+            pattern = _text_of(arguments[1])
+            source = self._text_source(arguments[0])
+            return None if pattern is None or source is None else self._regex(source, pattern)
+        return None
+
+    def _name(self, node: Any) -> str:
+        """Return the name of a built-in function; "" for the user's own, which may be called as a built-in is."""
+        name = (node.this if isinstance(node.this, str) else node.this.name).lower()
+        return "" if name in self._functions else name
+
+    def _text_source(self, node: Any) -> tuple[Source, Fold] | None:
+        """Return the column of texts that a value is a part of, and how its case was changed."""
+        if isinstance(node, exp.Paren):
+            return self._text_source(node.this)
+        if isinstance(node, exp.Anonymous) and node.expressions:
+            name = self._name(node)
+            inner = self._text_source(node.expressions[0])
+            if inner is None:
+                return None
+            if name in _PARTS:
+                # Cutting by characters after a change of case, or before it: what is left was there in the source.
+                return inner
+            fold = Fold.LOWER if name in _LOWER else Fold.UPPER if name in _UPPER else None
+            if fold is None or len(node.expressions) != 1 or inner[1] not in (Fold.EXACT, fold):
+                return None
+            return inner[0], fold
+        if isinstance(node, exp.Trim | exp.Substring):
+            return self._text_source(node.this)
+        found = self._path(node)
+        return None if found is None or not isinstance(found[1], pl.String) else (found[0], Fold.EXACT)
+
+    def _path(self, node: Any) -> tuple[Source, pl.DataType] | None:
+        """Return the column or field that a node names, and its type."""
+        if isinstance(node, exp.Paren):
+            return self._path(node.this)
+        if isinstance(node, exp.Identifier):
+            names = [node.name]
+        elif isinstance(node, exp.Column):
+            names = [part.name for part in node.parts]
+        else:
+            return None
+        kind: Any = self._schema.get(names[0])
+        for name in names[1:]:
+            if not isinstance(kind, pl.Struct):
+                return None
+            kind = next((field.dtype for field in kind.fields if field.name == name), None)
+        if kind is None:
+            return None
+        return Source(tuple(names)), kind if isinstance(kind, pl.DataType) else kind()
+
+
+def operands(node: exp.Binary) -> list[exp.Expr]:
+    """Return the operands of a chain ``a AND b AND c …`` in order, however long; brackets around chains taken off."""
+    found: list[exp.Expr] = []
+    waiting: list[Any] = [node]
+    while waiting:
+        one = waiting.pop()
+        inside = one
+        while isinstance(inside, exp.Paren):
+            inside = inside.this
+        if type(inside) is type(node):
+            waiting += [inside.right, inside.left]
+        else:
+            found.append(one)
+    return found
+
+
+def _text_of(node: Any) -> str | None:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
+
+
+def _whole_number_of(node: Any) -> int | None:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Neg):
+        inner = _whole_number_of(node.this)
+        return None if inner is None else -inner
+    if not isinstance(node, exp.Literal) or node.is_string or not str(node.this).isdigit():
+        return None
+    value = int(node.this)
+    return value if value < 2**63 else None

@@ -1,0 +1,286 @@
+"""The verb ``rules``, and ``where`` as a member of a group of rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from headrace.errors import HeadraceError, OptionError, PlanError, did_you_mean
+from headrace.messages import Batch, Queue
+from headrace.operator import Operator, RejectedRows
+from headrace.schema import Schema
+from headrace.settings import parse_duration
+from headrace_columnar.verbs.base import BoundVerb, Results, ShapedVerb, VerbSpec
+
+from headrace_rules.engine import EngineOptions
+from headrace_rules.group import GroupRun, Member, RuleGroup, Segment
+from headrace_rules.loading import RulesInput, check_rules, load_strictly
+from headrace_rules.model import SEVERITIES, RulesError, RuleSet
+from headrace_rules.prepared import Preparer
+
+OUTPUTS = ("matches", "first", "tag")
+SCANNERS = ("auto", "hyperscan", "polars")
+_TEXTS = pl.List(pl.String())
+
+
+class GroupedSpec(VerbSpec):
+    """A verb whose conditions are evaluated by a group's engine."""
+
+    def __init__(self, group: RuleGroup, place: int) -> None:
+        self.group = group
+        self.place = place
+
+    def open(self, schema: Schema | None) -> Operator:
+        if schema is None:
+            return ShapedVerb(self)
+        return GroupedOperator(self, schema)
+
+    def bind(self, schema: Schema) -> BoundVerb:
+        return _BoundGrouped(self, schema)
+
+    def results(self, frame: pl.DataFrame, segment: Segment) -> pl.DataFrame:
+        """Return what the verb gives for rows that were evaluated."""
+        raise NotImplementedError
+
+    def name_of(self, rule: int, segment: Segment) -> str:
+        """Return how a rule is called in the reason of a dead letter."""
+        return ""
+
+
+class GroupedOperator(Operator):
+    """Runs a verb of a group in one lane; the group's run is shared with the others."""
+
+    def __init__(self, spec: GroupedSpec, schema: Schema) -> None:
+        self._spec = spec
+        self._run: GroupRun = spec.group.run_for(schema)
+
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+        made = []
+        rejected: list[RejectedRows] = []
+        for segment in self._run.segments(self._spec.place, batch):
+            frame = self._spec.results(segment.frame, segment)
+            if frame.height:
+                made.append(frame)
+            if segment.failures:
+                rejected.append(rejections(self._spec, segment))
+        if made:
+            yield batch.with_frame(made[0] if len(made) == 1 else pl.concat(made))
+        yield from rejected
+
+
+class _BoundGrouped(BoundVerb):
+    """The verb for rows of one shape, in a stream whose columns are not known."""
+
+    def __init__(self, spec: GroupedSpec, schema: Schema) -> None:
+        after = spec.output_schema(schema)
+        assert after is not None
+        self.schemas = {"": after}
+        self._spec = spec
+        self._run = spec.group.run_for(schema)
+
+    def process(self, frame: pl.DataFrame) -> Results:
+        outputs = []
+        rejected = None
+        for segment in self._run.segments(self._spec.place, Batch(Queue(""), frame)):
+            outputs.append(("", self._spec.results(segment.frame, segment)))
+            if segment.failures:
+                rejected = rejections(self._spec, segment)
+        return outputs, rejected
+
+
+def rejections(spec: GroupedSpec, segment: Segment) -> RejectedRows:
+    """Return the rows for which conditions failed: each once, with what went wrong in every rule."""
+    reasons: dict[int, list[str]] = {}
+    kinds: dict[int, str] = {}
+    for row, rule, error in segment.failures:
+        text = error.message if isinstance(error, HeadraceError) else (str(error) or repr(error))
+        reasons.setdefault(row, []).append(f"{spec.name_of(rule, segment)}{text}")
+        kinds.setdefault(row, type(error).__name__)
+    rows = sorted(reasons)
+    return RejectedRows(segment.frame[rows], ["; ".join(reasons[row]) for row in rows], [kinds[row] for row in rows])
+
+
+class Rules(GroupedSpec):
+    """Puts each row to many rules and tells which matched.
+
+    ``rules`` is a list of dicts (``id``, ``expression``, optionally ``severity``, ``labels``, ``description``), a mapping
+    of ids to expressions, the name of a YAML or .sql file, or a pattern of such names. ``output`` says what comes out:
+
+    * ``"matches"``: rows that match, with ``rule_ids``, the greatest ``rule_severity``, and all ``rule_labels``;
+    * ``"first"``: the same rows, with ``rule_id``, ``rule_severity`` and ``rule_labels`` of the first rule that matches;
+    * ``"tag"``: all rows, with the columns of ``"matches"``, empty and NULL where no rule matches.
+
+    A row for which a rule fails goes to the dead letters with the rule's id; other rules see it nevertheless.
+    """
+
+    name: ClassVar[str] = "rules"
+
+    def __init__(
+        self,
+        rules: RulesInput,
+        *,
+        output: str = "matches",
+        raw_scan: bool = False,
+        verdict_cache: int = 0,
+        reload_interval: str | float | timedelta | None = None,
+        scanner: str = "auto",
+        functions: Mapping[str, Any] | None = None,
+    ) -> None:
+        if output not in OUTPUTS:
+            hint = did_you_mean(str(output), OUTPUTS, known="outputs")
+            raise OptionError(f"unknown output {output!r}", plugin="rules", option="output", hint=hint)
+        if scanner not in SCANNERS:
+            hint = did_you_mean(str(scanner), SCANNERS, known="scanners")
+            raise OptionError(f"unknown scanner {scanner!r}", plugin="rules", option="scanner", hint=hint)
+        if raw_scan and output == "tag":
+            raise OptionError(
+                'output="tag" gives all rows, so that none can be left unparsed', plugin="rules", option="raw_scan"
+            )
+        self.rules: RuleSet = load_strictly(rules)
+        self.given = rules
+        self.output = output
+        self.raw_scan = raw_scan
+        self.reload_interval = _interval(reload_interval, rules)
+        self.functions = functions or {}
+        self.options = EngineOptions(scanner=scanner, verdict_cache_entries=verdict_cache)
+        super().__init__(RuleGroup([Member("rules", self.rules)], self.functions, self.options), 0)
+        self._checked: dict[tuple[Any, ...], frozenset[str]] = {}
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        if schema is None:
+            return None
+        self._check(schema)
+        return Schema({**schema, **self._added()})
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        if wanted is None:
+            return None
+        return {*(name for name in wanted if name not in self._added()), *self._check(schema)}
+
+    def describe(self) -> str:
+        source = self.given if isinstance(self.given, str | os.PathLike) else None
+        return f"{len(self.rules)} rules" + (f" from {source}" if source else "") + f", {self.output}"
+
+    def results(self, frame: pl.DataFrame, segment: Segment) -> pl.DataFrame:
+        if self.output == "tag":
+            return self._tagged(frame, segment)
+        rows, first = np.unique(segment.rows, return_index=True)
+        part = frame[rows]
+        if self.output == "first":
+            return part.with_columns(_of_first(segment.rules, segment.rule_numbers[first]))
+        return part.with_columns(_of_all(segment.rules, segment.rule_numbers, first))
+
+    def name_of(self, rule: int, segment: Segment) -> str:
+        return f"rule {segment.rules[rule].id!r}: "
+
+    # ------------------------------------------------------------------------------------------------ private
+
+    def _tagged(self, frame: pl.DataFrame, segment: Segment) -> pl.DataFrame:
+        rows, first = np.unique(segment.rows, return_index=True)
+        places = np.full(frame.height, len(rows), dtype=np.int64)
+        places[rows] = np.arange(len(rows))
+        # Behind the rows that match comes what all others have.
+        nothing = [pl.Series("rule_ids", [[]], dtype=_TEXTS), pl.Series("rule_severity", [None], dtype=pl.String),
+                   pl.Series("rule_labels", [[]], dtype=_TEXTS)]  # fmt: skip
+        found = _of_all(segment.rules, segment.rule_numbers, first)
+        made = [column.append(other).gather(places) for column, other in zip(found, nothing, strict=True)]
+        return frame.with_columns(made)
+
+    def _added(self) -> Mapping[str, pl.DataType]:
+        first: dict[str, pl.DataType] = {"rule_id": pl.String()} if self.output == "first" else {"rule_ids": _TEXTS}
+        return {**first, "rule_severity": pl.String(), "rule_labels": _TEXTS}
+
+    def _check(self, schema: Schema) -> frozenset[str]:
+        """Check the rules against columns; return the columns that they read. Raises RulesError, OptionError."""
+        key = tuple((name, str(kind)) for name, kind in schema.items())
+        found = self._checked.get(key)
+        if found is None:
+            for name in self._added():
+                if name in schema:
+                    raise OptionError(
+                        f"there is a column {name!r} already", plugin="rules", hint=f"rename({name}='…') before rules"
+                    )
+            preparer = self.group.run_for(schema).preparer
+            _, rejections = check_rules(self.rules, preparer)
+            if rejections:
+                raise RulesError(rejections, total=len(self.rules))
+            found = self._checked[key] = columns_of(self.rules, preparer)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_checked": {}}
+
+
+class EngineWhere(GroupedSpec):
+    """A ``where`` whose condition is evaluated by a group's engine; what comes out is the same."""
+
+    name: ClassVar[str] = "where"
+    keeps_rows = True
+
+    def __init__(self, where: Any, group: RuleGroup, place: int) -> None:
+        super().__init__(group, place)
+        self.where = where
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        return self.where.output_schema(schema, output)  # type: ignore[no-any-return]
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        return self.where.required_columns(wanted, schema)  # type: ignore[no-any-return]
+
+    def describe(self) -> str:
+        return str(self.where.describe())
+
+    def results(self, frame: pl.DataFrame, segment: Segment) -> pl.DataFrame:
+        return frame if len(segment.rows) == frame.height else frame[segment.rows]
+
+
+def columns_of(rules: RuleSet, preparer: Preparer) -> frozenset[str]:
+    """Return the columns that rules read."""
+    columns: set[str] = set()
+    for rule in rules:
+        columns |= preparer.prepare(rule.expression).columns
+    return frozenset(columns)
+
+
+def _interval(given: str | float | timedelta | None, rules: RulesInput) -> timedelta | None:
+    if given is None:
+        return None
+    try:
+        interval = parse_duration(given)
+    except ValueError as error:
+        raise OptionError(str(error), plugin="rules", option="reload_interval") from error
+    if isinstance(rules, Mapping) or not (
+        isinstance(rules, str | os.PathLike) or any(isinstance(one, str | os.PathLike) for one in rules)
+    ):
+        raise PlanError("reload_interval is for rules that are read from files", plugin="rules")
+    return interval
+
+
+def _of_first(rules: RuleSet, numbers: Any) -> list[pl.Series]:
+    chosen = [rules[number] for number in numbers.tolist()]
+    return [
+        pl.Series("rule_id", [rule.id for rule in chosen], dtype=pl.String),
+        pl.Series("rule_severity", [rule.severity for rule in chosen], dtype=pl.String),
+        pl.Series("rule_labels", [list(rule.labels) for rule in chosen], dtype=_TEXTS),
+    ]
+
+
+def _of_all(rules: RuleSet, numbers: Any, first: Any) -> list[pl.Series]:
+    """Return the columns for rows whose rules are ``numbers[first[i]:first[i + 1]]``."""
+    ids, severities, labels = [], [], []
+    ends = [*first[1:].tolist(), len(numbers)] if len(first) else []
+    listed = numbers.tolist()
+    for begin, end in zip(first.tolist(), ends, strict=True):
+        matched = [rules[number] for number in listed[begin:end]]
+        ids.append([rule.id for rule in matched])
+        severities.append(SEVERITIES[max(rule.rank for rule in matched)])
+        labels.append(list(dict.fromkeys(label for rule in matched for label in rule.labels)))
+    return [
+        pl.Series("rule_ids", ids, dtype=_TEXTS),
+        pl.Series("rule_severity", severities, dtype=pl.String),
+        pl.Series("rule_labels", labels, dtype=_TEXTS),
+    ]

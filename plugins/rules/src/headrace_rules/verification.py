@@ -1,0 +1,268 @@
+"""Puts rules to the rows where their triggers were found. Only what passes here is a match."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from headrace_columnar.expressions import CompiledExpression, evaluate, evaluate_all
+from numpy.typing import NDArray
+
+from headrace_rules.prepared import Clause, PreparedCondition, Preparer
+from headrace_rules.trigger_plan import ValueCodes
+from headrace_rules.triggers import Atom, Source
+
+Integers = NDArray[np.int64]
+#: (row, rule, what went wrong)
+RuleFailure = tuple[int, int, Exception]
+
+#: So many evaluations of clauses on rows that may not need them cost less than one more call of polars.
+_TOGETHER_MAX = 20_000
+#: With fewer candidates the conditions themselves are as fast.
+_EQUALITIES_FROM = 200
+
+
+@dataclass(slots=True)
+class Matches:
+    """Which rules match which rows, as ``row * rules + rule``, ordered; and which rules failed for which rows."""
+
+    pairs: Integers
+    rules: int
+    failures: list[RuleFailure] = field(default_factory=list)
+
+    @property
+    def rows(self) -> Integers:
+        return self.pairs // self.rules
+
+    @property
+    def rule_numbers(self) -> Integers:
+        return self.pairs % self.rules
+
+
+class VerdictCache:
+    """Remembers what conditions that call user functions came to, by the exact values that they read.
+
+    For functions that are costly and give the same for the same values. What failed is not remembered.
+    """
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._verdicts: OrderedDict[Any, bool] = OrderedDict()
+        self.hits = 0
+        self.misses = 0
+
+    def evaluate(self, number: int, compiled: CompiledExpression, part: pl.DataFrame) -> tuple[list[bool], list[Any]]:
+        """Return the verdict per row, and failures as ``evaluate`` does."""
+        keys = [(number, *map(_exact, row)) for row in part.select(sorted(compiled.columns)).rows()]
+        verdicts = [self._find(key) for key in keys]
+        new: dict[Any, int] = {}
+        for place, (key, verdict) in enumerate(zip(keys, verdicts, strict=True)):
+            if verdict is None:
+                new.setdefault(key, place)
+        if not new:
+            return [verdict is True for verdict in verdicts], []
+        result, failures = evaluate(compiled, part[list(new.values())])
+        failed = {place: error for place, error in failures}
+        found = dict(zip(new, result.to_list(), strict=True))
+        errors = {key: failed[order] for order, key in enumerate(new) if order in failed}
+        for key, verdict in found.items():
+            if key not in errors:
+                self._store(key, bool(verdict))
+        told = [(place, errors[key]) for place, key in enumerate(keys) if key in errors]
+        return [bool(found[k]) if v is None else v for k, v in zip(keys, verdicts, strict=True)], told
+
+    def _find(self, key: Any) -> bool | None:
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+            self._verdicts.move_to_end(key)
+        return verdict
+
+    def _store(self, key: Any, verdict: bool) -> None:
+        self._verdicts[key] = verdict
+        while len(self._verdicts) > self._entries_max:
+            self._verdicts.popitem(last=False)
+
+
+def _exact(value: Any) -> Any:
+    """Return a key that is equal for equal values only: Python takes 0.0 for -0.0, and lists are no keys."""
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, list):
+        return ("list", *map(_exact, value))
+    if isinstance(value, dict):
+        return ("struct", *((name, _exact(inner)) for name, inner in value.items()))
+    return value
+
+
+class _Equalities:
+    """The parts ``column = constant`` of all conditions, tried for all candidates at once."""
+
+    def __init__(self, conditions: Sequence[PreparedCondition]) -> None:
+        values: dict[Source, list[str | int]] = {}
+        for condition in conditions:
+            for atom in condition.equalities:
+                values.setdefault(atom.source, []).append(atom.value)
+        self._codes = [ValueCodes(source, wanted) for source, wanted in values.items()]
+        self._wanted = [np.full(len(conditions), -2, dtype=np.int64) for _ in self._codes]
+        for codes, wanted in zip(self._codes, self._wanted, strict=True):
+            for number, condition in enumerate(conditions):
+                for atom in condition.equalities:
+                    if atom.source == codes.source:
+                        wanted[number] = codes.code_of[atom.value]
+
+    def possible(self, hits: pl.DataFrame, places: Integers, rules: Integers) -> Integers:
+        """Return which candidates (rule ``rules[i]``, row ``places[i]`` of ``hits``) no equality excludes."""
+        kept = np.ones(len(places), dtype=bool)
+        for codes, wanted in zip(self._codes, self._wanted, strict=True):
+            asked = wanted[rules]
+            kept &= (asked == -2) | (asked == codes.codes(hits)[places])
+        return np.flatnonzero(kept)
+
+
+def _places(rows: Integers) -> tuple[Integers, Integers]:
+    """Return each of some ordered rows once, and for each given row its place among those."""
+    if not len(rows):
+        return rows, rows
+    is_new = np.concatenate(([True], rows[1:] != rows[:-1]))
+    return rows[is_new], np.cumsum(is_new) - 1
+
+
+class Verifier:
+    """Verifies for one list of conditions and their triggers. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        conditions: Sequence[PreparedCondition],
+        triggers: Sequence[frozenset[Atom] | None],
+        preparer: Preparer,
+        cache: VerdictCache | None = None,
+    ) -> None:
+        self._conditions = conditions
+        self._slots = preparer.slots
+        self._cheap = [one.check(trigger) for one, trigger in zip(conditions, triggers, strict=True)]
+        self._is_plain = [condition.whole is None and not condition.clauses for condition in conditions]
+        self._equalities = _Equalities(conditions)
+        self.cache = cache
+
+    def verify(self, frame: pl.DataFrame, candidates: Integers) -> Matches:
+        """Return the candidates (``row * rules + rule``, ordered) that are matches."""
+        count = len(self._conditions)
+        if not len(candidates):
+            return Matches(candidates, count)
+        rows, rules = candidates // count, candidates % count
+        # Only rows with candidates are taken out of the columns, each once.
+        taken, places = _places(rows)
+        hits = frame[taken]
+        if len(candidates) >= _EQUALITIES_FROM:
+            kept_places = self._equalities.possible(hits, places, rules)
+            candidates, places, rules = candidates[kept_places], places[kept_places], rules[kept_places]
+            rows = rows[kept_places]
+            taken, again = _places(places)
+            hits, places = hits[taken], again
+        values = hits.select(self._slots.expressions).rows() if self._slots.expressions else [()] * hits.height
+        plain: list[int] = []
+        clauses: dict[int, list[int]] = {}
+        wholes: dict[int, list[int]] = {}
+        cheap, is_plain = self._cheap, self._is_plain
+        for number, (place, rule) in enumerate(zip(places.tolist(), rules.tolist(), strict=True)):
+            condition = cheap[rule]
+            if condition is not None and not condition(values[place]):
+                continue
+            if is_plain[rule]:
+                plain.append(number)
+            elif self._conditions[rule].whole is not None:
+                wholes.setdefault(rule, []).append(number)
+            else:
+                clauses.setdefault(rule, []).append(number)
+        kept = [np.array(plain, dtype=np.int64)]
+        if clauses:
+            kept.append(self._verify_clauses(hits, places, clauses))
+        failures: list[RuleFailure] = []
+        for rule, numbers in wholes.items():
+            kept.append(self._verify_whole(frame, rows, rule, np.array(numbers, dtype=np.int64), failures))
+        matched = np.sort(np.concatenate(kept))
+        return Matches(candidates[matched], count, failures)
+
+    def verify_everywhere(self, frame: pl.DataFrame, rules: Integers) -> Matches:
+        """Return the matches of rules without a trigger, evaluated on whole columns."""
+        count = len(self._conditions)
+        together = [rule for rule in rules.tolist() if self._conditions[rule].whole is None]
+        alone = [rule for rule in rules.tolist() if self._conditions[rule].whole is not None]
+        pairs = []
+        failures: list[RuleFailure] = []
+        if together and frame.height:
+            found, _ = evaluate_all([self._conditions[rule].compiled() for rule in together], frame)
+            for rule, column in zip(together, found.get_columns(), strict=True):
+                pairs.append(column.arg_true().to_numpy().astype(np.int64) * count + rule)
+        all_rows = np.arange(frame.height, dtype=np.int64)
+        for rule in alone:
+            pairs.append(self._verify_whole(frame, all_rows, rule, all_rows, failures) * count + rule)
+        merged = np.sort(np.concatenate(pairs)) if pairs else np.zeros(0, dtype=np.int64)
+        return Matches(merged, count, failures)
+
+    # ------------------------------------------------------------------------------------------------ private
+
+    def _verify_whole(
+        self, frame: pl.DataFrame, rows: Integers, rule: int, numbers: Integers, failures: list[RuleFailure]
+    ) -> Integers:
+        """Evaluate a condition that can fail; return which of ``numbers`` (places in ``rows``) match."""
+        compiled = self._conditions[rule].compiled()
+        part = frame[rows[numbers]] if len(numbers) < frame.height else frame
+        failed: Any
+        if self.cache is not None and compiled.calls and compiled.deterministic:
+            verdicts, failed = self.cache.evaluate(rule, compiled, part)
+            result = np.array(verdicts, dtype=bool)
+        else:
+            series, failed = evaluate(compiled, part)
+            result = series.to_numpy().astype(bool)
+        failures += [(int(rows[numbers[place]]), rule, error) for place, error in failed]
+        matched: Integers = numbers[result]
+        return matched
+
+    def _verify_clauses(self, hits: pl.DataFrame, places: Integers, waiting: dict[int, list[int]]) -> Integers:
+        """Evaluate the clauses of the rules in ``waiting`` (numbers of candidates by rule); return those that match."""
+        wanted: dict[Clause, list[Integers]] = {}
+        numbers_of = {rule: np.array(numbers, dtype=np.int64) for rule, numbers in waiting.items()}
+        for rule, numbers in numbers_of.items():
+            for clause in self._conditions[rule].clauses:
+                wanted.setdefault(clause, []).append(places[numbers])
+        rows_of = {clause: np.unique(np.concatenate(parts)) for clause, parts in wanted.items()}
+        holds = _evaluate_clauses(hits, rows_of)
+        kept = []
+        for rule, numbers in numbers_of.items():
+            passed = np.ones(len(numbers), dtype=bool)
+            for clause in self._conditions[rule].clauses:
+                passed &= holds[clause][places[numbers]]
+            kept.append(numbers[passed])
+        return np.concatenate(kept)
+
+
+def _evaluate_clauses(hits: pl.DataFrame, rows_of: dict[Clause, Integers]) -> dict[Clause, NDArray[np.bool_]]:
+    """Return per clause where it holds; only its own rows of ``hits`` mean anything."""
+    union = np.unique(np.concatenate(list(rows_of.values())))
+    if len(union) * len(rows_of) <= _TOGETHER_MAX:
+        return _evaluate_together(hits, list(rows_of), union)
+    holds: dict[Clause, NDArray[np.bool_]] = {}
+    for clause, rows in rows_of.items():
+        holds |= _evaluate_together(hits, [clause], rows)
+    return holds
+
+
+def _evaluate_together(hits: pl.DataFrame, clauses: list[Clause], rows: Integers) -> dict[Clause, NDArray[np.bool_]]:
+    columns = sorted(frozenset().union(*(clause.columns for clause in clauses)))
+    part = hits.select(columns)
+    part = part[rows] if len(rows) < hits.height else part
+    found = part.select(clause.expression.alias(str(number)) for number, clause in enumerate(clauses))
+    holds = {}
+    for clause, column in zip(clauses, found.get_columns(), strict=True):
+        whole = np.zeros(hits.height, dtype=bool)
+        whole[rows] = column.to_numpy()
+        holds[clause] = whole
+    return holds

@@ -1,0 +1,180 @@
+"""Which version of a verb's rules holds where, as one process sees it."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from headrace.clock import Clock, SystemClock
+from headrace.errors import HeadraceError
+
+from headrace_rules.journal import FIRST, RuleJournal
+from headrace_rules.loading import Loaded, RulesInput, check_rules, load
+from headrace_rules.model import Rejection, Rule, RuleSet
+from headrace_rules.prepared import Preparer
+
+logger = logging.getLogger(__name__)
+_BEFORE_ALL = -(2**63)
+
+
+class MemberVersions:
+    """The versions of one verb's rules. Used under the lock of the run that it belongs to.
+
+    ``watched`` and ``reload_interval``: files that are looked at now and then, for rules to be replaced when they change.
+    """
+
+    def __init__(
+        self,
+        rules: RuleSet,
+        directory: str,
+        preparer: Preparer,
+        *,
+        watched: RulesInput | None = None,
+        reload_interval: timedelta | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._first = rules
+        self._preparer = preparer
+        self._watched = watched
+        self._interval_seconds = None if reload_interval is None else reload_interval.total_seconds()
+        self._clock = clock or SystemClock()
+        self.journal = RuleJournal(directory)
+        self._stamp: tuple[int, int] | None = None
+        self.newest = FIRST
+        #: The newest version that this process has made ready.
+        self._admitted = FIRST
+        self._read: dict[int, RuleSet] = {}
+        self._histories: dict[str, list[tuple[int, int]]] = {}
+        self._looked_seconds = self._clock.monotonic()
+        self._seen_files = None if watched is None else signature(watched)
+
+    def look(self) -> bool:
+        """See whether there are new versions; return whether one is waiting to be made ready."""
+        self._look_at_files()
+        stamp = self.journal.stamp()
+        if stamp != self._stamp:
+            if self._stamp is None and stamp[0]:
+                # The job goes on after a restart: its own rules count if they are others than at its last start.
+                self.journal.begin(self._first, at=now_text(self._clock))
+                stamp = self.journal.stamp()
+            self._stamp = stamp
+            self.newest = max(self.journal.latest(), FIRST)
+            self._histories.clear()  # another process may have switched queues
+        return self.newest > self._admitted
+
+    def admit(self, number: int) -> None:
+        """Use a version from the next batch of each queue on."""
+        self._admitted = max(self._admitted, number)
+
+    def rules(self, number: int) -> RuleSet:
+        """Return the rules of a version."""
+        found = self._read.get(number)
+        if found is None:
+            found = self._first if self.journal.latest() == 0 else self.journal.read(number).rules
+            self._read[number] = found
+            for old in sorted(self._read)[:-4]:
+                del self._read[old]
+        return found
+
+    def history(self, queue: str, first: int) -> list[tuple[int, int]]:
+        """Return (offset, version) of the switches of a queue, at least one of them at or before ``first``.
+
+        Where a version is ready that the queue has not switched to, it switches here, at ``first``.
+        """
+        history = self._histories.get(queue)
+        if history is None:
+            history = self._histories[queue] = self.journal.switches(queue)
+        if self._admitted > FIRST and (not history or history[-1][1] < self._admitted):
+            at = now_text(self._clock)
+            offset = self.journal.switch(self._admitted, queue, first, at=at)
+            history.append((offset, self._admitted))
+            logger.info("rules: version %d holds in %s from offset %d", self._admitted, queue, offset)
+        return [(_BEFORE_ALL, FIRST), *history]
+
+    def _look_at_files(self) -> None:
+        if self._watched is None or self._interval_seconds is None:
+            return
+        now = self._clock.monotonic()
+        if now - self._looked_seconds < self._interval_seconds:
+            return
+        self._looked_seconds = now
+        seen = signature(self._watched)
+        if seen == self._seen_files:
+            return
+        self._seen_files = seen
+        try:
+            update(self.journal, self._first, load(self._watched), self._preparer, who=f"{whoami()} (files)",
+                   at=now_text(self._clock))  # fmt: skip
+        except HeadraceError as error:
+            logger.warning("rules: the files cannot be read, the rules stay as they are: %s", error)
+
+
+def update(
+    journal: RuleJournal, first: RuleSet, given: Loaded, preparer: Preparer, *, who: str, at: str
+) -> tuple[int, list[Rule], list[Rejection]]:
+    """Add a version of the rules that were given; return its number, its rules, and what was wrong with others.
+
+    A rule that is wrong stays as it was before, if there was one of that id; a file that cannot be read keeps its rules.
+    """
+    good, wrong = check_rules(given.rules, preparer)
+    rejections = [*given.rejections, *wrong]
+    if journal.latest() == 0:
+        journal.begin(first, at=at)
+    before = journal.read(journal.latest()).rules
+    kept = _kept(before, good, rejections)
+    rules = RuleSet([*good, *kept])
+    for one in rejections:
+        logger.warning("rules: rejected: %s", one)
+    made = journal.add(rules, who=who, at=at, rejected=rejections)
+    return made.number, list(rules), rejections
+
+
+def _kept(before: RuleSet, good: list[Rule], rejections: list[Rejection]) -> list[Rule]:
+    """Return the rules that stay as they were because what was to replace them is wrong."""
+    taken = {rule.id for rule in good}
+    wrong_ids = {one.id for one in rejections if one.id}
+    wrong_files = {one.place.rpartition(", ")[0] or one.place for one in rejections if not one.id and one.place}
+    kept = []
+    for rule in before:
+        from_wrong_file = (rule.place.rpartition(", ")[0] or rule.place) in wrong_files if rule.place else False
+        if rule.id not in taken and (rule.id in wrong_ids or from_wrong_file):
+            kept.append(rule)
+    return kept
+
+
+def signature(source: RulesInput) -> Mapping[str, Any] | None:
+    """Return what changes when any of the files that rules are read from does; None when there is none to read."""
+    from headrace_rules.loading import files_of
+
+    listed = [source] if isinstance(source, str | os.PathLike) else list(source)
+    found: dict[str, Any] = {}
+    try:
+        for one in listed:
+            if isinstance(one, str | os.PathLike):
+                for path in files_of(one):
+                    status = Path(path).stat()
+                    found[str(path)] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    except (HeadraceError, OSError):
+        return None
+    return found
+
+
+def whoami() -> str:
+    """Return user and machine, for the audit file."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def now_text(clock: Clock) -> str:
+    """Return the time as the audit file has it."""
+    moment = datetime.fromtimestamp(clock.now(), UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
