@@ -144,7 +144,8 @@ def text_of(kind: type[Exception], action: Callable[[], object]) -> str:
 class Relay:
     """Passes connections on to the server, until it is cut: an outage that takes no time to begin and end."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, address: str = "127.0.0.1") -> None:
+        self._address = address
         self._target = (host, port)
         self._ends: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
@@ -162,7 +163,7 @@ class Relay:
 
     def open(self) -> None:
         """Take connections, on the same port as before."""
-        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._listener = socket.create_server((self._address, self.port))
         self.port = self._listener.getsockname()[1]
         self._start(self._accept, self._listener)
 

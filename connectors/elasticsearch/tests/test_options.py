@@ -8,8 +8,9 @@ from typing import Any
 import headrace as hr
 import pytest
 from elasticsearch_world import text_of
-from headrace.errors import JobError, OptionError
+from headrace.errors import JobError, OptionError, RetriableError
 from headrace.messages import Queue, ReadPosition
+from headrace.operator import Changes
 from headrace.schema import Schema
 from headrace_elasticsearch import (
     ElasticsearchSink,
@@ -112,10 +113,27 @@ def test_options_that_fit(options: dict[str, Any]) -> None:
     check(**options)
 
 
-def test_changes_are_taken_where_an_id_says_which_row_they_concern() -> None:
-    assert ElasticsearchSink(settings()).accepts == "append"
-    assert ElasticsearchSink(settings(id="id")).accepts == "upsert"
-    assert ElasticsearchSink(settings(id="id", mode="create")).accepts == "append"
+class TestChanges:
+    def prepare(self, key: tuple[str, ...] | None, **options: Any) -> None:
+        sink = ElasticsearchSink(settings(**options))
+        sink.changes = Changes(key)
+        sink.prepare(Schema.of(COLUMNS))
+
+    def test_what_is_taken(self) -> None:
+        assert ElasticsearchSink(settings()).accepts == "upsert"
+        assert ElasticsearchSink(settings(mode="create")).accepts == "append"
+        assert ElasticsearchSink(settings(data_stream=True)).accepts == "append"
+
+    def test_an_id_is_needed(self) -> None:
+        assert "hint: id='tenant'" in text_of(JobError, lambda: self.prepare(("tenant",)))
+        assert "hint: id='{tenant}-{day}'" in text_of(JobError, lambda: self.prepare(("tenant", "day")))
+
+    def test_the_id_tells_rows_apart(self) -> None:
+        text = text_of(JobError, lambda: self.prepare(("tenant", "day"), id="tenant"))
+        assert "rows that differ in 'day' alone would have the same id" in text
+        # Far enough to ask for the server, which is not there.
+        nobody = "http://127.0.0.1:1"
+        text_of(RetriableError, lambda: self.prepare(("tenant", "day"), id="{day}/{tenant}", url=nobody))
 
 
 class TestSource:

@@ -253,7 +253,7 @@ class TestPositions:
         for queue in source.queues():
             reader = source.open(queue, EARLIEST)
             whole = read(reader)
-            for size in (1, 700, 2500, 10_001, 10**9):
+            for size in (1, 700, 2500, 10_001, 10**9, 2**48):
                 reader.seek(ReadPosition(0))
                 taken = 0
                 while reader.position.offset < reader.latest:

@@ -19,6 +19,8 @@ from headrace_elasticsearch.settings import ElasticsearchSourceSettings
 _OFFSET_MAX = 2**63 - 1
 #: The most documents in an answer, by the default of index.max_result_window.
 _WINDOW = 10_000
+#: https://lucene.apache.org/core/10_0_0/core/org/apache/lucene/index/IndexWriter.html#MAX_DOCS
+_SHARD_DOCUMENTS_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,8 @@ class ElasticsearchReader(Reader):
 
     def position_after(self, max_records: int) -> ReadPosition:
         end = self._end()
+        if max_records >= _SHARD_DOCUMENTS_MAX:
+            return self._position_at(max(end, self._next))
         self._look_up_to(end, needed=self._next)
         at, left = self._next, max_records
         if self._snapshot is None or at >= end:

@@ -18,7 +18,7 @@ from headrace_elasticsearch.connection import Connection
 from headrace_elasticsearch.documents import DocumentMaker
 from headrace_elasticsearch.progress import Progress, chosen, rows_of
 from headrace_elasticsearch.settings import ElasticsearchSinkSettings
-from headrace_elasticsearch.target import Target, check_columns
+from headrace_elasticsearch.target import Target, check_changes, check_columns
 
 if TYPE_CHECKING:
     from headrace.schema import Schema
@@ -36,7 +36,7 @@ class ElasticsearchSink(IdempotentSink):
 
     def __init__(self, settings: ElasticsearchSinkSettings) -> None:
         self.settings: ElasticsearchSinkSettings = settings
-        self.accepts = "append" if settings.id is None or settings.creates else "upsert"
+        self.accepts = "append" if settings.creates else "upsert"
         self._schema: Schema | None = None
         self._forget_connection()
 
@@ -63,6 +63,8 @@ class ElasticsearchSink(IdempotentSink):
 
     def prepare(self, schema: Schema | None) -> None:
         """Make what is missing; check index, mappings, pipeline and the user's rights. Raises JobError."""
+        if self.changes is not None:
+            check_changes(self.settings, self.changes)
         connection = Connection(self.settings)
         try:
             Target(self.settings, connection).prepare(schema)

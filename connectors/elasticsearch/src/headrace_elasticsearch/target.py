@@ -8,12 +8,13 @@ from typing import Any
 
 import polars as pl
 from headrace.errors import JobError, did_you_mean
+from headrace.operator import Changes
 from headrace.schema import Schema, type_name
 
 from headrace_elasticsearch.connection import Connection, decoded, error_of, index_path, no_such_index, path_of
 from headrace_elasticsearch.documents import TIMESTAMP, is_key, is_time, named_columns
 from headrace_elasticsearch.mappings import is_strict, mapped, misfit, properties_of
-from headrace_elasticsearch.settings import ElasticsearchSinkSettings, columns_of, has_time
+from headrace_elasticsearch.settings import ElasticsearchSinkSettings, columns_of, has_time, key_columns
 
 #: Fields that documents have by themselves; a column of that name would make every document a bad one.
 _METADATA_FIELDS = {
@@ -62,6 +63,18 @@ def check_columns(settings: ElasticsearchSinkSettings, schema: Schema | None) ->
         raise _refused(
             "index_time", f"documents of a data stream have {TIMESTAMP!r}, and the stream has no such column", hint
         )
+
+
+def check_changes(settings: ElasticsearchSinkSettings, changes: Changes) -> None:
+    """Check that rows which change earlier ones name the same document as those. Raises JobError."""
+    key = list(changes.key or ())
+    named = f"id={key[0]!r}" if len(key) == 1 else f"id={'-'.join('{' + name + '}' for name in key)!r}"
+    if settings.id is None:
+        raise _refused("id", "the stream's rows change earlier ones, and it is not said what identifies a row", named)
+    missing = [name for name in key if name not in key_columns(settings.id)]
+    if missing:
+        problem = f"rows that differ in {missing[0]!r} alone would have the same id, and take the place of each other"
+        raise _refused("id", problem, named)
 
 
 def _check_name(settings: ElasticsearchSinkSettings) -> None:
