@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from headrace.messages import CHANGE, WATERMARK, Batch, ChangeKind, SystemMessage, Tick
+from headrace import changelog
+from headrace.changelog import netted
+from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick
 from headrace.operator import RejectedRows, StatefulOperator
 
-from headrace_stateful.columns import Flags, Places, equal_rows
+from headrace_stateful.columns import Flags, Places
 from headrace_stateful.join_shape import JoinShape, PairFilter, Part, assembled, has_null, rejected_pairs, watermarks_of
 from headrace_stateful.row_log import RowLog
 from headrace_stateful.state_bytes import pack, unpack
@@ -55,7 +57,7 @@ class RegularJoin(StatefulOperator):
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         side = _SIDES.index(batch.output)
-        difference = self._without_unknown(side, self._difference(side, batch.frame))
+        difference = self._difference(side, batch.frame)
         parts, rejected = self._joined(side, difference, batch.frame)
         frame = assembled(parts, with_watermark=WATERMARK in batch.frame.columns, with_change=self._changelog)
         for log in self._logs:
@@ -77,60 +79,22 @@ class RegularJoin(StatefulOperator):
     # ------------------------------------------------------------------------------------------------ the batch
 
     def _difference(self, side: int, frame: pl.DataFrame) -> _Difference:
-        rows = frame.select(list(self._shape.schema(side)))
-        watermarks = watermarks_of(frame)
-        signs = np.ones(frame.height, dtype=np.int64)
-        if CHANGE in frame.columns:
-            kinds = frame[CHANGE].to_numpy()
-            signs[(kinds == ChangeKind.UPDATE_BEFORE) | (kinds == ChangeKind.DELETE)] = -1
-        alone = has_null(rows, self._shape.keys(side))
-        made = _Difference(rows, signs, watermarks, alone, np.arange(frame.height))
-        return self._netted(made) if (signs < 0).any() else made
-
-    @staticmethod
-    def _netted(rows: _Difference) -> _Difference:
-        """Add up what is added and taken back of equal rows. What is left is taken back where it first was, and added last."""
-        columns = rows.frame.columns
-        grouped = (
-            rows.frame.with_columns(
-                pl.Series("__hr_sign", rows.signs), pl.int_range(rows.frame.height, dtype=pl.Int64).alias("__hr_place")
-            )
-            .group_by(columns, maintain_order=True)
-            .agg(
-                pl.col("__hr_sign").sum().alias("__hr_net"),
-                pl.col("__hr_place").first().alias("__hr_first"),
-                pl.col("__hr_place").last().alias("__hr_last"),
-            )
-            .filter(pl.col("__hr_net") != 0)
-        )
-        net = grouped["__hr_net"].to_numpy()
-        at = np.where(net < 0, grouped["__hr_first"].to_numpy(), grouped["__hr_last"].to_numpy())
-        order = np.argsort(at, kind="stable")
-        at, net = at[order], net[order]
-        repeated = np.repeat(at, np.abs(net))
-        made = rows.take(repeated)
-        made.signs = np.sign(np.repeat(net, np.abs(net)))
-        return made
-
-    def _without_unknown(self, side: int, rows: _Difference) -> _Difference:
-        """Remove what is taken back from the side's rows; leave out what is not there (any more)."""
-        back = np.flatnonzero((rows.signs < 0) & ~rows.alone)
+        """Return what a batch adds and takes back. What it takes back is removed from the side's rows; unknown rows are left out."""
+        shape, log = self._shape, self._logs[side]
+        columns = list(shape.schema(side))
+        user = frame.select(columns)
+        rows, signs = netted(user, columns, changelog.signs(frame))
+        made = _Difference(user, signs, watermarks_of(frame), has_null(user, shape.keys(side)), rows)
+        if rows.size != frame.height or (signs < 0).any():
+            made = _Difference(user[rows], signs, made.watermarks[rows], made.alone[rows], rows)
+        back = np.flatnonzero((signs < 0) & ~made.alone)
         if back.size == 0:
-            return rows
-        log, columns = self._logs[side], list(self._shape.schema(side))
-        wanted = rows.frame[back]
-        owners, places = log.find(wanted, self._shape.keys(side))
-        same = equal_rows(wanted[owners], log.take(places), columns)
-        owners, places = owners[same], places[same]
-        # Equal rows that are taken back more than once stand behind each other and have the same candidates.
-        starts = np.searchsorted(owners, np.arange(back.size))
-        counts = np.searchsorted(owners, np.arange(back.size), side="right") - starts
-        turn = _turns(wanted, columns)
-        found = turn < counts
-        log.remove(places[(starts + turn)[found]])
-        kept = np.ones(len(rows.signs), dtype=bool)
-        kept[back[~found]] = False
-        return rows if kept.all() else rows.take(np.flatnonzero(kept))
+            return made
+        places = log.find_equal(made.frame[back])
+        log.remove(places[places >= 0])
+        kept = np.ones(len(signs), dtype=bool)
+        kept[back[places < 0]] = False
+        return made if kept.all() else made.take(np.flatnonzero(kept))
 
     def _joined(self, side: int, rows: _Difference, frame: pl.DataFrame) -> tuple[list[Part], RejectedRows | None]:
         shape, own, other = self._shape, self._logs[side], self._logs[1 - side]
@@ -215,8 +179,3 @@ class RegularJoin(StatefulOperator):
 
 def _kinds(signs: Places) -> Places:
     return np.where(signs > 0, ChangeKind.INSERT, ChangeKind.DELETE)
-
-
-def _turns(rows: pl.DataFrame, columns: list[str]) -> Places:
-    """Return for each row how many rows equal to it stand before it."""
-    return rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over(columns).alias("turn"))["turn"].to_numpy()

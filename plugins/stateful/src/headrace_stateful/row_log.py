@@ -15,7 +15,7 @@ import polars as pl
 from headrace.shuffle import key_hashes
 from numpy.typing import NDArray
 
-from headrace_stateful.columns import ChunkedFrame, Flags, Places, equal_series, grown
+from headrace_stateful.columns import ChunkedFrame, Flags, Places, equal_rows, equal_series, grown
 
 _LEAST_DEAD = 1024
 
@@ -108,6 +108,25 @@ class RowLog:
             if not same.all():
                 rows, places = rows[same], places[same]
         return rows, places
+
+    def find_equal(self, rows: pl.DataFrame) -> Places:
+        """Return for each row the place of a row that is equal in all columns, the oldest first; -1: there is none (left).
+
+        Equal rows get different places.
+        """
+        owners, places = self.find(rows, self.keys)
+        same = equal_rows(rows[owners] if owners.size else rows.clear(), self.take(places), list(self.schema))
+        owners, places = owners[same], places[same]
+        wanted = np.arange(rows.height)
+        starts = np.searchsorted(owners, wanted)
+        counts = np.searchsorted(owners, wanted, side="right") - starts
+        turn = rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over(list(self.schema)).alias("turn"))[
+            "turn"
+        ].to_numpy()
+        result = np.full(rows.height, -1, dtype=np.int64)
+        found = turn < counts
+        result[found] = places[(starts + turn)[found]]
+        return result
 
     def take(self, places: Places) -> pl.DataFrame:
         """Return the rows at places, in that order."""
