@@ -22,6 +22,7 @@ from headrace_rocketmq.errors import (
     RocketMQError,
     TopicNotFoundError,
 )
+from headrace_rocketmq.native_consumer import NativeClientMissingError
 from headrace_rocketmq.settings import PLUGIN, RocketMQSettings, RocketMQSinkSettings
 
 #: How Python's ssl module says that a server's certificate is not to be trusted.
@@ -70,6 +71,9 @@ def as_job_error(
             return OptionError(f"{error}{where}", plugin=PLUGIN, option="group", queue=queue, hint=hint)
         case ConfigurationError():
             return OptionError(str(error), plugin=PLUGIN)
+        case NativeClientMissingError():
+            hint = "pip install headrace-rocketmq[native], and name librocketmq's directory: native_library='/opt/rocketmq'"
+            return OptionError(str(error), plugin=PLUGIN, option="driver", hint=hint)
         case ConnectionFailedError() if _CERTIFICATE_REFUSED in error.reason:
             hint = "name the authority that signed the servers' certificates; they must name the host connected to"
             return OptionError(f"{error}{where}", plugin=PLUGIN, option="tls_ca", queue=queue, hint=hint)

@@ -18,6 +18,11 @@ from headrace_rocketmq.remoting import parse_name_servers
 from headrace_rocketmq.transport import Tls
 
 PLUGIN = "rocketmq"
+#: What rocketmq-client-python cannot do, or what does not make sense for its pushed messages.
+_NOT_NATIVE = (
+    "offsets", "sql", "deduplicate", "allocation", "exclusive", "security_token", "tls", "address_map",
+)  # fmt: skip
+_NATIVE_ONLY = ("native_library", "native_messages")
 
 
 class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
@@ -54,6 +59,16 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
         bool,
         option("take the brokers' locks: never two instances on one queue, but one killed keeps its queues for 60 s"),
     ] = False
+    driver: Annotated[
+        Literal["remoting", "native"],
+        option("client: our own, or rocketmq-client-python with librocketmq (push, at least once, light backend)"),
+    ] = "remoting"
+    native_library: Annotated[
+        str | None, option("driver native: directory of librocketmq.so; default: where the system looks")
+    ] = None
+    native_messages: Annotated[
+        int, option("driver native: messages taken and not yet done, at most; each is held by a thread", ge=2, le=4096)
+    ] = 256
     window: Annotated[
         int, option("pulls of up to 32 messages kept under way for each queue; bounds memory", ge=1, le=1024)
     ] = 32
@@ -86,6 +101,20 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
                 hint="a condition can ask for tags too: TAGS = 'red' AND …",
             )
         self.message_filter()
+        self._check_driver()
+
+    def _check_driver(self) -> None:
+        """Raise OptionError for options of one driver that are given with the other."""
+        native = self.driver == "native"
+        defaults = {found.name: found.default for found in msgspec.structs.fields(self)}
+        for name in _NOT_NATIVE if native else _NATIVE_ONLY:
+            if getattr(self, name) != defaults[name]:
+                raise OptionError(
+                    f"has no effect with driver={self.driver!r}",
+                    plugin=PLUGIN,
+                    option=name,
+                    hint="leave it out" + (", or leave out driver='native'" if native else ", or driver='native'"),
+                )
 
     @property
     def topics(self) -> list[str]:

@@ -41,6 +41,16 @@ class RocketMQSource(GroupSource):
 
     Settings: ClassVar[type[Settings]] = RocketMQSourceSettings
 
+    def __new__(cls, settings: RocketMQSourceSettings) -> RocketMQSource:
+        if settings.driver == "native":
+            from headrace_rocketmq.native_source import NativeRocketMQSource
+
+            return NativeRocketMQSource(settings)  # type: ignore[return-value]  # a source, but not this one
+        return super().__new__(cls)
+
+    def __getnewargs__(self) -> tuple[RocketMQSourceSettings]:
+        return (self.settings,)
+
     def __init__(self, settings: RocketMQSourceSettings) -> None:
         self.settings = settings
         self._filter: Filter = settings.message_filter()
