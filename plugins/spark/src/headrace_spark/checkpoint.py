@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 _LOCK_WAIT_SECONDS = 20.0
 _LOCK_PAUSE_SECONDS = 0.1
 _DIRECTORY = "spark"
+_STATE_DIRECTORY = "shards"
 _BEGINNING = "beginning.json"
 
 
@@ -38,6 +39,7 @@ class SparkCheckpoint:
         self._root = self._jvm.org.apache.hadoop.fs.Path(self.location)
         self._files: Any = None
         self._configuration = context._jsc.hadoopConfiguration()
+        self.only_here = on_disk
         self._lock_path = Path(checkpoint).absolute() / _DIRECTORY / "headrace.lock" if on_disk else None
         self._lock: Any = None
 
@@ -56,6 +58,12 @@ class SparkCheckpoint:
                 job=self._job,
                 option="checkpoint",
             ) from error
+
+    @property
+    def state_uri(self) -> str:
+        """Where keyed stages keep their state: beside Spark's own files, with the file system named in full."""
+        qualified = str(self._files.makeQualified(self._root).toString())
+        return f"{qualified.rstrip('/').removesuffix(_DIRECTORY)}{_STATE_DIRECTORY}"
 
     def close(self) -> None:
         """Let others take the directory. May be called twice."""

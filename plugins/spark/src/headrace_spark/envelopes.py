@@ -1,43 +1,59 @@
-"""Envelopes: what crosses from Spark's source stage to its sink stage. Batches cross as Arrow IPC blobs, not as rows.
+"""Envelopes: what crosses between Spark's stages. Batches cross as Arrow IPC blobs, not as rows.
 
 Of each queue that a micro-batch reads, the sink stage gets, in this order and from one task:
 
-=========  ===========================================================================================
-kind       meaning
-=========  ===========================================================================================
-``begin``  the queue's records from offset ``first`` to before ``last`` follow
-``rows``   ``payload`` is a polars frame (Arrow IPC stream) for the sink ``target``, of ``count`` rows
-``end``    that was all; ``count`` records were read
-``gone``   the queue was removed; nothing of it follows, in this batch or a later one
-=========  ===========================================================================================
+===========  ===========================================================================================
+kind         meaning
+===========  ===========================================================================================
+``begin``    the queue's records from offset ``first`` to before ``last`` follow
+``rows``     ``payload`` is a polars frame (Arrow IPC stream) for the sink ``target``, of ``count`` rows
+``end``      that was all; ``count`` records were read
+``gone``     the queue was removed; nothing of it follows, in this batch or a later one
+``shard``    ends what came of a shard; ``payload`` holds its figures
+===========  ===========================================================================================
+
+The shards of a keyed stage get, for the shuffle ``target`` and the shard ``shard``:
+
+===========  ===========================================================================================
+``ship``     ``payload`` is a frame of the queue's rows that came to side ``side`` (empty: there are none),
+             and ``mark`` the queue's watermark behind them, if it is known
+``control``  ``payload`` says what a micro-batch is: see ``shipping.Control``. One per shard and micro-batch
+===========  ===========================================================================================
+
+``partition`` tells Spark where an envelope goes next, ``place`` its order among those of one task.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import polars as pl
 import pyarrow as pa
 from headrace.lane import Delivery
 from headrace.messages import OFFSET, Batch, Queue
 
-Kind = Literal["begin", "rows", "end", "gone"]
+Kind = Literal["begin", "rows", "end", "gone", "shard", "ship", "control"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 #: The columns as Spark is told.
 SPARK_SCHEMA = (
     "kind STRING, target STRING, source STRING, queue STRING, branch STRING, "
-    "first BIGINT, last BIGINT, count BIGINT, payload BINARY"
+    "first BIGINT, last BIGINT, count BIGINT, payload BINARY, "
+    "shard BIGINT, side BIGINT, mark BIGINT, partition INT, place BIGINT"
 )
 _ARROW_SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("kind", "target", "source", "queue", "branch")),
         *((name, pa.int64()) for name in ("first", "last", "count")),
         ("payload", pa.binary()),
+        *((name, pa.int64()) for name in ("shard", "side", "mark")),
+        ("partition", pa.int32()),
+        ("place", pa.int64()),
     ]
 )
+COLUMNS: Sequence[str] = tuple(_ARROW_SCHEMA.names)
 #: A blob is about this large at most, and an Arrow batch of envelopes holds about this much.
 BLOB_BYTES_MAX = 4 * 1024**2
 _ENVELOPES_MAX = 64
@@ -45,7 +61,7 @@ _ENVELOPES_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One message of a queue to the sink stage."""
+    """One message of a queue to a later stage."""
 
     kind: Kind
     queue: Queue
@@ -54,23 +70,53 @@ class Envelope:
     count: int = 0
     target: str = ""
     payload: bytes = b""
+    shard: int = 0
+    side: int = 0
+    mark: int | None = None
+    partition: int = 0
+    place: int = 0
+
+    def frame(self) -> pl.DataFrame:
+        """Return the rows of a ``rows`` or ``ship`` envelope."""
+        return pl.read_ipc_stream(self.payload)
+
+    def row(self) -> tuple[object, ...]:
+        """Return the values of ``COLUMNS``; ``from_row`` reads them."""
+        queue = self.queue
+        return (
+            self.kind, self.target, queue.source, queue.name, queue.branch, self.first, self.last, self.count,
+            self.payload, self.shard, self.side, self.mark, self.partition, self.place,
+        )  # fmt: skip
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> Envelope:
+        kind, target, source, name, branch, first, last, count, payload, shard, side, mark, partition, place = row
+        if kind not in _KINDS:
+            raise ValueError(f"envelope of unknown kind {kind!r}")
+        queue = Queue(name, source, branch)
+        return cls(kind, queue, first, last, count, target, payload, shard, side, mark, partition, place)
 
     def delivery(self) -> Delivery:
         """Return what a ``rows`` envelope holds."""
-        return Delivery(self.target, Batch(self.queue, pl.read_ipc_stream(self.payload)))
+        return Delivery(self.target, Batch(self.queue, self.frame()))
 
 
 def of_delivery(delivery: Delivery) -> Iterator[Envelope]:
     """Yield envelopes for a delivery: several when it is large."""
-    frame = delivery.batch.frame
+    for part, payload in blobs(delivery.batch.frame):
+        first, last = part.item(0, OFFSET), part.item(-1, OFFSET)
+        yield Envelope("rows", delivery.batch.queue, first, last, part.height, delivery.target, payload)
+
+
+def blobs(frame: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, bytes]]:
+    """Yield the parts of a frame, none much larger than ``BLOB_BYTES_MAX``, each with its Arrow IPC bytes."""
     parts = max(1, -(-int(frame.estimated_size()) // BLOB_BYTES_MAX))
     rows = max(1, -(-frame.height // parts))
     for begin in range(0, frame.height, rows):
         part = frame.slice(begin, rows)
         buffer = io.BytesIO()
         part.write_ipc_stream(buffer)
-        first, last = part.item(0, OFFSET), part.item(-1, OFFSET)
-        yield Envelope("rows", delivery.batch.queue, first, last, part.height, delivery.target, buffer.getvalue())
+        yield part, buffer.getvalue()
 
 
 def to_arrow(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
@@ -88,17 +134,7 @@ def to_arrow(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
 
 
 def _record_batch(envelopes: list[Envelope]) -> pa.RecordBatch:
-    columns = [
-        [e.kind for e in envelopes],
-        [e.target for e in envelopes],
-        [e.queue.source for e in envelopes],
-        [e.queue.name for e in envelopes],
-        [e.queue.branch for e in envelopes],
-        [e.first for e in envelopes],
-        [e.last for e in envelopes],
-        [e.count for e in envelopes],
-        [e.payload for e in envelopes],
-    ]
+    columns = zip(*(each.row() for each in envelopes), strict=True)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, _ARROW_SCHEMA, strict=True)]
     return pa.record_batch(arrays, schema=_ARROW_SCHEMA)
 
@@ -106,8 +142,5 @@ def _record_batch(envelopes: list[Envelope]) -> pa.RecordBatch:
 def from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[Envelope]:
     """Yield the envelopes of Arrow batches, in order."""
     for batch in batches:
-        rows = zip(*(batch.column(name).to_pylist() for name in _ARROW_SCHEMA.names), strict=True)
-        for kind, target, source, name, branch, first, last, count, payload in rows:
-            if kind not in _KINDS:
-                raise ValueError(f"envelope of unknown kind {kind!r}")
-            yield Envelope(kind, Queue(name, source, branch), first, last, count, target, payload)
+        for row in zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True):
+            yield Envelope.from_row(row)

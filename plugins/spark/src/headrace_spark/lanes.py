@@ -21,6 +21,7 @@ from headrace.source import Reader
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.payload import JobPayload
 from headrace_spark.planner import QueueRange
+from headrace_spark.shipping import Control, Outbox, addressed, control_envelopes
 
 #: Lanes kept per process.
 _LANES_MAX = 256
@@ -41,9 +42,23 @@ class _KeptLane:
 _kept: OrderedDict[tuple[str, Queue], _KeptLane] = OrderedDict()
 
 
-def read_ranges(payload: JobPayload, ranges: Iterable[QueueRange], batch_id: int) -> Iterator[Envelope]:
-    """Yield what the lanes make of the ranges. Called once per task, in the process that runs it."""
+def read_ranges(
+    payload: JobPayload, ranges: Iterable[QueueRange], batch_id: int, control: Control | None = None
+) -> Iterator[Envelope]:
+    """Yield what the lanes make of the ranges. Called once per task, in the process that runs it.
+
+    ``control`` is given to one task of a micro-batch: what all shards of keyed stages are to be told.
+    """
     payload.plan()
+    envelopes = _read_ranges(payload, ranges, batch_id, control)
+    return envelopes if payload.keyed is None else addressed(envelopes, payload.topology(), 0)
+
+
+def _read_ranges(
+    payload: JobPayload, ranges: Iterable[QueueRange], batch_id: int, control: Control | None
+) -> Iterator[Envelope]:
+    if control is not None:
+        yield from control_envelopes(payload.topology(), control, batch_id)
     for part in ranges:
         yield from _read_range(payload, part, batch_id)
 
@@ -58,6 +73,7 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
     if kept is None:
         kept = _opened(payload, part)
         yield from _of(kept.lane.on_system(QueueAdded(queue)))
+    outbox = Outbox(payload.plan(), payload.topology(), queue) if payload.keyed is not None else None
     try:
         if kept.reader.position != part.start:
             # Another process read what lies between. The operators of this stage have no state that could be old.
@@ -69,8 +85,13 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
         for raw in _raw_batches(payload, kept.reader, part):
             count += len(raw)
             yield from _of(kept.lane.process(raw))
+            if outbox is not None:
+                yield from outbox.take(kept.lane.take_shipments())
             fault_point("lane.after_process")
         yield from _of(kept.lane.on_system(Checkpoint(batch_id)))
+        if outbox is not None:
+            yield from outbox.take(kept.lane.take_shipments())
+            yield from outbox.rest()
     except BaseException:
         kept.close()
         raise

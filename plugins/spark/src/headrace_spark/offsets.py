@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.plan import Plan
 
 logger = logging.getLogger(__name__)
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 #: Positions kept of queues that have gone, for the case that they come back. The oldest are forgotten first.
 GONE_MAX = 1_000
 
@@ -36,6 +36,40 @@ class JobIdentity:
 
 
 @dataclass(frozen=True)
+class KeyedMarks:
+    """What the micro-batches of a job with keyed stages are told beside its queues, the same when they are run again."""
+
+    #: Shards per shuffle, and the shuffles by level: both are fixed for as long as there is state.
+    shards: int
+    levels: tuple[tuple[str, ...], ...]
+    #: What is added to a micro-batch's number, so that its results come behind those of an earlier job in the sinks.
+    base: int
+    #: When the micro-batch was planned, microseconds since the Unix epoch; never falls.
+    time_us: int
+    #: Queues that are not waited for.
+    idle: tuple[Queue, ...] = ()
+    #: How many runs to the end of what was there have come to it.
+    ends: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; ``from_json`` reads it."""
+        return {
+            "shards": self.shards,
+            "levels": [list(names) for names in self.levels],
+            "base": self.base,
+            "time_us": self.time_us,
+            "idle": [[queue.source, queue.name] for queue in self.idle],
+            "ends": self.ends,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> KeyedMarks:
+        idle = tuple(Queue(name, source) for source, name in value["idle"])
+        levels = tuple(tuple(names) for names in value["levels"])
+        return cls(int(value["shards"]), levels, int(value["base"]), int(value["time_us"]), idle, int(value["ends"]))
+
+
+@dataclass(frozen=True)
 class JobOffsets:
     """How far a job is: where each queue is to be read next, and which job and plan that is true of."""
 
@@ -45,6 +79,8 @@ class JobOffsets:
     sources: Mapping[str, str]
     queues: Mapping[Queue, ReadPosition] = field(default_factory=dict)
     gone: Mapping[Queue, ReadPosition] = field(default_factory=dict)
+    #: None before the first micro-batch, and in jobs without keyed stages.
+    keyed: KeyedMarks | None = None
 
     @classmethod
     def unknown(cls, identity: JobIdentity) -> JobOffsets:
@@ -65,7 +101,7 @@ class JobOffsets:
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object, equal for equal offsets; ``from_json`` reads it."""
         return {
-            "format": FORMAT_VERSION,
+            "format": 1 if self.keyed is None else FORMAT_VERSION,
             "job": self.job,
             "plan": self.plan,
             "sources": {
@@ -76,6 +112,7 @@ class JobOffsets:
                 {"source": queue.source, "queue": queue.name, **position.to_json()}
                 for queue, position in self.gone.items()
             ],
+            **({} if self.keyed is None else {"keyed": self.keyed.to_json()}),
         }
 
     @classmethod
@@ -96,7 +133,8 @@ class JobOffsets:
             }
             gone = {Queue(e["queue"], e["source"]): ReadPosition.from_json(e) for e in value["gone"]}
             kinds = {source_id: entry["kind"] for source_id, entry in value["sources"].items()}
-            return cls(value["job"], value["plan"], kinds, queues, gone)
+            keyed = KeyedMarks.from_json(value["keyed"]) if "keyed" in value else None
+            return cls(value["job"], value["plan"], kinds, queues, gone, keyed)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"the offsets in the checkpoint are not headrace's: {error!r}",

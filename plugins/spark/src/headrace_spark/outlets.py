@@ -7,6 +7,7 @@ if the range that begins is the one after the last that this process wrote.
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class TaskCounts:
     #: The offset after the last record that was read, per queue id.
     ends: dict[str, int] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
+    #: Figures of shards per queue id: ``watermark_us``, ``state_rows``, ``late_rows`` (those of this micro-batch).
+    shards: dict[str, dict[str, int | None]] = field(default_factory=dict)
 
 
 @dataclass
@@ -87,13 +90,18 @@ def _write(kept: _KeptOutlets, envelopes: Iterable[Envelope], batch_id: int, *, 
             outlets.deliver([envelope.delivery()])
         elif envelope.kind == "begin":
             kept.begin(queue, envelope.first)
-        elif envelope.kind == "end":
+        elif envelope.kind in ("end", "shard"):
             kept.ends[queue] = envelope.last
             kept.ends.move_to_end(queue)
+            if envelope.kind == "shard":
+                counts.shards[queue.id] = json.loads(envelope.payload)
+                continue
             counts.records[queue.id] = envelope.count
             counts.ends[queue.id] = envelope.last
-        else:
+        elif envelope.kind == "gone":
             kept.forget(queue)
+        else:
+            raise ValueError(f"envelope of kind {envelope.kind!r} has missed its shard")
     outlets.on_system(Checkpoint(batch_id))
     fault_point("checkpoint.after_flush")
     for sink_id, total in outlets.rows_written().items():

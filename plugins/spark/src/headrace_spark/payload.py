@@ -19,6 +19,8 @@ from pyspark import cloudpickle as untyped_cloudpickle
 
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output import print_to_driver
+from headrace_spark.state_files import StateFiles, state_files
+from headrace_spark.topology import Topology, idle_timeouts_us, needs_ticks
 
 if TYPE_CHECKING:
     from headrace.plan import Plan
@@ -27,6 +29,31 @@ cloudpickle: Any = untyped_cloudpickle
 #: Plans kept per process. More than one only while jobs of one session overlap.
 _PLANS_MAX = 4
 _plans: OrderedDict[str, Plan] = OrderedDict()
+_topologies: OrderedDict[str, Topology] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class KeyedPlan:
+    """What planning micro-batches takes into account of a job with keyed stages."""
+
+    shards: int
+    #: Shuffle ids by level, see ``topology``.
+    levels: tuple[tuple[str, ...], ...]
+    #: Per source how long a queue may be silent before it is not waited for.
+    idle_timeouts_us: Mapping[str, int]
+    #: Whether operators wait for the clock.
+    ticks: bool
+    #: The directory of the shards' state, as a URI.
+    state_uri: str = ""
+
+    @classmethod
+    def of(cls, plan: Plan, shards: int, state_uri: str = "") -> KeyedPlan | None:
+        """Return what concerns a plan's keyed stages; None when it has none. Raises PlanError."""
+        topology = Topology(plan, shards)
+        if not topology.levels:
+            return None
+        levels = tuple(tuple(names) for names in topology.levels)
+        return cls(shards, levels, idle_timeouts_us(plan), needs_ticks(plan), state_uri)
 
 
 @dataclass(frozen=True)
@@ -59,6 +86,22 @@ class JobPayload:
     driver_finds_ends: bool = False
     #: What an earlier run's micro-batch that was not completed is numbered, if there is one: it is run again.
     replayed_batch_id: int | None = None
+    #: None: the job has no keyed stages.
+    keyed: KeyedPlan | None = None
+
+    def state_files(self) -> StateFiles:
+        """Return where the shards of keyed stages keep their state."""
+        assert self.keyed is not None
+        return state_files(self.keyed.state_uri)
+
+    def topology(self) -> Topology:
+        """Return the keyed stages of the plan, the same object whenever this process asks."""
+        found = _topologies.get(self.token)
+        if found is None:
+            found = _topologies[self.token] = Topology(self.plan(), 1 if self.keyed is None else self.keyed.shards)
+            while len(_topologies) > _PLANS_MAX:
+                _topologies.popitem(last=False)
+        return found
 
     def plan(self) -> Plan:
         """Return the plan, the same object whenever this process asks. Called at the begin of every piece of work."""

@@ -18,6 +18,7 @@ from headrace.errors import JobFailedError, RetriableError
 from headrace.messages import Queue, ReadPosition
 from headrace.source import EARLIEST, Reader, Source, StartPosition
 
+from headrace_spark.marks import MarkKeeper
 from headrace_spark.offsets import JobIdentity, JobOffsets
 from headrace_spark.payload import JobPayload
 from headrace_spark.run_directory import RunDirectory
@@ -75,6 +76,8 @@ class Planner:
         #: Of a bounded run: where each queue ended when the run began.
         self._ends: Mapping[Queue, QueueEnd] | None = None
         self._restored = False
+        keyed = payload.keyed
+        self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.until == "end")
         self._latest_told: dict[Queue, int] = {}
         self._latest_told_at = self._clock.monotonic() - _TELL_SECONDS
 
@@ -219,7 +222,17 @@ class Planner:
         positions.update(self._ends_within(read, records_max))
         self._tell_queues({queue: positions[queue] for queue in added}, start.queues.keys() - positions.keys())
         end = JobOffsets.of(self._payload.identity, positions, gone)
+        if self._marks is not None:
+            end = self._marks.put_on(start, end, all_read=self._all_read(end))
         return start if end == start else end
+
+    def _all_read(self, end: JobOffsets) -> bool:
+        """Return whether a micro-batch comes to the end of a bounded run."""
+        return self._ends is not None and all(
+            queue in end.queues and end.queues[queue].offset >= fixed.position.offset
+            for queue, fixed in self._ends.items()
+            if queue in (self._existing or ())
+        )
 
     def _start_of_new(self, queue: Queue, start: JobOffsets, before: ReadPosition | None) -> StartPosition:
         """Return where a queue begins: where it was when it went away, else at the beginning.

@@ -18,20 +18,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headrace.backend import RunOptions
-from headrace.errors import JobError, RetriableError
+from headrace.errors import CheckpointError, JobError, RetriableError
 from headrace.plan import Plan, input_schema
 from headrace.source import Source
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
-from headrace_spark.offsets import JobIdentity, JobOffsets
-from headrace_spark.payload import JobPayload, pickled, sources_of, tell_run, unpickled
+from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
+from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of, tell_run, unpickled
 from headrace_spark.planner import ENDS, beginning_of, ends_of, ends_to_json
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.session import SessionInUse, active, first_line, note_query, session_for
 from headrace_spark.settings import SparkSettings
-from headrace_spark.streaming import data_sources_of
+from headrace_spark.state_files import state_files
+from headrace_spark.streaming import KeyedStage, data_sources_of
 
 logger = logging.getLogger(__name__)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -81,6 +85,7 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
         stored = checkpoint.offsets()
         if stored is not None:
             stored[1].check_belongs_to(identity)
+        keyed = _keyed_plan(plan, None if stored is None else stored[1], settings, checkpoint, in_use)
         beginning = checkpoint.beginning(begin.find if stored is None else None)
         payload = JobPayload(
             token=uuid.uuid4().hex[:12],
@@ -100,6 +105,7 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
             beginning=beginning,
             driver_finds_ends=begin.leave_ends(beginning, run_directory),
             replayed_batch_id=checkpoint.interrupted_batch(),
+            keyed=keyed,
         )
         query = _start(payload, checkpoint.location, options, settings, in_use)
         note_query(query)
@@ -206,10 +212,13 @@ def _start(
     try:
         session.dataSource.register(source)
         session.dataSource.register(sink)
+        envelopes = session.readStream.format(source.name()).load()
+        for number in range(len(payload.keyed.levels) if payload.keyed is not None else 0):
+            assert payload.keyed is not None
+            by_shard = envelopes.repartitionById(payload.keyed.shards, "partition")
+            envelopes = _mapped(by_shard, KeyedStage(payload, level=number + 1))
         writer = (
-            session.readStream.format(source.name())
-            .load()
-            .writeStream.format(sink.name())
+            envelopes.writeStream.format(sink.name())
             .queryName(f"{payload.identity.job} {payload.token}")
             .option("checkpointLocation", location)
         )
@@ -222,3 +231,50 @@ def _start(
         logger.debug("Spark did not start job %s", payload.identity.job, exc_info=True)
         found = original_error(str(error))
         raise found or JobError(f"Spark did not start the job: {first_line(error)}", job=payload.identity.job) from None
+
+
+def _mapped(envelopes: DataFrame, stage: KeyedStage) -> DataFrame:
+    """Return what a keyed stage makes of envelopes: ``DataFrame.mapInArrow`` but for its wish to have pandas installed."""
+    function = UserDefinedFunction(stage, envelopes.schema, "keyed_stage", PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column: Any = function(*[envelopes[name] for name in envelopes.columns])
+    return DataFrame(envelopes._jdf.mapInArrow(column._jc, False, None), envelopes.sparkSession)
+
+
+def _keyed_plan(
+    plan: Plan, stored: JobOffsets | None, settings: SparkSettings, checkpoint: SparkCheckpoint, in_use: SessionInUse
+) -> KeyedPlan | None:
+    """Return the keyed stages with their number of shards: the checkpoint's, if it has one. Raises CheckpointError."""
+    before = None if stored is None else stored.keyed
+    wanted = settings.shards or in_use.session.sparkContext.defaultParallelism
+    keyed = KeyedPlan.of(plan, wanted if before is None else before.shards, checkpoint.state_uri)
+    if keyed is not None:
+        if checkpoint.only_here and not in_use.local:
+            raise CheckpointError(
+                "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
+                job=plan.job_name,
+                option="checkpoint",
+                hint="name a directory on a shared disk, or in hdfs, s3, gs or abfs",
+            )
+        state_files(keyed.state_uri)  # tells now if workers could not reach it
+    if stored is None:
+        return keyed
+    if (None if keyed is None else keyed.levels) != (None if before is None else before.levels):
+        raise CheckpointError(
+            f"the checkpoint is of a job whose keyed stages were {_named(before)}; now they are {_named(keyed)}",
+            job=plan.job_name,
+            option="checkpoint",
+            hint="their state cannot be taken over: begin anew with another directory",
+        )
+    if before is not None and settings.shards not in (None, before.shards):
+        raise CheckpointError(
+            f"the checkpoint is of a job with {before.shards} shards, and {settings.shards} are asked for",
+            job=plan.job_name,
+            option="shards",
+            hint=f"leave 'shards' out or say {before.shards}: keys belong to shards for as long as there is state; "
+            "or begin anew with another checkpoint directory",
+        )
+    return keyed
+
+
+def _named(keyed: KeyedPlan | KeyedMarks | None) -> str:
+    return "none" if keyed is None else ", ".join(name for names in keyed.levels for name in names)

@@ -43,6 +43,11 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
         Annotated[int, msgspec.Meta(ge=1)] | None, option("tasks per micro-batch; by default one per core")
     ] = None
 
+    shards: Annotated[
+        Annotated[int, msgspec.Meta(ge=1)] | None,
+        option("shards of each keyed stage; fixed by a job's first start, by default as many as cores"),
+    ] = None
+
     def validate(self) -> None:
         if self.session is not None:
             for name in ("master", "conf"):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace_spark.offsets import JobOffsets
     from headrace_spark.outlets import TaskCounts
     from headrace_spark.planner import Planner, QueueRange
+    from headrace_spark.shipping import Control
 
 
 _spared: set[str] = set()
@@ -53,10 +54,11 @@ def _spare_the_collector(work: str) -> None:
 
 
 class LanePartition(InputPartition):
-    """The ranges that one task reads."""
+    """The ranges that one task reads, and what it has to tell the shards of keyed stages."""
 
-    def __init__(self, ranges: Sequence[QueueRange]) -> None:
+    def __init__(self, ranges: Sequence[QueueRange], control: Control | None = None) -> None:
         super().__init__(list(ranges))
+        self.control = control
 
 
 class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -98,19 +100,44 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with carried_to_driver():
-            return [LanePartition(ranges) for ranges in self._plan().partitions(_offsets(start), _offsets(end))]
+            from headrace_spark.marks import control_of
+
+            begin, to = _offsets(start), _offsets(end)
+            control = control_of(begin, to)
+            first, *others = self._plan().partitions(begin, to) or [[]]
+            return [LanePartition(first, control), *(LanePartition(ranges) for ranges in others)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with carried_to_driver():
             from headrace_spark.envelopes import to_arrow
             from headrace_spark.lanes import read_ranges
 
-            yield from to_arrow(read_ranges(self._payload, partition.value, _batch_id()))
+            assert isinstance(partition, LanePartition)
+            yield from to_arrow(read_ranges(self._payload, partition.value, _batch_id(), partition.control))
             _spare_the_collector("read")
 
     def stop(self) -> None:
         if self._planner is not None:
             self._planner.close()
+
+
+class KeyedStage:
+    """Takes the shards of one partition through a micro-batch, in the workers: one level of keyed stages."""
+
+    def __init__(self, payload: JobPayload, level: int) -> None:
+        self._payload = payload
+        self._level = level
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with carried_to_driver():
+            from headrace_spark.envelopes import from_arrow, to_arrow
+            from headrace_spark.keyed_stage import run_shards
+
+            context = TaskContext.get()
+            assert context is not None
+            number = context.partitionId()
+            yield from to_arrow(run_shards(self._payload, self._level, number, from_arrow(batches), _batch_id()))
+            _spare_the_collector("keyed stage")
 
 
 class LaneWriter(DataSourceStreamArrowWriter):

@@ -1,0 +1,148 @@
+"""A keyed stage as a worker process runs it: the shards of one number take a micro-batch and store their state.
+
+Shards are kept in the process between micro-batches, though Spark gives a partition to any process. A kept shard is
+taken out before it is given anything, and is put back only when its new state is stored: after an error nothing is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+from headrace import shuffle
+from headrace.faults import fault_point
+from headrace.messages import Queue
+from headrace.shard import Shard, ShardOutput
+
+from headrace_spark.envelopes import Envelope, of_delivery
+from headrace_spark.payload import JobPayload
+from headrace_spark.shard_state import StateChain, StateVersion
+from headrace_spark.shipping import Outbox, ShardControl, addressed, concatenated
+from headrace_spark.topology import Address, Topology
+
+#: Shards kept per process of jobs other than the one at hand.
+_OTHERS_MAX = 16
+#: Before all time: a watermark that says no more than that a queue is to be waited for.
+_NEVER = -(2**63)
+
+
+@dataclass
+class _KeptShard:
+    shard: Shard
+    at: StateVersion
+
+
+_kept: OrderedDict[tuple[str, Address], _KeptShard] = OrderedDict()
+
+
+def run_shards(
+    payload: JobPayload, level: int, number: int, envelopes: Iterable[Envelope], batch_id: int
+) -> Iterator[Envelope]:
+    """Take the shards of one number and level through a micro-batch.
+
+    Yields what passes by them and what comes of them, addressed. Called once per task, in the process that runs it.
+    """
+    return addressed(_run_shards(payload, level, number, envelopes, batch_id), payload.topology(), level)
+
+
+def _run_shards(
+    payload: JobPayload, level: int, number: int, envelopes: Iterable[Envelope], batch_id: int
+) -> Iterator[Envelope]:
+    topology = payload.topology()
+    addresses = [Address(name, number) for name in topology.levels[level - 1]]
+    own: dict[Address, list[Envelope]] = {address: [] for address in addresses}
+    passing: list[Envelope] = []
+    for each in envelopes:
+        at_home = each.kind in ("ship", "control") and Address(each.target, each.shard) in own
+        (own[Address(each.target, each.shard)] if at_home else passing).append(each)
+    yield from sorted(passing, key=lambda each: (each.queue.source, each.queue.name, each.place))
+    for address in addresses:
+        yield from _run_shard(payload, address, own.pop(address), batch_id)
+
+
+def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], batch_id: int) -> Iterator[Envelope]:
+    controls = [each for each in own if each.kind == "control"]
+    assert len(controls) == 1, f"{address} was told of {len(controls)} micro-batches at once"
+    control = msgspec.msgpack.decode(controls[0].payload, type=ShardControl)
+    plan, topology = payload.plan(), payload.topology()
+    chain = StateChain(payload.state_files(), address)
+    kept = _shard_before(payload, address, chain, batch_id)
+    shard, late_before = kept.shard, kept.shard.late_rows()
+    entry = shard_entry(topology, address, control, own, first=kept.at.batch_id is None)
+    output = shard.process(control.sequence, control.time_us, entry, end_of_input=control.end_of_input)
+    fault_point("shard.after_process")
+    late = shard.late_rows() - late_before
+    shard.checkpoint(control.sequence)
+    fault_point("shard.before_state")
+    kept.at = chain.save(shard, kept.at, batch_id)
+    fault_point("shard.after_state")
+    _keep(payload, address, kept)
+    outbox = Outbox(plan, topology, shard.queue)
+    figures = {"watermark_us": shard.watermark_us, "state_rows": shard.state_rows(), "late_rows": late}
+    yield from _leaving(shard.queue, control.sequence, output, outbox, figures)
+
+
+def shard_entry(
+    topology: Topology, address: Address, control: ShardControl, own: Iterable[Envelope], *, first: bool
+) -> Iterator[shuffle.Envelope]:
+    """Yield a shard's entry, in an order that depends on nothing but the micro-batch.
+
+    Queues that are new, or idle no longer, come first: the watermark is the least of all, so none may be missing when
+    rows are looked at.
+    """
+    if first:
+        for queue, side in topology.upstream_shards(address.shuffle):
+            yield shuffle.Envelope("added", queue, side)
+    for source, name, side in control.added:
+        yield shuffle.Envelope("added", Queue(name, source), side)
+    for source, name, side in control.awake:
+        yield shuffle.Envelope("watermark", Queue(name, source), side, time_us=_NEVER)
+    ships = sorted((each for each in own if each.kind == "ship"), key=lambda each: (each.side, each.queue, each.place))
+    for (side, queue), group in itertools.groupby(ships, key=lambda each: (each.side, each.queue)):
+        parts = list(group)
+        frames = [each.frame() for each in parts if each.count]
+        if frames:
+            yield shuffle.Envelope("rows", queue, side, concatenated(frames))
+        marks = [each.mark for each in parts if each.mark is not None]
+        if marks:
+            yield shuffle.Envelope("watermark", queue, side, time_us=max(marks))
+    for source, name, side in control.removed:
+        yield shuffle.Envelope("removed", Queue(name, source), side)
+    for source, name, side in control.idle:
+        yield shuffle.Envelope("idle", Queue(name, source), side)
+
+
+def _shard_before(payload: JobPayload, address: Address, chain: StateChain, batch_id: int) -> _KeptShard:
+    """Return the shard as it was before a micro-batch: the one that is kept, brought up to date, or a new one."""
+    kept = _kept.pop((payload.token, address), None)
+    if kept is not None and not chain.leads_on_from(kept.at, batch_id):
+        kept.shard.close()
+        kept = None
+    if kept is None:
+        kept = _KeptShard(Shard(payload.plan(), address.shuffle, address.shard), StateVersion())
+    for state, at in chain.after(kept.at, batch_id):
+        kept.shard.apply(state)
+        kept.at = at
+    return kept
+
+
+def _keep(payload: JobPayload, address: Address, kept: _KeptShard) -> None:
+    _kept[payload.token, address] = kept
+    others = [key for key in _kept if key[0] != payload.token]
+    for key in others[: max(0, len(others) - _OTHERS_MAX)]:
+        _kept.pop(key).shard.close()
+
+
+def _leaving(
+    queue: Queue, sequence: int, output: ShardOutput, outbox: Outbox, figures: dict[str, int | None]
+) -> Iterator[Envelope]:
+    yield from outbox.take(output.shipments)
+    yield from outbox.rest()
+    yield Envelope("begin", queue, sequence, sequence + 1)
+    for delivery in output.deliveries:
+        yield from of_delivery(delivery)
+    yield Envelope("shard", queue, sequence, sequence + 1, payload=json.dumps(figures).encode())

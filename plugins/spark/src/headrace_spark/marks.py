@@ -1,0 +1,83 @@
+"""What the planner notes in the offsets of a job with keyed stages: processing time, idle queues, the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from headrace.clock import Clock
+from headrace.messages import Queue
+
+from headrace_spark.offsets import JobOffsets, KeyedMarks
+from headrace_spark.payload import KeyedPlan
+from headrace_spark.shipping import Control
+
+#: How often operators that wait for the clock are told of it.
+TICK_US = 1_000_000
+
+
+class MarkKeeper:
+    """Keeps the marks of one run. Used by the planner's thread."""
+
+    def __init__(self, keyed: KeyedPlan, clock: Clock, *, bounded: bool) -> None:
+        self._keyed = keyed
+        self._clock = clock
+        self._bounded = bounded
+        self._ended = False
+        self._moved_at: dict[Queue, float] = {}
+
+    def put_on(self, start: JobOffsets, end: JobOffsets, *, all_read: bool) -> JobOffsets:
+        """Return ``end`` with its marks: those of ``start`` if nothing is to be told.
+
+        ``all_read``: this micro-batch comes to the end of a bounded run.
+        """
+        now_us = int(self._clock.now() * 1_000_000)
+        before = start.keyed or KeyedMarks(self._keyed.shards, self._keyed.levels, now_us, now_us)
+        idle = () if self._bounded else self._idle(start, end, before)
+        ending = self._bounded and all_read and not self._ended
+        moved = end.queues != start.queues or end.gone != start.gone
+        ticking = self._keyed.ticks and not self._bounded and now_us - before.time_us >= TICK_US
+        if start.keyed is not None and not (moved or ending or ticking or idle != before.idle):
+            return replace(end, keyed=before)
+        self._ended = self._ended or ending
+        marks = replace(before, time_us=max(before.time_us, now_us), idle=idle, ends=before.ends + ending)
+        return replace(end, keyed=marks)
+
+    def _idle(self, start: JobOffsets, end: JobOffsets, before: KeyedMarks) -> tuple[Queue, ...]:
+        """Return the queues that have been silent for long. Silence counts from when this process first saw a queue."""
+        now = self._clock.monotonic()
+        idle = []
+        for queue, position in end.queues.items():
+            timeout_us = self._keyed.idle_timeouts_us.get(queue.source)
+            known = start.queues.get(queue)
+            if known is not None and known != position:
+                self._moved_at[queue] = now
+            elif queue in before.idle or (
+                timeout_us is not None and (now - self._moved_at.setdefault(queue, now)) * 1_000_000 >= timeout_us
+            ):
+                idle.append(queue)
+        for queue in self._moved_at.keys() - end.queues.keys():
+            del self._moved_at[queue]
+        return tuple(sorted(idle))
+
+
+def control_of(start: JobOffsets, end: JobOffsets) -> Control | None:
+    """Return what the shards are told of the micro-batch from ``start`` to ``end``; None without keyed stages.
+
+    In the first one of a job all queues are new to the shards.
+    """
+    marks = end.keyed
+    if marks is None:
+        return None
+    before = start.keyed
+    known: Mapping[Queue, object] = {} if before is None else start.queues
+    idle_before: Collection[Queue] = () if before is None else before.idle
+    return Control(
+        base=marks.base,
+        time_us=marks.time_us,
+        end_of_input=marks.ends > (0 if before is None else before.ends),
+        added=[queue for queue in end.queues if queue not in known],
+        removed=[queue for queue in known if queue not in end.queues],
+        idle=[queue for queue in marks.idle if queue not in idle_before],
+        awake=[queue for queue in idle_before if queue not in marks.idle and queue in end.queues],
+    )

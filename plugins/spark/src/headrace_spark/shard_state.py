@@ -1,0 +1,115 @@
+"""How a shard's state is stored: a delta per micro-batch, and now and then a snapshot, as files in the job's checkpoint.
+
+A file is written before its micro-batch is completed, and read by none but a later one: what a micro-batch that failed
+has left is overwritten when it is run again. Its first bytes are a token, by which a process that has kept the shard
+knows whether its copy is the one that the file holds; it then lacks only what came after. A snapshot has the token of
+the delta beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from headrace.errors import CheckpointError
+from headrace.shard import Shard
+
+from headrace_spark.state_files import StateFiles
+from headrace_spark.topology import Address
+
+#: Deltas are followed by a snapshot when there are so many, or when they are larger than the one before them.
+_DELTAS_MAX = 200
+_DELTA_BYTES_MIN = 1024**2
+_TOKEN_BYTES = 16
+_NAME = re.compile(r"^(\d+)\.(delta|snapshot)$")
+
+
+@dataclass(frozen=True)
+class StateVersion:
+    """Which state a copy of a shard is at: the one after micro-batch ``batch_id``; None: there is none yet."""
+
+    batch_id: int | None = None
+    token: bytes = b""
+    #: The last snapshot before, and what has come since.
+    snapshot_id: int = 0
+    snapshot_bytes: int = 0
+    deltas: int = 0
+    delta_bytes: int = 0
+
+    def after_delta(self, batch_id: int, token: bytes, size: int) -> StateVersion:
+        """Return the version after one more delta."""
+        since = (self.snapshot_id, self.snapshot_bytes, self.deltas + 1, self.delta_bytes + size)
+        return StateVersion(batch_id, token, *since)
+
+
+class StateChain:
+    """The files of one shard."""
+
+    def __init__(self, files: StateFiles, address: Address) -> None:
+        self._files = files
+        self._address = address
+        self._directory = f"{quote(address.shuffle, safe='')}/{address.shard}"
+
+    def leads_on_from(self, at: StateVersion, batch_id: int) -> bool:
+        """Return whether micro-batch ``batch_id`` follows on the state of a copy at ``at``, perhaps by way of others."""
+        return at.batch_id is not None and at.batch_id < batch_id and self._token(at.batch_id) == at.token
+
+    def after(self, at: StateVersion, batch_id: int) -> Iterator[tuple[bytes, StateVersion]]:
+        """Yield what a copy at ``at`` lacks to be as it was before ``batch_id``, each with the version it leads to.
+
+        Raises CheckpointError when a file is missing.
+        """
+        first = 0 if at.batch_id is None else at.batch_id + 1
+        if at.batch_id is None and batch_id > 0:
+            for number in self._snapshots(batch_id):
+                content = self._files.read(self._path(number, "snapshot"))
+                if content is not None and content[:_TOKEN_BYTES] == self._token(number):
+                    at = StateVersion(number, content[:_TOKEN_BYTES], number, len(content))
+                    first = number + 1
+                    yield content[_TOKEN_BYTES:], at
+                    break
+        for number in range(first, batch_id):
+            content = self._files.read(self._path(number, "delta"))
+            if content is None:
+                raise CheckpointError(
+                    f"the state of shard {self._address} after micro-batch {number} is missing",
+                    hint="files were removed from the checkpoint directory: go back to a copy of it, or begin anew",
+                )
+            at = at.after_delta(number, content[:_TOKEN_BYTES], len(content))
+            yield content[_TOKEN_BYTES:], at
+
+    def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
+        """Store what micro-batch ``batch_id`` has changed in a shard that was at ``at``; return where it is now."""
+        token = uuid.uuid4().bytes
+        content = token + shard.delta()
+        now = at.after_delta(batch_id, token, len(content))
+        if now.deltas > _DELTAS_MAX or now.delta_bytes > max(now.snapshot_bytes, _DELTA_BYTES_MIN):
+            snapshot = token + shard.snapshot()
+            self._files.write(self._path(batch_id, "snapshot"), snapshot)
+            self._files.write(self._path(batch_id, "delta"), content)
+            self._remove_before(now.snapshot_id)
+            return StateVersion(batch_id, token, batch_id, len(snapshot))
+        self._files.write(self._path(batch_id, "delta"), content)
+        return now
+
+    def _token(self, batch_id: int) -> bytes | None:
+        return self._files.read(self._path(batch_id, "delta"), _TOKEN_BYTES)
+
+    def _snapshots(self, before: int) -> list[int]:
+        """Return which micro-batches before one have a snapshot, the last first."""
+        found = [_NAME.match(name) for name in self._files.names(self._directory)]
+        numbers = [int(match[1]) for match in found if match is not None and match[2] == "snapshot"]
+        return sorted((number for number in numbers if number < before), reverse=True)
+
+    def _remove_before(self, batch_id: int) -> None:
+        """Remove what is older than the snapshot before the newest: the newest's micro-batch may have to run again."""
+        for name in self._files.names(self._directory):
+            match = _NAME.match(name)
+            if match is not None and int(match[1]) < batch_id:
+                self._files.remove(f"{self._directory}/{name}")
+
+    def _path(self, batch_id: int, kind: str) -> str:
+        return f"{self._directory}/{batch_id:012}.{kind}"

@@ -1,0 +1,157 @@
+"""How rows and messages travel to the shards of a keyed stage: what lanes and shards ship becomes envelopes.
+
+A lane or shard ships many small batches with watermarks between them. They travel as one blob per shard, side and range,
+with each row's watermark filled in from the messages before it, so that nothing depends on how they are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import polars as pl
+from headrace.lane import Shipment
+from headrace.messages import WATERMARK, Batch, Queue, Watermark
+from headrace.plan import Plan, ShuffleNode
+from headrace.shuffle import by_shard
+
+from headrace_spark.envelopes import Envelope, blobs
+from headrace_spark.topology import Address, Topology
+
+#: What a lane has shipped is sent on before the end of its range when it is about so large.
+_HELD_BYTES_MAX = 32 * 1024**2
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the shards are told of a micro-batch beside its rows. Made by the planner, the same whenever it is run again."""
+
+    #: What the number of the micro-batch is added to.
+    base: int
+    time_us: int
+    end_of_input: bool = False
+    added: Sequence[Queue] = field(default_factory=list)
+    removed: Sequence[Queue] = field(default_factory=list)
+    idle: Sequence[Queue] = field(default_factory=list)
+    #: Queues that were idle: something comes from them again.
+    awake: Sequence[Queue] = field(default_factory=list)
+
+
+class ShardControl(msgspec.Struct, frozen=True):
+    """What one shard is told: queues as (source, name, side)."""
+
+    sequence: int
+    time_us: int
+    end_of_input: bool
+    added: list[tuple[str, str, int]]
+    removed: list[tuple[str, str, int]]
+    idle: list[tuple[str, str, int]]
+    awake: list[tuple[str, str, int]]
+
+
+def control_envelopes(topology: Topology, control: Control, batch_id: int) -> Iterator[Envelope]:
+    """Yield what each shard of each shuffle is told of a micro-batch."""
+    sequence = control.base + batch_id
+    told: dict[str, bytes] = {}
+    for address in topology.addresses():
+        payload = told.get(address.shuffle)
+        if payload is None:
+
+            def sides(queues: Iterable[Queue], shuffle: str = address.shuffle) -> list[tuple[str, str, int]]:
+                return [
+                    (each.source, each.name, side)
+                    for each in sorted(queues)
+                    for side in topology.sides_of(shuffle, each.source)
+                ]
+
+            message = ShardControl(
+                sequence, control.time_us, control.end_of_input,
+                sides(control.added), sides(control.removed), sides(control.idle), sides(control.awake),
+            )  # fmt: skip
+            payload = told[address.shuffle] = msgspec.msgpack.encode(message)
+        queue = Queue("", address.shuffle)
+        yield Envelope("control", queue, sequence, sequence, 0, address.shuffle, payload, address.shard)
+
+
+class Outbox:
+    """Gathers what one queue's lane, or one shard, ships in a micro-batch."""
+
+    def __init__(self, plan: Plan, topology: Topology, queue: Queue) -> None:
+        self._plan = plan
+        self._topology = topology
+        self._queue = queue
+        self._frames: dict[tuple[str, int], list[pl.DataFrame]] = {}
+        self._marks: dict[tuple[str, int], int] = {}
+        self._bytes = 0
+
+    def take(self, shipments: Iterable[Shipment]) -> Iterator[Envelope]:
+        """Add shipments, in order. Yields what cannot wait because it is large.
+
+        That queues come and go is not in them: the planner knows, and tells all shards at one moment.
+        """
+        for shipment in shipments:
+            at, content = (shipment.shuffle, shipment.side), shipment.content
+            if isinstance(content, Batch):
+                frame = _with_mark(content.frame, self._marks.get(at))
+                self._frames.setdefault(at, []).append(frame)
+                self._bytes += int(frame.estimated_size())
+            elif isinstance(content, Watermark):
+                self._marks[at] = max(content.time_us, self._marks.get(at, content.time_us))
+        if self._bytes > _HELD_BYTES_MAX:
+            for at in list(self._frames):
+                for number, frame in self._by_shard(at):
+                    yield from self._shipped(at, number, frame, None)
+
+    def rest(self) -> Iterator[Envelope]:
+        """Yield everything that is left, and the watermarks behind it. Called at the end of a range or entry."""
+        for at in sorted({*self._frames, *self._marks}):
+            mark = self._marks.get(at)
+            frames = dict(self._by_shard(at))
+            for number in range(self._topology.shards):
+                if number in frames or mark is not None:
+                    yield from self._shipped(at, number, frames.get(number), mark)
+        self._marks.clear()
+
+    def _by_shard(self, at: tuple[str, int]) -> Iterator[tuple[int, pl.DataFrame]]:
+        frames = self._frames.pop(at, [])
+        if not frames:
+            return
+        frame = concatenated(frames)
+        self._bytes -= sum(int(each.estimated_size()) for each in frames)
+        node = self._plan.nodes[at[0]]
+        assert isinstance(node, ShuffleNode)
+        yield from by_shard(frame, node.keys[at[1]], self._topology.shards)
+
+    def _shipped(
+        self, at: tuple[str, int], number: int, frame: pl.DataFrame | None, mark: int | None
+    ) -> Iterator[Envelope]:
+        shuffle, side = at
+        made = [] if frame is None else [(part.height, payload) for part, payload in blobs(frame)]
+        for place, (count, payload) in enumerate(made or [(0, b"")]):
+            last = place >= len(made) - 1
+            yield Envelope("ship", self._queue, 0, 0, count, shuffle, payload, number, side, mark if last else None)
+
+
+def addressed(envelopes: Iterable[Envelope], topology: Topology, level: int) -> Iterator[Envelope]:
+    """Put on each envelope that leaves a level (0: the source stage) where it goes next, and its place."""
+    for place, each in enumerate(envelopes):
+        to = Address(each.target, each.shard) if each.kind in ("ship", "control") else None
+        yield replace(each, partition=topology.partition(level, to, each.queue), place=place)
+
+
+def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return frames as one; header columns that some of them lack are NULL there."""
+    if len(frames) == 1:
+        return frames[0]
+    same = all(each.columns == frames[0].columns for each in frames)
+    return pl.concat(frames, how="vertical" if same else "diagonal")
+
+
+def _with_mark(frame: pl.DataFrame, mark: int | None) -> pl.DataFrame:
+    """Let no row's watermark lie before a message that came before the row."""
+    if mark is None:
+        return frame
+    if WATERMARK not in frame.columns:
+        return frame.with_columns(pl.lit(mark, dtype=pl.Int64).alias(WATERMARK))
+    return frame.with_columns(pl.max_horizontal(WATERMARK, pl.lit(mark, dtype=pl.Int64)).alias(WATERMARK))

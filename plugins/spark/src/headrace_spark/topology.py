@@ -1,0 +1,116 @@
+"""Which keyed stages a job has, in which order Spark runs them, and how rows find their way there.
+
+Shuffles that depend on no other shuffle are level 1, those behind them level 2, and so on. A level is one keyed stage of
+the query: all shards of all its shuffles. Shards of one number are in one partition, which has that number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from zlib import crc32
+
+from headrace.errors import PlanError
+from headrace.messages import Queue
+from headrace.plan import Node, OperatorNode, Plan
+
+
+@dataclass(frozen=True, order=True)
+class Address:
+    """One shard of one shuffle."""
+
+    shuffle: str
+    shard: int
+
+    def __str__(self) -> str:
+        return f"{self.shuffle}/{self.shard}"
+
+
+class Topology:
+    """The keyed stages of a plan with ``shards`` shards per shuffle. Pure; made in every process that needs it."""
+
+    def __init__(self, plan: Plan, shards: int) -> None:
+        self.shards = shards
+        self._plan = plan
+        #: Per shuffle and side the ids of the sources and shuffles whose rows come in there.
+        self.upstream: Mapping[str, tuple[frozenset[str], ...]] = upstream_of(plan)
+        self._level_of = _levels(self.upstream)
+        count = max(self._level_of.values(), default=0)
+        #: Shuffle ids by level, in the order of the plan.
+        self.levels: list[list[str]] = [
+            [name for name, level in self._level_of.items() if level == number] for number in range(1, count + 1)
+        ]
+
+    def partition(self, after_level: int, address: Address | None, queue: Queue) -> int:
+        """Return where a row that leaves a level (0: the source stage) goes.
+
+        One that is not for the next level passes by: all of a queue by the same partition, so that they stay in order.
+        """
+        if address is not None and self._level_of[address.shuffle] == after_level + 1:
+            return address.shard
+        return crc32(f"{queue.source}/{queue.name}".encode()) % self.shards
+
+    def addresses(self) -> Iterator[Address]:
+        """Yield all shards of all levels."""
+        for names in self.levels:
+            for name in names:
+                for shard in range(self.shards):
+                    yield Address(name, shard)
+
+    def sides_of(self, shuffle: str, upstream_id: str) -> list[int]:
+        """Return by which sides of a shuffle rows of a source or shuffle come in."""
+        return [side for side, ids in enumerate(self.upstream[shuffle]) if upstream_id in ids]
+
+    def upstream_shards(self, shuffle: str) -> Iterator[tuple[Queue, int]]:
+        """Yield (queue, side) for the shards of other shuffles that send to this one."""
+        for side, ids in enumerate(self.upstream[shuffle]):
+            for name in sorted(ids & self.upstream.keys()):
+                for shard in range(self.shards):
+                    yield Queue(str(shard), name), side
+
+
+def upstream_of(plan: Plan) -> Mapping[str, tuple[frozenset[str], ...]]:
+    """Return per shuffle and side the sources and shuffles whose rows come in. Raises PlanError for dead letters."""
+    roots: dict[str, Node] = {**plan.sources, **plan.shuffles}
+    stages = {root_id: set(plan.stage(root)) for root_id, root in roots.items()}
+    bad = plan.dead_letters_id
+    behind_bad = set() if bad is None else set(plan.stage(plan.nodes[bad]))
+    found = {}
+    for name, node in plan.shuffles.items():
+        sides = []
+        for edge in node.sides:
+            edge_id = plan.id_of(edge.node)
+            if edge_id in behind_bad:
+                raise PlanError(
+                    "dead letters cannot be keyed: they are made where rows are written",
+                    job=plan.job_name,
+                    plugin=name,
+                    hint="write them to a sink, and read that in another job",
+                )
+            sides.append(frozenset(root_id for root_id, stage in stages.items() if edge_id in stage))
+        found[name] = tuple(sides)
+    return found
+
+
+def idle_timeouts_us(plan: Plan) -> Mapping[str, int]:
+    """Return per source id how long a queue of it may be silent before it is not waited for; without: for ever."""
+    timeouts: dict[str, int] = {}
+    for source_id, source in plan.sources.items():
+        stage = plan.stage(source).values()
+        found = [getattr(node.spec, "idle_timeout_us", None) for node in stage if isinstance(node, OperatorNode)]
+        known = [each for each in found if each is not None]
+        if known:
+            timeouts[source_id] = min(known)
+    return timeouts
+
+
+def needs_ticks(plan: Plan) -> bool:
+    """Return whether an operator of the plan waits for the clock, and so is to be told of it without data too."""
+    return any(getattr(node.spec, "needs_ticks", False) for node in plan.of_kind(OperatorNode).values())
+
+
+def _levels(upstream: Mapping[str, tuple[frozenset[str], ...]]) -> dict[str, int]:
+    levels: dict[str, int] = {}
+    for name, sides in upstream.items():  # in the order of the plan: what is upstream comes first
+        levels[name] = 1 + max((levels[each] for ids in sides for each in ids if each in levels), default=0)
+    return levels

@@ -1,0 +1,349 @@
+"""Keyed stages as worker processes run them, without Spark: what shards are told, state, replays, second stages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+import polars as pl
+import pytest
+from headrace.dsl import Stream
+from headrace.errors import CheckpointError, PlanError
+from headrace.keyed import joined, shuffled
+from headrace.lane import Shipment
+from headrace.messages import WATERMARK, Batch, Queue, Watermark
+from headrace_spark import shard_state
+from headrace_spark.shard_state import StateChain, StateVersion
+from headrace_spark.shipping import Outbox
+from headrace_spark.state_files import _ArrowFiles, state_files
+from headrace_spark.topology import Address, Topology
+from keyed_parts import WINDOW_SECONDS, Clocked, Pairs, timed, windowed
+from micro_batches import MicroBatches, another_process, forget_all
+from pyarrow import fs
+from spark_parts import CountingSource, DatabaseSink, LineSink
+
+SCHEMA = {"n": "int64", "queue": "string"}
+
+
+@pytest.fixture(autouse=True)
+def _no_kept_parts() -> Iterator[None]:
+    yield
+    forget_all()
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> LineSink:
+    made = LineSink(tmp_path / "lines")
+    made.prepare(None)
+    return made
+
+
+def stream_of(source: CountingSource, keys: int = 5) -> Stream:
+    return hr.stream("test", "keyed").from_(source, format="json", schema=SCHEMA).with_columns(k=f"n % {keys}")
+
+
+def windows_of(counts: dict[str, int], keys: int = 5, begin: int = 0) -> Counter[tuple[int, int]]:
+    return Counter((n % keys, n // WINDOW_SECONDS) for count in counts.values() for n in range(begin, count))
+
+
+def found(sink: LineSink) -> Counter[tuple[int, int]]:
+    rows = [(row["k"], row["w"], row["n"]) for row in sink.rows()]
+    assert len({row[:2] for row in rows}) == len(rows), "a window came twice"
+    return Counter({(k, w): n for k, w, n in rows})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("records_max", "shards"), [(None, 1), (13, 3), (250, 2)])
+def test_windows_are_the_same_however_the_input_is_cut(
+    source: CountingSource, sink: LineSink, tmp_path: Path, records_max: int | None, shards: int
+) -> None:
+    counts = {"a": 700, "b": 1010, "empty": 0}
+    for queue, count in counts.items():
+        source.set_count(queue, count)
+    job = windowed(timed(stream_of(source))).to(sink)
+    run = MicroBatches(job, tmp_path / "run", shards=shards, batch_records=60, seed=shards)
+    run.run_to_end(records_max)
+    assert found(sink) == windows_of(counts)
+    assert sum(figures["late_rows"] or 0 for figures in run.shard_figures().values()) == 0
+
+
+def test_windows_fire_when_all_queues_have_passed_their_end(
+    source: CountingSource, sink: LineSink, tmp_path: Path
+) -> None:
+    source.set_count("a", 350)
+    source.set_count("b", 120)
+    run = MicroBatches(windowed(timed(stream_of(source))).to(sink), tmp_path / "run", until=None)
+    while run.run_batch():
+        pass
+    assert {w for _, w in found(sink)} == {0}
+    source.set_count("b", 301)
+    while run.run_batch():
+        pass
+    assert {w for _, w in found(sink)} == {0, 1, 2}
+    assert {figures["watermark_us"] for figures in run.shard_figures().values()} == {300_000_000}
+    assert sum(figures["state_rows"] or 0 for figures in run.shard_figures().values()) == 5
+
+
+def test_a_queue_that_appears_is_waited_for_from_before_its_first_row(
+    source: CountingSource, sink: LineSink, tmp_path: Path
+) -> None:
+    source.set_count("a", 150)
+    run = MicroBatches(windowed(timed(stream_of(source))).to(sink), tmp_path / "run", until=None)
+    while run.run_batch():
+        pass
+    source.set_count("b", 10)
+    source.set_count("a", 500)
+    while run.run_batch():
+        pass
+    assert {w for _, w in found(sink)} == {0}, "b is at 9 seconds, and every row of it is taken"
+    source.remove("b")
+    while run.run_batch():
+        pass
+    assert {w for _, w in found(sink)} == {0, 1, 2, 3}, "a queue that is gone is not waited for"
+
+
+def test_an_idle_queue_is_not_waited_for_until_something_comes(
+    source: CountingSource, sink: LineSink, tmp_path: Path
+) -> None:
+    source.set_count("a", 250)
+    source.set_count("silent", 0)
+    stream = timed(stream_of(source), idle_timeout="30 s")
+    run = MicroBatches(windowed(stream).to(sink), tmp_path / "run", until=None)
+    while run.run_batch():
+        pass
+    assert not found(sink)
+    run.clock.advance(30)
+    source.set_count("a", 260)
+    assert run.run_batch()
+    assert {w for _, w in found(sink)} == {0, 1}
+    assert run.offsets.keyed is not None
+    assert [queue.name for queue in run.offsets.keyed.idle] == ["silent"]
+    assert not run.run_batch(), "it is told once"
+    run.restarted()
+    assert not run.run_batch(), "and known after a restart"
+    source.set_count("silent", 20)
+    source.set_count("a", 450)
+    assert run.run_batch()
+    assert run.offsets.keyed.idle == ()
+    assert sum(figures["late_rows"] or 0 for figures in run.shard_figures().values()) == 20
+    assert {w for _, w in found(sink)} == {0, 1}, "it is waited for again"
+
+
+def test_the_end_of_a_bounded_run_is_told_once_and_again_in_the_next_run(
+    source: CountingSource, sink: LineSink, tmp_path: Path
+) -> None:
+    source.set_count("a", 200)
+    run = MicroBatches(windowed(timed(stream_of(source))).to(sink), tmp_path / "run")
+    run.run_to_end(70)
+    assert run.next_batch == 4, "one to note the queues, and the last one with rows brings the end as well"
+    assert run.offsets.keyed is not None
+    assert run.offsets.keyed.ends == 1
+    assert found(sink) == windows_of({"a": 200})
+    run.restarted().run_to_end()
+    assert (run.next_batch, run.offsets.keyed.ends) == (5, 2), "a micro-batch with nothing but the end"
+    source.set_count("a", 420)
+    run.restarted().run_to_end()
+    assert found(sink) == windows_of({"a": 420})
+
+
+def test_what_is_run_again_gives_the_same(source: CountingSource, sink: LineSink, tmp_path: Path) -> None:
+    source.set_count("a", 900)
+    source.set_count("b", 800)
+    job = windowed(windowed(timed(stream_of(source))), seconds=300).to(sink)
+    run = MicroBatches(job, tmp_path / "run", shards=2)
+    for _ in range(40):
+        start = run.offsets
+        end = run.planner.next_end(start, 97)
+        if end == start:
+            break
+        with another_process():
+            first = run.before_sinks(start, end, run.next_batch)
+        with another_process():
+            again = run.before_sinks(start, end, run.next_batch)
+        here = run.before_sinks(start, end, run.next_batch)
+        assert [_content(part) for part in first] == [_content(part) for part in again]
+        assert [_content(part) for part in first] == [_content(part) for part in here], "kept shards and restored ones"
+        run.offsets, run.next_batch = end, run.next_batch + 1
+    assert run.next_batch > 15
+
+
+def _content(envelopes: list[Any]) -> list[Any]:
+    return sorted((each.kind, each.queue, each.place, each.first, each.count, each.payload) for each in envelopes)
+
+
+def test_processes_that_take_turns_bring_their_copies_up_to_date(
+    source: CountingSource, sink: LineSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_state, "_DELTAS_MAX", 4)
+    source.set_count("a", 2000)
+    run = MicroBatches(windowed(timed(stream_of(source))).to(sink), tmp_path / "run", shards=2)
+    place = 0
+    while True:
+        if place % 3 == 1:
+            with another_process():
+                more = run.run_batch(100)
+        else:
+            more = run.run_batch(100)
+        place += 1
+        if not more:
+            break
+    assert found(sink) == windows_of({"a": 2000})
+    names = sorted(path.name for path in (tmp_path / "run" / "shards" / "key_by" / "0").iterdir())
+    assert len(names) < 15, "files that no restart needs are removed"
+    assert any(name.endswith(".snapshot") for name in names)
+
+
+def test_a_copy_of_an_attempt_that_failed_is_not_used(source: CountingSource, sink: LineSink, tmp_path: Path) -> None:
+    source.set_count("a", 500)
+    run = MicroBatches(windowed(timed(stream_of(source))).to(sink), tmp_path / "run", shards=2)
+    run.run_batch(100)
+    run.run_batch(100)
+    start = run.offsets
+    end = run.planner.next_end(start, 100)
+    run.before_sinks(start, end, run.next_batch)  # its task failed later: this process keeps what nobody else has
+    with another_process():
+        run.run(start, end, run.next_batch)
+    run.offsets, run.next_batch = end, run.next_batch + 1
+    run.run_to_end(100)
+    assert found(sink) == windows_of({"a": 500})
+
+
+def test_state_that_is_missing_is_told(source: CountingSource, sink: LineSink, tmp_path: Path) -> None:
+    source.set_count("a", 500)
+    run = MicroBatches(windowed(timed(stream_of(source))).to(sink), tmp_path / "run", shards=1)
+    for _ in range(4):
+        run.run_batch(100)
+    next((tmp_path / "run" / "shards" / "key_by" / "0").glob("*2.delta")).unlink()
+    with another_process(), pytest.raises(CheckpointError, match="key_by/0 after micro-batch 2 is missing"):
+        run.run_batch(100)
+
+
+def test_a_second_stage_counts_what_the_first_gives(source: CountingSource, sink: LineSink, tmp_path: Path) -> None:
+    counts = {"a": 700, "b": 650}
+    for queue, count in counts.items():
+        source.set_count(queue, count)
+    first = windowed(timed(stream_of(source)))
+    second = windowed(first.with_columns(k="k % 2"), seconds=200).to(sink)
+    run = MicroBatches(second, tmp_path / "run", shards=3).run_to_end(111)
+    results = Counter((k % 2, w // 2) for k, w in windows_of(counts))
+    assert found(sink) == results
+    assert len(run.shard_figures()) == 6
+    assert sum(figures["late_rows"] or 0 for figures in run.shard_figures().values()) == 0
+
+
+def test_two_sides_meet_by_key(source: CountingSource, sink: LineSink, tmp_path: Path) -> None:
+    other = CountingSource(tmp_path / "others")
+    source.set_count("a", 12)
+    other.set_count("x", 7)
+    other.set_count("y", 3)
+    left = stream_of(source)
+    right = hr.stream("test", "keyed").from_(other, format="json", schema=SCHEMA, name="others").with_columns(k="n % 5")
+    job = joined(left, right, [("k", "k")], Pairs(), "pairs").to(sink)
+    MicroBatches(job, tmp_path / "run", batch_records=2).run_to_end(5)
+    wanted = [(a % 5, a + b) for a in range(12) for count in (7, 3) for b in range(count) if a % 5 == b % 5]
+    assert sorted((row["k"], row["n"]) for row in sink.rows()) == sorted(wanted)
+
+
+def test_branches_that_are_not_keyed_pass_by(source: CountingSource, sink: LineSink, tmp_path: Path) -> None:
+    source.set_count("a", 300)
+    source.set_count("b", 200)
+    (source.directory / ".broken-a").write_text("[5]", encoding="utf-8")
+    plain = DatabaseSink(tmp_path / "rows.db")
+    plain.prepare(None)
+    letters = LineSink(tmp_path / "letters")
+    letters.prepare(None)
+    stream = stream_of(source).dead_letters(lambda bad: bad.select("offset").to(letters))
+    job = windowed(timed(stream)).to(sink).also(stream.to(plain, name="plain"))
+    run = MicroBatches(job, tmp_path / "run").run_to_end(90)
+    assert [n for queue, n in plain.stored() if queue == "counting/a"] == [n for n in range(300) if n != 5]
+    assert [row["offset"] for row in letters.rows()] == [5]
+    assert found(sink)[0, 0] == 20 + 19
+    assert run.offsets.queues[Queue("a", "counting")].offset == 300
+
+
+def test_operators_that_wait_for_the_clock_are_told_of_it(
+    source: CountingSource, sink: LineSink, tmp_path: Path
+) -> None:
+    source.set_count("a", 30)
+    run = MicroBatches(shuffled(stream_of(source), ("k",)).apply(Clocked()).to(sink), tmp_path / "run", until=None)
+    run.run_batch()
+    run.run_batch()
+    assert not sink.rows(), "the tick comes before the rows"
+    assert run.run_batch(), "a second later there is a micro-batch without data"
+    assert sum(int(str(row["n"])) for row in sink.rows()) == 30
+    before = run.offsets.keyed
+    assert run.run_batch()
+    assert before is not None
+    assert run.offsets.keyed is not None
+    assert run.offsets.keyed.time_us >= before.time_us + 1_000_000
+
+
+def test_dead_letters_cannot_be_keyed(source: CountingSource, sink: LineSink) -> None:
+    job = stream_of(source).dead_letters(lambda bad: shuffled(bad, ("origin",)).to(LineSink("bad"))).to(sink)
+    with pytest.raises(PlanError, match="dead letters cannot be keyed"):
+        Topology(job.plan(), 2)
+
+
+def test_a_shard_gets_one_blob_per_range_with_the_watermarks_that_came_between(
+    source: CountingSource, sink: LineSink
+) -> None:
+    plan = windowed(timed(stream_of(source))).to(sink).plan()
+    topology, queue = Topology(plan, 2), Queue("a", "counting")
+    outbox = Outbox(plan, topology, queue)
+
+    def rows(begin: int, marks: list[int | None]) -> Shipment:
+        frame = pl.DataFrame(
+            {
+                "__hr_offset": range(begin, begin + len(marks)),
+                "k": range(len(marks)),
+                WATERMARK: pl.Series(marks, dtype=pl.Int64),
+            }
+        )
+        return Shipment("key_by", 0, queue, Batch(queue, frame))
+
+    shipped = [rows(0, [None, 5, 7]), Shipment("key_by", 0, queue, Watermark(queue, 9)), rows(3, [None, 8, 12])]
+    assert list(outbox.take(shipped)) == []
+    made = list(outbox.rest())
+    assert [each.mark for each in made] == [9, 9]
+    frame = pl.concat([each.frame() for each in made if each.count]).sort("__hr_offset")
+    assert frame[WATERMARK].to_list() == [None, 5, 7, 9, 9, 12]
+    assert len({each.shard for each in made}) == len(made) == 2
+    assert list(outbox.rest()) == []
+
+
+@pytest.mark.parametrize("kind", ["local", "arrow", "arrow store"])
+def test_files_of_state(tmp_path: Path, kind: str) -> None:
+    files = (
+        state_files(tmp_path.as_uri())
+        if kind == "local"
+        else _ArrowFiles(fs.LocalFileSystem(), str(tmp_path), renames=kind == "arrow")
+    )
+    if kind == "arrow store":
+        (tmp_path / "key by" / "0").mkdir(parents=True)
+    assert files.names("key by/0") == {}
+    assert files.read("key by/0/x") is None
+    files.write("key by/0/x", b"abcdef")
+    files.write("key by/0/x", b"ABCDEF")
+    assert (files.read("key by/0/x"), files.read("key by/0/x", 3)) == (b"ABCDEF", b"ABC")
+    assert files.names("key by/0") == {"x": 6}
+    files.remove("key by/0/x")
+    files.remove("key by/0/x")
+    assert files.names("key by/0") == {}
+
+
+def test_a_place_that_workers_cannot_reach_is_told() -> None:
+    with pytest.raises(CheckpointError, match="keyed state cannot be kept in 'ftp://somewhere/state'"):
+        state_files("ftp://somewhere/state")
+
+
+def test_a_snapshot_of_another_life_is_not_taken(tmp_path: Path) -> None:
+    files = state_files(tmp_path.as_uri())
+    chain = StateChain(files, Address("s", 0))
+    for number in range(3):
+        files.write(f"s/0/{number:012}.delta", b"%016d" % number + b"delta%d" % number)
+    files.write("s/0/000000000001.snapshot", b"another token...snapshot")
+    assert [content for content, _ in chain.after(StateVersion(), 3)] == [b"delta0", b"delta1", b"delta2"]
+    files.write("s/0/000000000001.snapshot", b"%016d" % 1 + b"whole")
+    assert [content for content, _ in chain.after(StateVersion(), 3)] == [b"whole", b"delta2"]
