@@ -73,6 +73,10 @@ class _FixedColumn:
         self._values: NDArray[Any] = empty.to_numpy().copy()
         self._null: Flags | None = None
 
+    @property
+    def values(self) -> NDArray[Any]:
+        return self._values
+
     def reserve(self, size: int) -> None:
         self._values = grown(self._values, size)
         if self._null is not None:
@@ -155,6 +159,10 @@ class SlotColumns:
             for name in self.schema
         ]
         return pl.DataFrame(columns) if columns else pl.DataFrame(height=slots.size)
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        """Return the values of a column of fixed width, by slot. They are the column's own: not to be changed."""
+        return self._fixed[name].values
 
     def equal(self, slots: Places, frame: pl.DataFrame) -> Flags:
         """Return for each row of the frame whether it equals what is in its slot: NULL equals NULL, NaN NaN."""

@@ -248,6 +248,11 @@ class SlotTable:
             self._values.put(slots, values)
             self._touched[slots] = True
 
+    def slots_where_below(self, name: str, bound: int) -> Places:
+        """Return the slots in use whose value in a column of whole numbers, never NULL, is less than ``bound``."""
+        slots = self.index.slots()
+        return slots[self._values.numbers(name)[slots] < bound]
+
     def keys(self, slots: Places) -> pl.DataFrame:
         """Return the keys in slots."""
         return self.index.keys(slots)

@@ -1,0 +1,257 @@
+"""Running aggregates per key: ``key_by("k").agg(n="count(*)", total="sum(v)")``.
+
+Each key has one row of partial results. A batch is aggregated by itself and merged with what is there; keys whose results differ
+after it give a change. Rows that are taken back are subtracted where that is possible (counts, sums, averages); else the key's rows
+are kept too, and its results made anew from those that are left. A key without rows is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from headrace import changelog
+from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick
+from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.schema import Schema
+from headrace.windows import Duration, microseconds
+from headrace_columnar.evaluation import RowFailure
+
+from headrace_stateful import keyed_rows
+from headrace_stateful.aggregates import SIGN, AggregatePlan, compile_aggregates
+from headrace_stateful.columns import Flags, Places, equal_rows
+from headrace_stateful.join_shape import Part, assembled, watermarks_of
+from headrace_stateful.row_log import RowLog
+from headrace_stateful.slots import SlotTable
+from headrace_stateful.state_bytes import pack, unpack
+
+_SLOT = "__hr_slot"
+_ROWS = "__hr_rows"
+_TICK = "__hr_tick"
+
+
+class Aggregate(StatefulSpec):
+    """``agg``: results per key, as a changelog. A key from which nothing has come for ``ttl`` (processing time) is forgotten."""
+
+    name = "aggregate"
+    takes_functions = True
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregates: Mapping[str, str],
+        *,
+        ttl: Duration | None = None,
+        functions: Mapping[str, Any] | None = None,
+        integer_average: bool = False,
+    ) -> None:
+        self.keys = tuple(keys)
+        self.aggregates = dict(aggregates)
+        self.ttl_us = None if ttl is None else microseconds(ttl, "ttl")
+        self.functions = functions
+        self.integer_average = integer_average
+        #: Whether rows are taken back; found when the plan is checked.
+        self.takes_back = False
+
+    def plan(self, schema: Schema) -> AggregatePlan:
+        """Compile the aggregates against the columns of the rows."""
+        return compile_aggregates(
+            self.aggregates, schema, keys=self.keys, functions=self.functions, retracts=self.takes_back,
+            integer_average=self.integer_average,
+        )  # fmt: skip
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        columns = keyed_rows.known(schema)
+        keyed_rows.check_columns(columns, self.keys)
+        return Schema({**{name: columns[name] for name in self.keys}, **self.plan(columns).schema})
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        return {*self.keys, *self.plan(schema).columns}
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        self.takes_back = before is not None
+        return Changes(self.keys)
+
+    def open(self, schema: Schema | None) -> StatefulOperator:
+        columns = keyed_rows.known(schema)
+        return RunningAggregate(self.keys, columns, self.plan(columns), takes_back=self.takes_back, ttl_us=self.ttl_us)
+
+    def describe(self) -> str:
+        results = ", ".join(f"{name}={text}" for name, text in self.aggregates.items())
+        return f"{results} by {', '.join(self.keys) or 'nothing'}"
+
+
+class RunningAggregate(StatefulOperator):
+    """The running operator."""
+
+    def __init__(
+        self, keys: tuple[str, ...], schema: Schema, plan: AggregatePlan, *, takes_back: bool, ttl_us: int | None
+    ) -> None:
+        self._keys = keys
+        self._plan = plan
+        self._signed = takes_back and plan.takes_back_by_sign
+        self._ttl_us = ttl_us
+        values: dict[str, pl.DataType] = {**plan.partial_schema, _ROWS: pl.Int64(), _TICK: pl.Int64()}
+        self._table = SlotTable(keyed_rows.key_types(schema, keys), values)
+        self._log: RowLog | None = None
+        if takes_back and not plan.takes_back_by_sign:
+            self._log = RowLog({**plan.input_schema, _SLOT: pl.Int64()}, (_SLOT,))
+        self._now_us = 0
+
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+        frame = batch.frame
+        inputs, failures = self._plan.inputs(frame)
+        if failures:
+            yield _rejected(frame, failures)
+            good = np.ones(frame.height, dtype=bool)
+            good[[row for row, _ in failures]] = False
+            frame, inputs = frame.filter(pl.Series(good)), inputs.filter(pl.Series(good))
+            if frame.height == 0:
+                return
+        slots, new_rows = self._table.find_or_insert(keyed_rows.keys_of(frame, self._keys))
+        changed, last = keyed_rows.last_rows(slots)
+        is_new = np.isin(changed, slots[new_rows])
+        old = self._table.take(changed[~is_new])
+        merged, counts = self._merged(
+            inputs.with_columns(pl.Series(_SLOT, slots)), changelog.signs(frame), changed, is_new, old
+        )
+        stays = counts > 0
+        merged = merged if stays.all() else merged.filter(pl.Series(stays))
+        marks = [pl.Series(_ROWS, counts[stays]), pl.repeat(self._now_us, merged.height, dtype=pl.Int64, eager=True)]
+        self._table.put(changed[stays], merged.with_columns(marks[0], marks[1].alias(_TICK)))
+        parts, wrong = self._changes(changed, last, is_new, stays, old, merged, watermarks_of(frame))
+        self._table.remove(changed[~stays])
+        result = assembled(parts, with_watermark=WATERMARK in frame.columns, with_change=True)
+        if result is not None:
+            yield batch.with_frame(result)
+        if wrong:
+            yield _rejected(frame, wrong)
+
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
+        if isinstance(message, Tick):
+            self._now_us = message.time_us
+            if self._ttl_us is not None:
+                self._forget(self._table.slots_where_below(_TICK, self._now_us - self._ttl_us + 1))
+        return ()
+
+    def _merged(
+        self, rows: pl.DataFrame, signs: Places, changed: Places, is_new: Flags, old: pl.DataFrame
+    ) -> tuple[pl.DataFrame, Places]:
+        """Return the partials and the number of rows of the changed slots, after the batch.
+
+        Where a slot has no row left, its partials mean nothing.
+        """
+        counts = np.zeros(changed.size, dtype=np.int64)
+        counts[~is_new] = old[_ROWS].to_numpy()
+        before = old.select(list(self._plan.partial_schema)).with_columns(pl.Series(_SLOT, changed[~is_new]))
+        if self._log is not None:
+            made = self._from_values(self._log, rows, signs, changed, counts, before)
+        else:
+            order = np.argsort(changed)
+            at = order[np.searchsorted(changed, rows[_SLOT].to_numpy(), sorter=order)]
+            counts += np.bincount(at, weights=signs, minlength=changed.size).astype(np.int64)
+            if self._signed:
+                rows = rows.with_columns(pl.Series(SIGN, signs.astype(np.int8)))
+            new = self._plan.partial(rows, [_SLOT], signed=self._signed)
+            made = self._plan.merge(pl.concat([before, new], how="diagonal"), [_SLOT]) if before.height else new
+        found = made[_SLOT].to_numpy()
+        order = np.argsort(found)
+        return made[order[np.searchsorted(found, changed, sorter=order)]], counts
+
+    def _from_values(
+        self, log: RowLog, rows: pl.DataFrame, signs: Places, changed: Places, counts: Places, before: pl.DataFrame
+    ) -> pl.DataFrame:
+        """Return partials by way of the rows that are kept: made anew for the slots from which a row was taken."""
+        places, net = changelog.netted(rows, rows.columns, signs)
+        rows = rows[places] if places.size else rows.clear()
+        back, more = rows.filter(pl.Series(net < 0)), rows.filter(pl.Series(net > 0))
+        gone = log.find_equal(back)
+        log.remove(gone[gone >= 0])
+        log.append(more)
+        order = np.argsort(changed)
+        for part, by in ((back.filter(pl.Series(gone >= 0)), -1), (more, 1)):
+            at = order[np.searchsorted(changed, part[_SLOT].to_numpy(), sorter=order)]
+            counts += by * np.bincount(at, minlength=changed.size)
+        anew = np.unique(back[_SLOT].to_numpy())
+        at, left = log.find(pl.DataFrame({_SLOT: anew}), (_SLOT,))
+        again = self._plan.partial(log.take(left), [_SLOT])
+        is_anew = pl.col(_SLOT).is_in(pl.Series(anew).implode())
+        added = self._plan.partial(more.filter(~is_anew), [_SLOT])
+        kept = before.filter(~is_anew)
+        merged = self._plan.merge(pl.concat([kept, added], how="diagonal"), [_SLOT])
+        nothing = np.setdiff1d(changed, np.concatenate([merged[_SLOT].to_numpy(), again[_SLOT].to_numpy()]))
+        log.tidy()
+        return pl.concat([merged, again, pl.DataFrame({_SLOT: nothing})], how="diagonal")
+
+    def _changes(
+        self, changed: Places, last: Places, is_new: Flags, stays: Flags, old: pl.DataFrame, merged: pl.DataFrame,
+        watermarks: Places,
+    ) -> tuple[list[Part], list[RowFailure]]:  # fmt: skip
+        """Return what changes, in the order of the last row of each key, and the rows for which a result failed."""
+        keys = self._table.keys(changed)
+        before, _ = self._results(keys.filter(pl.Series(~is_new)), old)
+        after, failures = self._results(keys.filter(pl.Series(stays)), merged)
+        was, now = np.flatnonzero(~is_new), np.flatnonzero(stays)
+        differs = np.ones(changed.size, dtype=bool)
+        both = np.flatnonzero(~is_new & stays)
+        if both.size:
+            one = before if both.size == before.height else before[np.searchsorted(was, both)]
+            other = after if both.size == after.height else after[np.searchsorted(now, both)]
+            differs[both] = ~equal_rows(one, other, list(self._plan.schema))
+        parts = []
+        for rows, frame, update, alone, phase in (
+            (was, before, ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE, 0),
+            (now, after, ChangeKind.UPDATE_AFTER, ChangeKind.INSERT, 1),
+        ):
+            given = differs[rows]
+            rows, frame = rows[given], frame.filter(pl.Series(given))
+            kinds = np.where(~is_new[rows] & stays[rows], update, alone)
+            parts.append(Part(frame, rows * 2 + phase, watermarks[last[rows]], kinds))
+        return parts, [(int(last[now[place]]), error) for place, error in failures]
+
+    def _results(self, keys: pl.DataFrame, partials: pl.DataFrame) -> tuple[pl.DataFrame, list[RowFailure]]:
+        named = keys.select(self._keys)
+        values = partials.select(list(self._plan.partial_schema))
+        results, failures = self._plan.finish(pl.concat([values, named], how="horizontal") if self._keys else values)
+        return (pl.concat([named, results], how="horizontal") if self._keys else results), failures
+
+    def _forget(self, slots: Places) -> None:
+        if slots.size == 0:
+            return
+        if self._log is not None:
+            _, places = self._log.find(pl.DataFrame({_SLOT: slots}), (_SLOT,))
+            self._log.remove(places)
+            self._log.tidy()
+        self._table.remove(slots)
+
+    # ---------------------------------------------------------------------------------------------------- state
+
+    def delta(self) -> bytes:
+        frames = keyed_rows.prefixed("keys", self._table.delta())
+        if self._log is not None:
+            frames |= keyed_rows.prefixed("rows", self._log.delta())
+        return pack("delta", frames) if frames else b""
+
+    def snapshot(self) -> bytes:
+        frames = keyed_rows.prefixed("keys", self._table.snapshot())
+        if self._log is not None:
+            frames |= keyed_rows.prefixed("rows", self._log.snapshot())
+        return pack("snapshot", frames)
+
+    def apply(self, state: bytes) -> None:
+        _, frames, _ = unpack(state)
+        self._table.apply(keyed_rows.part("keys", frames))
+        if self._log is not None:
+            self._log.apply(keyed_rows.part("rows", frames))
+
+    def state_rows(self) -> int:
+        return len(self._table)
+
+
+def _rejected(frame: pl.DataFrame, failures: list[RowFailure]) -> RejectedRows:
+    rows = [row for row, _ in failures]
+    return RejectedRows(
+        frame[rows], [str(error) for _, error in failures], [type(error).__name__ for _, error in failures]
+    )

@@ -1,0 +1,70 @@
+"""What operators with one key per row have in common: their key columns, packing of their state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+from headrace.errors import PlanError, did_you_mean
+from headrace.messages import WATERMARK
+from headrace.schema import Schema
+
+from headrace_stateful.columns import Places
+from headrace_stateful.join_shape import NEVER, nullable
+
+#: The key where there is none: all rows have it.
+ALL = "__hr_all"
+
+
+def known(schema: Schema | None) -> Schema:
+    """Return the schema. Raises PlanError when the columns are known only row by row."""
+    if schema is None:
+        raise PlanError("the columns are not known here", hint="give the map() before it a schema")
+    return schema
+
+
+def check_columns(schema: Schema, columns: Sequence[str]) -> None:
+    """Raise PlanError for the first column that is not there."""
+    for name in columns:
+        if name not in schema:
+            raise PlanError(f"unknown column {name!r}", hint=did_you_mean(name, list(schema), known="columns"))
+
+
+def key_types(schema: Schema, keys: Sequence[str]) -> dict[str, pl.DataType]:
+    """Return the columns of the key; without any, one that is the same for all rows."""
+    return {name: schema[name] for name in keys} or {ALL: pl.Int8()}
+
+
+def keys_of(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the key columns of rows, as ``key_types`` says."""
+    if keys:
+        return frame.select(keys)
+    return pl.DataFrame({ALL: pl.repeat(0, frame.height, dtype=pl.Int8, eager=True)})
+
+
+def prefixed(name: str, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Return frames of a part of the state under the part's name."""
+    return {f"{name}.{each}": frame for each, frame in frames.items()}
+
+
+def part(name: str, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Return the frames of a part of the state: what ``prefixed`` was given."""
+    prefix = f"{name}."
+    return {each.removeprefix(prefix): frame for each, frame in frames.items() if each.startswith(prefix)}
+
+
+def with_watermarks(frame: pl.DataFrame, source: pl.DataFrame, rows: Places) -> pl.DataFrame:
+    """Put on results the watermarks of the rows of ``source`` that they come from, if it has any."""
+    if WATERMARK not in source.columns:
+        return frame
+    marks = source[WATERMARK].fill_null(NEVER).to_numpy()[rows]
+    return frame.with_columns(nullable(WATERMARK, marks))
+
+
+def last_rows(slots: Places) -> tuple[Places, Places]:
+    """Return the different slots in the order of their last row, and that row."""
+    different, back = np.unique(slots[::-1], return_index=True)
+    rows = slots.size - 1 - back
+    order = np.argsort(rows)
+    return different[order], rows[order]
