@@ -137,7 +137,7 @@ BOUNDS = st.tuples(st.integers(-10, 10), st.integers(0, 12)).map(lambda pair: (p
 
 
 @given(how=st.sampled_from(HOWS), bounds=BOUNDS, events=EVENTS, delay=st.integers(0, 15), end=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_interval_join_is_its_model(how: How, bounds: tuple[int, int], events: Any, delay: int, end: bool) -> None:
     rows, last = numbered(events, delay)
     shape = JoinShape(how, LEFT, RIGHT, ("k",), ("k",))
@@ -251,7 +251,7 @@ def window_model(how: How, rows: Any, window: Window, last: int, end: bool) -> t
     delay=st.integers(0, 15),
     end=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_window_join_is_its_model(how: How, window: Window, events: Any, delay: int, end: bool) -> None:
     rows, last = numbered(events, delay)
     times = {"window_start": pl.Datetime("us", "UTC"), "window_end": pl.Datetime("us", "UTC")}

@@ -56,7 +56,7 @@ STEP = st.tuples(st.booleans(), KEYS, st.integers(0, 2), st.booleans(), st.integ
     steps=st.lists(STEP, max_size=40),
     only_inserts=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_join_is_the_join_of_the_tables(how: How, where: bool, steps: list[Any], only_inserts: bool) -> None:
     changelog = not (only_inserts and how in ("inner", "semi"))
     shape = shape_of(how, "b > 1" if where else None)

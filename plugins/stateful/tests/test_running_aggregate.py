@@ -73,7 +73,7 @@ def row_of(key: Any, value: Any) -> Row:
 
 
 @given(steps=st.lists(STEP, max_size=50), values=st.booleans(), keyed=st.booleans(), retracts=st.booleans())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_aggregates_are_those_of_the_rows_that_are_there(
     steps: list[Any], values: bool, keyed: bool, retracts: bool
 ) -> None:

@@ -164,12 +164,11 @@ class RunningAggregate(StatefulOperator):
         self, log: RowLog, rows: pl.DataFrame, signs: Places, changed: Places, counts: Places, before: pl.DataFrame
     ) -> pl.DataFrame:
         """Return partials by way of the rows that are kept: made anew for the slots from which a row was taken."""
-        places, net = changelog.netted(rows, rows.columns, signs)
-        rows = rows[places] if places.size else rows.clear()
-        back, more = rows.filter(pl.Series(net < 0)), rows.filter(pl.Series(net > 0))
+        back, more = rows.filter(pl.Series(signs < 0)), rows.filter(pl.Series(signs > 0))
+        # What is taken back is the oldest of equal rows, so that it does not matter that rows are added first.
+        log.append(more)
         gone = log.find_equal(back)
         log.remove(gone[gone >= 0])
-        log.append(more)
         order = np.argsort(changed)
         for part, by in ((back.filter(pl.Series(gone >= 0)), -1), (more, 1)):
             at = order[np.searchsorted(changed, part[_SLOT].to_numpy(), sorter=order)]

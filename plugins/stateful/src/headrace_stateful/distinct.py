@@ -1,0 +1,127 @@
+"""``key_by("k").distinct()``: the first row of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import polars as pl
+from headrace import changelog
+from headrace.errors import PlanError
+from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick
+from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.schema import Schema
+from headrace.windows import Duration, microseconds
+
+from headrace_stateful import keyed_rows
+from headrace_stateful.columns import Places
+from headrace_stateful.join_shape import Part, assembled, watermarks_of
+from headrace_stateful.slots import SlotTable
+from headrace_stateful.state_bytes import pack, unpack
+
+_COUNT = "__hr_count"
+_TICK = "__hr_tick"
+
+
+class Distinct(StatefulSpec):
+    """The first row of each key, as it came: rows are only added. A key is forgotten ``ttl`` (processing time) after it came.
+
+    Where rows are taken back the key must be the whole row: then equal rows are counted, and the row is deleted with the last of them.
+    Another row of a key cannot take the place of the first: ``top_n(1, by=…)`` does that.
+    """
+
+    name = "distinct"
+
+    def __init__(self, keys: Sequence[str], *, ttl: Duration | None = None) -> None:
+        self.keys = tuple(keys)
+        self.ttl_us = None if ttl is None else microseconds(ttl, "ttl")
+        self._columns: frozenset[str] = frozenset()
+        #: Whether rows are taken back; found when the plan is checked.
+        self.takes_back = False
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        columns = keyed_rows.known(schema)
+        keyed_rows.check_columns(columns, self.keys)
+        self._columns = frozenset(columns)
+        return columns
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        self.takes_back = before is not None
+        if before is None:
+            return None
+        if not self._columns <= set(self.keys):
+            raise PlanError(
+                "the first row of a key is not known where rows are taken back",
+                hint="make all columns the key (distinct() of the stream), or use top_n(1, by=…)",
+            )
+        return Changes(self.keys)
+
+    def open(self, schema: Schema | None) -> StatefulOperator:
+        return RunningDistinct(self.keys, keyed_rows.known(schema), takes_back=self.takes_back, ttl_us=self.ttl_us)
+
+    def describe(self) -> str:
+        return ", ".join(self.keys)
+
+
+class RunningDistinct(StatefulOperator):
+    """The running operator: it remembers keys, not rows."""
+
+    def __init__(self, keys: tuple[str, ...], schema: Schema, *, takes_back: bool, ttl_us: int | None) -> None:
+        self._keys = keys
+        self._columns = list(schema)
+        self._takes_back = takes_back
+        self._ttl_us = ttl_us
+        values = {_TICK: pl.Int64(), **({_COUNT: pl.Int64()} if takes_back else {})}
+        self._table = SlotTable(keyed_rows.key_types(schema, keys), values)
+        self._now_us = 0
+
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+        frame = batch.frame
+        slots, new_rows = self._table.find_or_insert(keyed_rows.keys_of(frame, self._keys))
+        if self._takes_back:
+            result = self._counted(frame, slots, new_rows)
+            if result is not None:
+                yield batch.with_frame(result)
+            return
+        if new_rows.size:
+            self._table.put(slots[new_rows], pl.DataFrame({_TICK: np.full(new_rows.size, self._now_us)}))
+            header = [WATERMARK] if WATERMARK in frame.columns else []
+            yield batch.with_frame(frame[new_rows].select(*header, *self._columns))
+
+    def _counted(self, frame: pl.DataFrame, slots: Places, new_rows: Places) -> pl.DataFrame | None:
+        changed, last = keyed_rows.last_rows(slots)
+        is_new = np.isin(changed, slots[new_rows])
+        before = np.zeros(changed.size, dtype=np.int64)
+        before[~is_new] = self._table.take(changed[~is_new])[_COUNT].to_numpy()
+        order = np.argsort(changed)
+        at = order[np.searchsorted(changed, slots, sorter=order)]
+        signs = changelog.signs(frame)
+        after = np.maximum(before + np.bincount(at, weights=signs, minlength=changed.size).astype(np.int64), 0)
+        stays = after > 0
+        ticks = np.full(np.count_nonzero(stays), self._now_us)
+        self._table.put(changed[stays], pl.DataFrame({_COUNT: after[stays], _TICK: ticks}))
+        self._table.remove(changed[~stays])
+        rows = np.flatnonzero((before > 0) != stays)
+        kinds = np.where(stays[rows], ChangeKind.INSERT, ChangeKind.DELETE)
+        part = Part(frame[last[rows]].select(self._columns), rows, watermarks_of(frame)[last[rows]], kinds)
+        return assembled([part], with_watermark=WATERMARK in frame.columns, with_change=True)
+
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
+        if isinstance(message, Tick):
+            self._now_us = message.time_us
+            if self._ttl_us is not None:
+                self._table.remove(self._table.slots_where_below(_TICK, self._now_us - self._ttl_us + 1))
+        return ()
+
+    def delta(self) -> bytes:
+        frames = self._table.delta()
+        return pack("delta", frames) if frames else b""
+
+    def snapshot(self) -> bytes:
+        return pack("snapshot", self._table.snapshot())
+
+    def apply(self, state: bytes) -> None:
+        self._table.apply(unpack(state)[1])
+
+    def state_rows(self) -> int:
+        return len(self._table)
