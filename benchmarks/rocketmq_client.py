@@ -1,4 +1,4 @@
-"""What the RocketMQ client sends and reads in a second, against a broker on this machine.
+"""What the RocketMQ client sends and reads in a second, against a broker on this machine; the connector: rocketmq_connector.
 
     python -m benchmarks.rocketmq_client [--messages 100000] [--bytes 200] [--name-server HOST:PORT]
 
