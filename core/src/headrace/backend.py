@@ -6,7 +6,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.settings import Settings
@@ -57,6 +57,12 @@ class JobStatus:
     checkpoint_id: int = 0
     seconds: float = 0.0
     error: str | None = None
+    #: Where event time is behind the first shuffle; None: not known, or the job has no event time.
+    watermark: datetime | None = None
+    #: Rows (keys, groups, waiting rows) that operators remember.
+    state_rows: int = 0
+    #: Rows that came too late for their window or join, in this run.
+    late_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +79,16 @@ class JobReport:
     queues: tuple[QueueStatus, ...] = ()
     error: str | None = None
     rows_skipped: int = 0
+    late_rows: int = 0
 
     def __str__(self) -> str:
         rate = self.records_read / self.seconds if self.seconds else 0.0
         rows = ", ".join(f"{count:,} rows to {sink}" for sink, count in self.rows_written.items()) or "no rows written"
         skipped = f" ({self.rows_skipped:,} were there already)" if self.rows_skipped else ""
+        late = f", {self.late_rows:,} too late" if self.late_rows else ""
         return (
             f"{self.job} on {self.backend}: {self.state.value} after {self.seconds:.1f} s; "
-            f"{self.records_read:,} records read ({rate:,.0f}/s), {rows}{skipped}, {self.dead_letters:,} dead letters"
+            f"{self.records_read:,} records read ({rate:,.0f}/s), {rows}{skipped}, {self.dead_letters:,} dead letters{late}"
         )
 
 

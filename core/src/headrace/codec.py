@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.messages import Bodies
+from headrace.messages import Bodies, Queue, RawBatch
 from headrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,6 +43,20 @@ class Decoder(ABC):
         """Decode all bodies. Never raises for what a body holds: such a body is in ``bad``.
 
         Whether a body is good, and its values, depend on that body alone, never on its neighbours.
+        """
+
+
+class BodyFilter(ABC):
+    """Tells which bodies of a source are worth decoding, by looking at their bytes. Put on a source by an optimizer.
+
+    It travels in the plan; in each process one is used by the lanes of all queues, which may be in several threads.
+    """
+
+    @abstractmethod
+    def rows(self, queue: Queue, raw: RawBatch) -> NDArray[np.int64] | None:
+        """Return the rows to decode, in order; None: all. Called before each batch is decoded, in the lane's thread.
+
+        The others leave no trace: neither rows nor, where they are damaged, dead letters.
         """
 
 

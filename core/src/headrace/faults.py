@@ -10,6 +10,8 @@ place                      moment
 ``lane.after_process``     operators are done, sinks have nothing yet
 ``sink.before_insert``     a batch is about to be inserted
 ``sink.after_insert``      a batch is stored, nobody knows it
+``shard.after_process``    shards are done with an entry, sinks have nothing yet
+``shard.after_save``       the state of the shards is stored, the checkpoint is not
 ``checkpoint.after_flush`` everything is stored, the checkpoint is not
 ``checkpoint.after_save``  the checkpoint is stored, the brokers do not know
 =========================  ==============================================================================

@@ -76,6 +76,7 @@ class Job:
         plan = Plan(self.namespace, self.pipeline, self.sink_nodes)
         if plan.dead_letters_id is None and self._bad_records() != "stop":
             plan = self._with_default_dead_letters(plan, options)
+        plan.checkpoint = options.checkpoint if options else None
         hooks = default_registry().load_all()
         for implementation in hooks.headrace_optimize.get_hookimpls():
             plan = cast(Plan, implementation.function(plan) or plan)

@@ -7,7 +7,7 @@ Python, knows no backend and no thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace import dead_letters
@@ -41,7 +41,9 @@ from headrace.plan import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
+    from numpy.typing import NDArray
 
 #: Target of deliveries that are dead letters: they enter the plan again at its dead-letters node.
 DEAD_LETTERS = "dead-letters"
@@ -75,6 +77,7 @@ class SourceDecoder:
         self._columns = [name for name in columns if name not in self._metadata]
         self._order = list(columns)
         self._decoder = None
+        self._body_filter = node.body_filter
         if node.codec is not None:
             assert node.body_schema is not None
             self._decoder = node.codec.decoder(node.body_schema, self._columns)
@@ -84,6 +87,9 @@ class SourceDecoder:
         import polars as pl
 
         rows, bad = None, None
+        if self._body_filter is not None and raw.bodies is not None:
+            wanted = self._body_filter.rows(queue, raw)
+            raw = raw if wanted is None else _with_rows(raw, wanted)
         if raw.frame is not None:
             frame = raw.frame.select(self._columns)
         else:
@@ -148,6 +154,20 @@ class SourceDecoder:
 
                 made.append(pl.Series(name, [json.encode(t).decode() for t in texts], dtype=pl.String))
         return frame.with_columns(made).select(self._order) if frame.width else pl.DataFrame(made).select(self._order)
+
+
+def _with_rows(raw: RawBatch, rows: NDArray[np.int64]) -> RawBatch:
+    """Return only these records of a batch of bodies."""
+    assert raw.bodies is not None
+    listed = rows.tolist()
+    return replace(
+        raw,
+        offsets=raw.offsets[rows],
+        bodies=raw.bodies.take(rows),
+        times=None if raw.times is None else raw.times[rows],
+        keys=None if raw.keys is None else [raw.keys[row] for row in listed],
+        headers=None if raw.headers is None else [raw.headers[row] for row in listed],
+    )
 
 
 class Lane:

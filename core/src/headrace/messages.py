@@ -167,6 +167,25 @@ class RawBatch:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def until(self, end: ReadPosition) -> RawBatch:
+        """Return the batch without records at or after ``end``: a poll may give more where offsets have gaps."""
+        import numpy as np
+
+        count = int(np.searchsorted(self.offsets, end.offset))
+        if count == len(self):
+            return self
+        rows = np.arange(count, dtype=np.int64)
+        return replace(
+            self,
+            offsets=self.offsets[:count],
+            next_position=end,
+            bodies=None if self.bodies is None else self.bodies.take(rows),
+            frame=None if self.frame is None else self.frame.head(count),
+            times=None if self.times is None else self.times[:count],
+            keys=None if self.keys is None else self.keys[:count],
+            headers=None if self.headers is None else self.headers[:count],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

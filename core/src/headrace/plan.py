@@ -11,7 +11,7 @@ from headrace.errors import JobError, PlanError
 from headrace.operator import Changes
 
 if TYPE_CHECKING:
-    from headrace.codec import Codec
+    from headrace.codec import BodyFilter, Codec
     from headrace.operator import OperatorSpec
     from headrace.schema import Schema
     from headrace.sink import Sink
@@ -54,6 +54,8 @@ class SourceNode(Node):
     #: The columns that the codec decodes (``schema`` has these and the metadata columns).
     body_schema: Schema | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    #: Leaves out bodies that nothing after the source wants.
+    body_filter: BodyFilter | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +128,8 @@ class Plan:
             raise PlanError("the job has no sink", job=f"{namespace}.{pipeline}", hint="end it with to_<name>(...)")
         self.namespace = namespace
         self.pipeline = pipeline
+        #: The directory where the job keeps its progress, for optimizers whose operators keep something beside it.
+        self.checkpoint: str | None = None
         self.nodes: dict[str, Node] = {}
         self._ids: dict[int, str] = {}
         counts: dict[str, int] = {}
@@ -353,4 +357,6 @@ def rebuilt(plan: Plan, changes: Mapping[Node, Node]) -> Plan:
             new = replace(new, sides=tuple(renew(edge) for edge in new.sides))
         made[id(node)] = new
     sinks = [node for node in made.values() if isinstance(node, SinkNode)]
-    return Plan(plan.namespace, plan.pipeline, sinks)
+    renewed = Plan(plan.namespace, plan.pipeline, sinks)
+    renewed.checkpoint = plan.checkpoint
+    return renewed

@@ -228,6 +228,10 @@ class Shard:
         """Where event time is in this shard, or None when there is no telling yet."""
         return None if self._watermark_us == _NEVER else self._watermark_us
 
+    def knows(self, queue: Queue, side: int = 0) -> bool:
+        """Return whether the shard counts an upstream queue among those it waits for."""
+        return (queue, side) in self._upstreams
+
     def state_rows(self) -> int:
         """Return how many rows the operators remember."""
         return sum(each.state_rows() for each in self._lane.stateful_operators.values())

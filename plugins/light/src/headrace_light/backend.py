@@ -22,6 +22,7 @@ class LightSettings(Settings, frozen=True, kw_only=True):
     idle_wait_max: Annotated[timedelta, option("longest pause between two looks at queues that had nothing new")] = (
         timedelta(milliseconds=200)
     )
+    shards: Annotated[int, option("partitions of keyed state, fixed for a checkpoint", ge=1)] = 1
 
 
 class LightBackend(Backend):
@@ -41,6 +42,7 @@ class LightBackend(Backend):
             clock=self._clock,
             retry_timeout=self.settings.retry_timeout,
             idle_wait_max=self.settings.idle_wait_max,
+            shards=self.settings.shards,
         )
         engine.prepare()
         engine.start()

@@ -23,6 +23,9 @@ class StoredCheckpoint:
 
     id: int = 0
     positions: Mapping[Queue, ReadPosition] = field(default_factory=dict)
+    #: Number of the last entry of the keyed stages, and of their shards; None: the job has none.
+    sequence: int | None = None
+    shards: Mapping[str, int] = field(default_factory=dict)
 
 
 class CheckpointDirectory:
@@ -62,6 +65,11 @@ class CheckpointDirectory:
             ) from error
         return self._read(self._path / _FILE)
 
+    @property
+    def path(self) -> Path | None:
+        """Where the files are; None: nothing is kept."""
+        return self._path
+
     def save(self, checkpoint: StoredCheckpoint) -> None:
         """Replace the stored checkpoint. On return it survives a crash of the machine."""
         if self._path is None:
@@ -70,7 +78,10 @@ class CheckpointDirectory:
             {"source": queue.source, "queue": queue.name, **position.to_json()}
             for queue, position in sorted(checkpoint.positions.items())
         ]
-        text = json.dumps({"format": FORMAT_VERSION, "job": self._job, "id": checkpoint.id, "queues": queues}, indent=1)
+        value: dict[str, Any] = {"format": FORMAT_VERSION, "job": self._job, "id": checkpoint.id, "queues": queues}
+        if checkpoint.sequence is not None:
+            value |= {"sequence": checkpoint.sequence, "shards": dict(checkpoint.shards)}
+        text = json.dumps(value, indent=1)
         temporary = self._path / (_FILE + ".new")
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
@@ -108,7 +119,8 @@ class CheckpointDirectory:
             positions = {
                 Queue(entry["queue"], entry["source"]): ReadPosition.from_json(entry) for entry in stored["queues"]
             }
-            return StoredCheckpoint(int(stored["id"]), positions)
+            shards = {name: int(count) for name, count in stored.get("shards", {}).items()}
+            return StoredCheckpoint(int(stored["id"]), positions, stored.get("sequence"), shards)
         except FileNotFoundError:
             return StoredCheckpoint()
         except (ValueError, KeyError, TypeError) as error:

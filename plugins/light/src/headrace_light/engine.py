@@ -14,19 +14,23 @@ from functools import partial
 
 from headrace.backend import JobReport, JobState, JobStatus, QueueStatus, RunOptions
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, JobFailedError, RetriableError
+from headrace.errors import CheckpointError, HeadraceError, JobFailedError, RetriableError
 from headrace.faults import fault_point
-from headrace.lane import Lane
+from headrace.lane import Lane, Shipment
 from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, ReadPosition
 from headrace.outlets import Outlets
 from headrace.plan import Plan
 from headrace.progress import ProgressLine
 from headrace.registry import default_registry
 from headrace.source import EARLIEST, GroupListener, GroupSource, StartPosition
+from headrace.state_store import StateStore
 
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
+from headrace_light.keyed_stages import KeyedStages, as_time, idle_timeout_us
 from headrace_light.membership import Membership
+from headrace_light.order_log import Entry, EntryKind
 from headrace_light.queue_run import QueueRun
+from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore, MemoryStateStore
 
 logger = logging.getLogger(__name__)
 _NO_WAIT = timedelta(0)
@@ -47,6 +51,7 @@ class Engine:
         clock: Clock,
         retry_timeout: timedelta,
         idle_wait_max: timedelta,
+        shards: int = 1,
     ) -> None:
         self._plan = plan
         self._options = options
@@ -65,12 +70,19 @@ class Engine:
         self._decode_columns = plan.decode_columns()
         self._groups: dict[str, Membership] = {}
         self._woken_in_vain = 0
+        self._closing = False
         self._state = JobState.STARTING
         self._error: BaseException | None = None
         self._begun = clock.monotonic()
         self._seconds = 0.0
         self._progress = ProgressLine(enabled=options.show_progress, clock=clock)
         self._hooks = default_registry().load_all()
+        self._shards = shards
+        self._keyed: KeyedStages | None = None
+        self._idle_seconds_of = {name: idle_timeout_us(plan, name) for name in plan.sources} if plan.shuffles else {}
+        self._again: Entry | None = None
+        #: Whether nothing was taken in since the keyed stages were told of the end of input.
+        self._end_told = False
 
     @property
     def job_name(self) -> str:
@@ -82,17 +94,20 @@ class Engine:
         """Check the outside world and take the checkpoint directory: raises JobError before anything is read."""
         self._checkpoint = self._directory.open()
         try:
+            if self._plan.shuffles:
+                self._keyed = self._open_keyed()
             for node in self._plan.sinks.values():
                 node.sink.prepare(node.schema)
             for source_id, source_node in self._plan.sources.items():
                 own = {q: p for q, p in self._checkpoint.positions.items() if q.source == source_id}
                 source_node.source.use_run(until=self._options.until)
                 source_node.source.restore(own)
-                if isinstance(source_node.source, GroupSource) and self._options.until is None:
+                if isinstance(source_node.source, GroupSource) and self._options.until is None and not self._keyed:
                     self._groups[source_id] = Membership(
                         source_id, source_node.source, self._clock, self._retry_seconds
                     )
             self._outlets.open()
+            self._repeat_entries()
             self._discover(first=True)
         except BaseException:
             self._close_parts()
@@ -126,6 +141,9 @@ class Engine:
             checkpoint_id=self._checkpoint.id,
             seconds=self._seconds or self._clock.monotonic() - self._begun,
             error=None if self._error is None else str(self._error),
+            watermark=None if self._keyed is None else as_time(self._keyed.watermark_us()),
+            state_rows=0 if self._keyed is None else self._keyed.state_rows(),
+            late_rows=0 if self._keyed is None else self._keyed.late_rows(),
         )
 
     def report(self) -> JobReport:
@@ -146,9 +164,12 @@ class Engine:
                 group.join(_Assignments(self))
             self._loop()
             self._state = JobState.STOPPING
+            if self._options.until == "end" and not self._stopping.is_set() and not self._end_told:
+                self._entry("end")
             self._make_checkpoint()
             for group in self._groups.values():
                 group.leave()
+            self._closing = True
             for queue in list(self._runs):
                 self._remove(queue)
             self._outlets.close()
@@ -175,6 +196,8 @@ class Engine:
             if self._options.until == "end" and all(run.done for run in self._runs.values()):
                 return
             now = self._clock.monotonic()
+            if self._keyed is not None:
+                self._tell_time(now)
             for group in self._groups.values():
                 group.poll(_NO_WAIT)
             if now - self._discovery_seconds >= self._options.discovery_interval.total_seconds():
@@ -216,7 +239,8 @@ class Engine:
 
     def _poll(self, run: QueueRun, wait: timedelta) -> bool:
         try:
-            deliveries = run.poll(self._options.max_batch_records, wait)
+            entries: list[Entry] = []
+            deliveries = run.poll(self._options.max_batch_records, wait, self._logging(run, entries))
         except RetriableError as error:
             run.pause(error, self._clock.monotonic(), self._retry_seconds)
             return False
@@ -224,7 +248,96 @@ class Engine:
             return False
         fault_point("lane.after_process")
         self._outlets.deliver(deliveries)
+        if self._keyed is not None:
+            run.heard_seconds, run.idle = self._clock.monotonic(), False
+            for entry in entries:
+                self._outlets.deliver(self._keyed.finish(entry, run.lane.take_shipments()))
         return True
+
+    # --------------------------------------------------------------------------------------------- keyed stages
+
+    def _open_keyed(self) -> KeyedStages:
+        path = self._directory.path
+        store: StateStore = MemoryStateStore()
+        if path is not None:
+            store = DirectoryStateStore(DirectoryStateSettings(path=str(path / "state")))
+        keyed = KeyedStages(self._plan, self._clock, shards=self._shards, store=store, directory=path)
+        if self._checkpoint.sequence is not None and dict(self._checkpoint.shards) != dict(keyed.shard_counts):
+            raise CheckpointError(
+                f"the checkpoint is of a job with shards {dict(self._checkpoint.shards)}, now they are "
+                f"{dict(keyed.shard_counts)}",
+                job=self.job_name,
+                option="shards",
+                hint="keys cannot move to other shards: use the number of before, or another checkpoint directory",
+            )
+        return keyed
+
+    def _repeat_entries(self) -> None:
+        """Do again, in the same order, what was done since the checkpoint: sinks drop what they have of it."""
+        if self._keyed is None:
+            return
+        for entry in self._keyed.restore(self._checkpoint.id, self._checkpoint.sequence):
+            self._again = entry
+            if entry.kind == "added":
+                assert entry.queue is not None
+                if entry.queue not in self._runs:
+                    self._add(entry.queue, appeared=False)
+            elif entry.kind == "removed":
+                assert entry.queue is not None
+                if entry.queue in self._runs:
+                    self._remove(entry.queue)
+            elif entry.kind == "read":
+                self._repeat_reading(entry)
+            else:
+                self._entry(entry.kind, entry.queue)
+        self._again = None
+        for queue, run in self._runs.items():
+            run.go_on_with(self._plan.sources[queue.source].source.open(queue, run.position))
+
+    def _repeat_reading(self, entry: Entry) -> None:
+        queue, start, end = entry.queue, entry.start, entry.end
+        assert self._keyed is not None
+        assert queue is not None
+        assert start is not None
+        assert end is not None
+        if queue not in self._runs:
+            # It was added before the checkpoint.
+            self._add(queue, appeared=False, at=start)
+        run = self._runs[queue]
+        self._keyed.begin("read", again=entry)
+        self._outlets.deliver(run.read_again(start, end, self._options.max_batch_records))
+        self._outlets.deliver(self._keyed.finish(entry, run.lane.take_shipments()))
+
+    def _logging(self, run: QueueRun, entries: list[Entry]) -> Callable[[ReadPosition, ReadPosition], None] | None:
+        """Return what logs a range that was read as an entry, before anything is made of it."""
+        keyed = self._keyed
+        if keyed is None:
+            return None
+
+        def log(start: ReadPosition, end: ReadPosition) -> None:
+            self._end_told = False
+            entries.append(keyed.begin("read", run.queue, start, end))
+
+        return log
+
+    def _entry(self, kind: EntryKind, queue: Queue | None = None, shipments: Iterable[Shipment] = ()) -> None:
+        """Take the keyed stages through an entry that reads nothing."""
+        if self._keyed is not None:
+            self._end_told = kind == "end"
+            entry = self._keyed.begin(kind, queue, again=self._again)
+            self._outlets.deliver(self._keyed.finish(entry, shipments))
+
+    def _tell_time(self, now: float) -> None:
+        """Tell the keyed stages which queues are not to be waited for, and what the clock shows."""
+        assert self._keyed is not None
+        for run in self._runs.values():
+            timeout_us = self._idle_seconds_of[run.queue.source]
+            silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
+            if not run.idle and (run.done or silent) and not self._end_told:
+                run.idle = True
+                self._entry("idle", run.queue)
+        if self._keyed.tick_due():
+            self._entry("tick")
 
     # ---------------------------------------------------------------------------------------------- queues
 
@@ -256,10 +369,10 @@ class Engine:
             if queue.source not in away and not run.refresh_latest():
                 away.add(queue.source)
 
-    def _add(self, queue: Queue, *, appeared: bool) -> None:
+    def _add(self, queue: Queue, *, appeared: bool, at: ReadPosition | None = None) -> None:
         """Begin a queue. Raises RetriableError, and has done nothing then, when its server is away."""
         node = self._plan.sources[queue.source]
-        start = self._start_of(queue, appeared=appeared)
+        start = at or self._start_of(queue, appeared=appeared)
         reader = node.source.open(queue, start)
         try:
             lane = Lane(self._plan, node, queue, decode_columns=self._decode_columns[queue.source])
@@ -271,6 +384,10 @@ class Engine:
         message = QueueAdded(queue)
         self._outlets.on_system(message)
         self._outlets.deliver(lane.on_system(message))
+        run.heard_seconds = self._clock.monotonic()
+        shipments = lane.take_shipments()
+        if at is None:  # else the state knows it already
+            self._entry("added", queue, shipments)
         self._hooks.headrace_queue_added(job=self.job_name, queue=queue)
 
     def _start_of(self, queue: Queue, *, appeared: bool) -> StartPosition:
@@ -285,7 +402,7 @@ class Engine:
             committed = node.source.committed(queue)
             if queue.source in self._groups:
                 stored = committed or stored
-            else:
+            elif self._keyed is None or stored is None:  # the state of keyed stages is that of the checkpoint
                 stored = max((one for one in (stored, committed) if one), key=lambda one: one.offset, default=None)
         if stored is not None:
             return stored
@@ -303,6 +420,8 @@ class Engine:
         else:
             message = QueueRemoved(queue)
             self._outlets.deliver(run.lane.on_system(message))
+            if not self._closing:
+                self._entry("removed", queue, run.lane.take_shipments())
             self._outlets.on_system(message)
             self._checkpoint = replace(self._checkpoint, positions={**self._checkpoint.positions, queue: run.position})
         self._finish(run)
@@ -342,13 +461,20 @@ class Engine:
         for queue, run in self._runs.items():
             self._outlets.deliver(run.lane.on_system(message))
             positions[queue] = run.position
-        if positions == self._checkpoint.positions and not self._outlets_wait():
+        sequence = None if self._keyed is None else self._keyed.sequence
+        unchanged = positions == self._checkpoint.positions and sequence == self._checkpoint.sequence
+        if unchanged and not self._outlets_wait():
             self._commit_what_is_behind()
             return
         self._outlets.on_system(message)
-        self._checkpoint = StoredCheckpoint(message.id, positions)
+        shards = {} if self._keyed is None else self._keyed.shard_counts
+        self._checkpoint = StoredCheckpoint(message.id, positions, sequence, shards)
         fault_point("checkpoint.after_flush")
+        if self._keyed is not None:
+            self._keyed.save(message.id)
         self._directory.save(self._checkpoint)
+        if self._keyed is not None:
+            self._keyed.saved(message.id)
         fault_point("checkpoint.after_save")
         for source_id, node in self._plan.sources.items():
             own = {queue: run.position for queue, run in self._runs.items() if queue.source == source_id}
@@ -384,6 +510,8 @@ class Engine:
         parts: list[Callable[[], None]] = [run.close for run in self._runs.values()]
         parts += [node.source.close for node in self._plan.sources.values()]
         parts.append(partial(self._outlets.close, flush=False))
+        if self._keyed is not None:
+            parts.append(self._keyed.close)
         for close in parts:
             try:
                 close()
@@ -404,6 +532,7 @@ class Engine:
             queues=status.queues,
             error=status.error,
             rows_skipped=status.rows_skipped,
+            late_rows=status.late_rows,
         )
 
     def _finish(self, run: QueueRun) -> None:

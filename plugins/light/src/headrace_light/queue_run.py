@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from headrace.backend import QueueStatus
-from headrace.errors import JobFailedError, RetriableError
+from headrace.errors import DataError, JobFailedError, RetriableError
 from headrace.faults import fault_point
 from headrace.lane import Delivery, Lane
 from headrace.messages import Queue, ReadPosition
@@ -15,6 +15,7 @@ from headrace.source import Reader
 
 logger = logging.getLogger(__name__)
 _PAUSE_SECONDS_MAX = 5.0
+_REPEAT_WAIT = timedelta(seconds=30)
 
 
 class QueueRun:
@@ -31,14 +32,23 @@ class QueueRun:
         self._away_since: float | None = None
         self._pause_seconds = 0.1
         self._paused_until = 0.0
+        #: When records came last, and whether the keyed stages were told that none come (kept by the engine).
+        self.heard_seconds = 0.0
+        self.idle = False
 
     @property
     def done(self) -> bool:
         """Whether a bounded run has reached its end."""
         return self._end is not None and self.position.offset >= self._end
 
-    def poll(self, max_records: int, wait: timedelta) -> Sequence[Delivery] | None:
-        """Read and process the next records; None when there were none."""
+    def poll(
+        self,
+        max_records: int,
+        wait: timedelta,
+        on_read: Callable[[ReadPosition, ReadPosition], None] | None = None,
+    ) -> Sequence[Delivery] | None:
+        """Read and process the next records; None when there were none. ``on_read`` is told the range before that."""
+        start = self.position
         if self._end is not None:
             max_records = min(max_records, self._end - self.position.offset)
         raw = self._reader.poll(max_records, wait)
@@ -47,10 +57,40 @@ class QueueRun:
         if raw is None:
             self.position = self._reader.position
             return None
+        if on_read is not None:
+            on_read(start, raw.next_position)
         deliveries = self.lane.process(raw) if len(raw) else []
         self.position = raw.next_position
         self._records += len(raw)
         return deliveries
+
+    def read_again(self, start: ReadPosition, end: ReadPosition, max_records: int) -> Sequence[Delivery]:
+        """Read and process a range that was read before a crash. Raises DataError when it is not there any more."""
+        if self.position != start:
+            self._reader.seek(start)
+            self.position = start
+        self._reader.limit(end)
+        deliveries: list[Delivery] = []
+        while self.position.offset < end.offset:
+            raw = self._reader.poll(min(max_records, end.offset - self.position.offset), _REPEAT_WAIT)
+            if raw is None:
+                raise DataError(
+                    f"records {start.offset} to {end.offset} were read before, but now nothing comes after "
+                    f"{self.position.offset}",
+                    queue=self.queue.id,
+                    offset=self.position.offset,
+                    hint="bring the input back, or begin with a new checkpoint directory",
+                )
+            raw = raw.until(end)
+            deliveries += self.lane.process(raw) if len(raw) else []
+            self.position = raw.next_position
+            self._records += len(raw)
+        return deliveries
+
+    def go_on_with(self, reader: Reader) -> None:
+        """Read on with another reader: the one before was limited to what was read again."""
+        self._reader.close()
+        self._reader = reader
 
     def pause(self, error: RetriableError, now: float, retry_seconds: float) -> None:
         """The server is away: leave the queue alone for a while. Raises JobFailedError when it has been away too long."""

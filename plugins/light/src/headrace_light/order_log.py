@@ -1,0 +1,120 @@
+"""The order log: in which order input was taken in since the last checkpoint.
+
+What a shard gives depends on the order in which queues were read. After a crash the same ranges are read in the same order,
+so that the same results come with the same offsets, and sinks drop those that they have. An entry is one line of JSON,
+written before anything is made of it: a line that was cut off by a crash never had a result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from headrace.errors import CheckpointError
+from headrace.messages import Queue, ReadPosition
+
+EntryKind = Literal["read", "added", "removed", "idle", "tick", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One step of input. ``start`` and ``end``: the range that was read; ``time_us``: what the clock showed."""
+
+    sequence: int
+    time_us: int
+    kind: EntryKind
+    queue: Queue | None = None
+    start: ReadPosition | None = None
+    end: ReadPosition | None = None
+
+    def to_line(self) -> bytes:
+        """Return the entry as a line of JSON."""
+        value: dict[str, Any] = {"sequence": self.sequence, "time_us": self.time_us, "kind": self.kind}
+        if self.queue is not None:
+            value |= {"source": self.queue.source, "queue": self.queue.name}
+        if self.start is not None and self.end is not None:
+            value |= {"start": self.start.to_json(), "end": self.end.to_json()}
+        return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Entry:
+        """Read a line. Raises ValueError, KeyError or TypeError when it is none."""
+        value = json.loads(line)
+        start, end = value.get("start"), value.get("end")
+        return cls(
+            int(value["sequence"]),
+            int(value["time_us"]),
+            value["kind"],
+            Queue(value["queue"], value["source"]) if "queue" in value else None,
+            None if start is None else ReadPosition.from_json(start),
+            None if end is None else ReadPosition.from_json(end),
+        )
+
+
+class OrderLog:
+    """The entries since one checkpoint, in a file of a directory; without a directory nothing is kept.
+
+    Written without waiting for the disk: it survives the end of the process, not of the machine. ``begin`` with
+    ``durable=True`` makes every entry wait for the disk.
+    """
+
+    def __init__(self, directory: Path | None, *, durable: bool = False) -> None:
+        self._directory = directory
+        self._durable = durable
+        self._file: int | None = None
+
+    def entries(self, checkpoint_id: int) -> Iterator[Entry]:
+        """Yield what was logged since a checkpoint. Raises CheckpointError when a line other than the last is damaged."""
+        path = self._path(checkpoint_id)
+        if path is None or not path.exists():
+            return
+        lines = path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines[:-1], start=1):  # what stands behind the last newline was cut off
+            try:
+                yield Entry.from_line(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise CheckpointError(
+                    f"line {number} of {path} is damaged: {error}",
+                    hint="restore the checkpoint directory from a backup, or begin with a new one",
+                ) from error
+
+    def begin(self, checkpoint_id: int) -> None:
+        """Log to the file of a checkpoint from now on; files of earlier ones are removed."""
+        self.close()
+        path = self._path(checkpoint_id)
+        if path is None:
+            return
+        assert self._directory is not None
+        self._drop_torn_line(path)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        for other in self._directory.glob("order-*.log"):
+            if other != path:
+                other.unlink(missing_ok=True)
+
+    def add(self, entry: Entry) -> None:
+        """Write an entry. On return it survives the end of this process."""
+        if self._file is not None:
+            os.write(self._file, entry.to_line())
+            if self._durable:
+                os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Close the file. May be called twice."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _path(self, checkpoint_id: int) -> Path | None:
+        return None if self._directory is None else self._directory / f"order-{checkpoint_id}.log"
+
+    @staticmethod
+    def _drop_torn_line(path: Path) -> None:
+        if path.exists():
+            content = path.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                os.truncate(path, whole)

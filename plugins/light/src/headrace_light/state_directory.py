@@ -1,0 +1,101 @@
+"""State stores that need no other package: in a directory, and in memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from headrace.errors import CheckpointError
+from headrace.settings import Settings, option
+from headrace.state_store import StateStore
+
+_NAME = re.compile(r"(\d{20})\.(delta|snapshot)")
+
+
+class MemoryStateStore(StateStore):
+    """Keeps state as long as the process lives: for jobs without a checkpoint, which nobody asks for it again."""
+
+    def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+        """Keep nothing: there is no checkpoint to come back to."""
+
+    def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
+        """Yield nothing."""
+        return iter(())
+
+    def remove(self, shard: str, *, before: int) -> None:
+        """Nothing is kept."""
+
+
+class DirectoryStateSettings(Settings, frozen=True, kw_only=True):
+    """Options of the state store ``directory``."""
+
+    path: Annotated[str, option("the directory")]
+
+
+class DirectoryStateStore(StateStore):
+    """Keeps each version of a shard's state as one file, written beside and renamed: it is there as a whole or not."""
+
+    Settings: ClassVar[type[Settings]] = DirectoryStateSettings
+
+    def __init__(self, settings: DirectoryStateSettings) -> None:
+        self._path = Path(settings.path)
+
+    def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+        directory = self._directory(shard)
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"{version:020d}.{'snapshot' if snapshot else 'delta'}"
+        temporary = path.with_suffix(".new")
+        with open(temporary, "wb", buffering=0) as file:
+            file.write(delta)
+            os.fsync(file.fileno())
+        # A version that an unfinished checkpoint left behind is replaced, whichever kind it was.
+        for kind in ("delta", "snapshot"):
+            other = directory / f"{version:020d}.{kind}"
+            if other != path:
+                other.unlink(missing_ok=True)
+        os.replace(temporary, path)
+        _sync(directory)
+
+    def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
+        versions = sorted(self._versions(shard), key=lambda each: each[0])
+        wanted = [each for each in versions if version is None or each[0] <= version]
+        begin = max((place for place, each in enumerate(wanted) if each[1]), default=0)
+        for number, whole, path in wanted[begin:]:
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise CheckpointError(f"state file {path} cannot be read: {error.strerror}") from error
+            yield number, content, whole
+        for _, _, path in versions[len(wanted) :]:
+            path.unlink(missing_ok=True)  # of a checkpoint that was never finished
+
+    def remove(self, shard: str, *, before: int) -> None:
+        versions = self._versions(shard)
+        needed = max((number for number, whole, _ in versions if whole and number <= before), default=0)
+        for number, _, path in versions:
+            if number < needed:
+                path.unlink(missing_ok=True)
+
+    def _versions(self, shard: str) -> list[tuple[int, bool, Path]]:
+        directory = self._directory(shard)
+        if not directory.is_dir():
+            return []
+        found = []
+        for path in directory.iterdir():
+            if match := _NAME.fullmatch(path.name):
+                found.append((int(match[1]), match[2] == "snapshot", path))
+        return found
+
+    def _directory(self, shard: str) -> Path:
+        return self._path / re.sub(r"[^A-Za-z0-9_.-]", lambda found: f"%{ord(found[0]):02x}", shard)
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

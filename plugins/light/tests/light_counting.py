@@ -1,0 +1,71 @@
+"""A small operator with state for tests of backends: how often each key has come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import polars as pl
+from headrace.messages import WATERMARK, Batch, EndOfInput, SystemMessage, Watermark
+from headrace.operator import StatefulOperator, StatefulSpec
+from headrace.schema import Schema
+
+
+class Count(StatefulSpec):
+    """Gives each key that came in an entry with its count so far; at the end of input all keys, with count −1."""
+
+    name = "count"
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        assert schema is not None
+        return Schema({self.key: schema[self.key], "count": pl.Int64(), "watermark": pl.Int64()})
+
+    def open(self, schema: Schema | None) -> StatefulOperator:
+        return Counting(self.key)
+
+
+class Counting(StatefulOperator):
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._counts: dict[str, int] = {}
+        self._changed: set[str] = set()
+        self._watermark: int | None = None
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        made = []
+        before = batch.frame[WATERMARK].to_list() if WATERMARK in batch.frame.columns else [None] * len(batch)
+        for key, watermark in zip(batch.frame[self._key].to_list(), before, strict=True):
+            self._counts[key] = self._counts.get(key, 0) + 1
+            self._changed.add(key)
+            made.append((key, self._counts[key], watermark))
+        yield self._batch(batch, made)
+
+    def on_system(self, message: SystemMessage) -> Iterable[Batch]:
+        if isinstance(message, Watermark):
+            self._watermark = message.time_us
+        if isinstance(message, EndOfInput):
+            ends = [(key, -1, self._watermark) for key in sorted(self._counts)]
+            from headrace.messages import Queue
+
+            yield self._batch(Batch(Queue("end"), pl.DataFrame()), ends)
+
+    def _batch(self, batch: Batch, rows: list[tuple[str, int, int | None]]) -> Batch:
+        schema = {self._key: pl.String, "count": pl.Int64, "watermark": pl.Int64}
+        return batch.with_frame(pl.DataFrame(rows, schema=schema, orient="row"))
+
+    def delta(self) -> bytes:
+        changed, self._changed = self._changed, set()
+        return json.dumps({key: self._counts[key] for key in sorted(changed)}).encode() if changed else b""
+
+    def snapshot(self) -> bytes:
+        self._changed.clear()
+        return json.dumps(self._counts).encode()
+
+    def apply(self, state: bytes) -> None:
+        self._counts.update(json.loads(state))
+
+    def state_rows(self) -> int:
+        return len(self._counts)
