@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from headrace.errors import PlanError
+from headrace.operator import StatefulSpec
 from headrace.plan import (
     DeadLettersNode,
     Input,
     Node,
     OperatorNode,
     Plan,
+    ShuffleNode,
     SinkNode,
     SourceNode,
     UnionNode,
@@ -34,11 +36,13 @@ from headrace.source import Start, StartAt
 if TYPE_CHECKING:
     from headrace.schema import Schema
 
-Kind = Literal["source", "operator", "union", "sink", "dead letters"]
+Kind = Literal["source", "operator", "union", "shuffle", "sink", "dead letters"]
 
 #: Longest value of an option that is shown in full.
 _VALUE_LENGTH_MAX = 100
-_SYMBOLS: Mapping[Kind, str] = {"source": "●", "operator": "○", "union": "○", "sink": "■", "dead letters": "◆"}
+_SYMBOLS: Mapping[Kind, str] = {
+    "source": "●", "operator": "○", "union": "○", "shuffle": "⇶", "sink": "■", "dead letters": "◆",
+}  # fmt: skip
 _UNKNOWN_COLUMNS = "known row by row"
 
 
@@ -64,6 +68,8 @@ class NodeDescription:
     decoded: tuple[str, ...] | None = None
     #: Of a sink: what a crash does to its rows.
     guarantee: str | None = None
+    #: Whether an operator remembers: its state is kept per shard, in checkpoints.
+    stateful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ def describe_stages(plan: Plan) -> list[StageDescription]:
     """
     groups: list[set[str]] = []
     for node_id, node in plan.nodes.items():
-        before = {plan.id_of(edge.node) for edge in node.inputs}
+        before = set() if isinstance(node, ShuffleNode) else {plan.id_of(edge.node) for edge in node.inputs}
         touched = [group for group in groups if group & before]
         merged = {node_id}.union(*touched)
         # The first of the merged groups keeps its place, so that the order is that of the plan.
@@ -123,15 +129,22 @@ def describe_stages(plan: Plan) -> list[StageDescription]:
 
 def _describe_stage(plan: Plan, group: set[str]) -> StageDescription:
     members = {node_id: node for node_id, node in plan.nodes.items() if node_id in group}
-    roots = tuple(node_id for node_id, node in members.items() if isinstance(node, SourceNode | DeadLettersNode))
+    begins = SourceNode | DeadLettersNode | ShuffleNode
+    roots = tuple(node_id for node_id, node in members.items() if isinstance(node, begins))
     sinks = tuple(node_id for node_id, node in members.items() if isinstance(node, SinkNode))
     sources = [node_id for node_id in roots if isinstance(members[node_id], SourceNode)]
+    shuffles = [node_id for node_id in roots if isinstance(members[node_id], ShuffleNode)]
+    title = "the way of bad records"
+    if sources:
+        title = f"one lane per queue of {_listed(sources)}"
+    elif shuffles:
+        title = f"one lane per shard of {_listed(shuffles)}"
     return StageDescription(
-        title=f"one lane per queue of {_listed(sources)}" if sources else "the way of bad records",
+        title=title,
         roots=roots,
         operators=tuple(node_id for node_id in members if node_id not in (*roots, *sinks)),
         sinks=sinks,
-        dead_letters=not sources,
+        dead_letters=not sources and not shuffles,
     )
 
 
@@ -147,6 +160,11 @@ def _describe(plan: Plan, node_id: str, node: Node, decoded: Mapping[str, Sequen
         details = {"options": changed_options(node.sink.settings), "guarantee": guarantee_of(node.sink)}
     elif isinstance(node, OperatorNode):
         kind, what, arguments = "operator", node.spec.name or type(node.spec).__name__, node.spec.describe()
+        details = {"stateful": isinstance(node.spec, StatefulSpec)}
+    elif isinstance(node, ShuffleNode):
+        kind, what = "shuffle", "shuffle"
+        keys = [", ".join(names) for names in node.keys]
+        arguments = f"to shards by {' = '.join(keys)}" if any(keys) else "to one shard"
     elif isinstance(node, UnionNode):
         merged = _listed([_edge_text(plan, edge) for edge in node.merged])
         kind, what, arguments = "union", "union", f"rows of {merged} together"
@@ -162,7 +180,8 @@ def _describe(plan: Plan, node_id: str, node: Node, decoded: Mapping[str, Sequen
         arguments=inspect.cleandoc(arguments),
         inputs=tuple((plan.id_of(edge.node), edge.output) for edge in node.inputs),
         columns=None if node.schema is None else {name: type_name(t) for name, t in node.schema.items()},
-        changes_columns=not isinstance(node, SinkNode) and not any(_same(node.schema, other) for other in before),
+        changes_columns=not isinstance(node, SinkNode | ShuffleNode)
+        and not any(_same(node.schema, other) for other in before),
         **details,
     )
 
@@ -263,6 +282,8 @@ def _texts(node: NodeDescription, width: int) -> Iterable[str]:
     if node.changes_columns:
         details["columns"] = columns_text(node.columns)
     name_width = max(map(len, details), default=0) + 2
+    if node.stateful:
+        details["state"] = "kept per shard, in checkpoints"
     for name, text in details.items():
         lines = _wrapped(text, max(24, width - name_width))
         yield f"{name.ljust(name_width)}{lines[0]}"
@@ -379,6 +400,7 @@ _SHAPES: Mapping[Kind, tuple[str, str]] = {
     "source": ("([", "])"),
     "operator": ("[", "]"),
     "union": ("((", "))"),
+    "shuffle": ("[/", "/]"),
     "sink": ("[(", ")]"),
     "dead letters": ("{{", "}}"),
 }
@@ -387,6 +409,7 @@ _STROKES: Mapping[Kind, str] = {
     "source": "#2a7de1",
     "operator": "#7c6fd6",
     "union": "#7c6fd6",
+    "shuffle": "#c77d0a",
     "sink": "#1f9d6b",
     "dead letters": "#d9534f",
 }

@@ -16,6 +16,7 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.errors import CheckpointError, PlanError
+from headrace.explain import describe_stages, plan_as_mermaid, plan_as_text
 from headrace.keyed import shuffled
 from headrace.messages import Queue, ReadPosition
 from headrace.testing import MemorySink, MemorySource
@@ -199,3 +200,13 @@ def test_a_state_directory_gives_back_what_the_checkpoint_knows(tmp_path: Path) 
     store.remove("key_by/0", before=9)
     assert list(store.load("key_by/0")) == [(2, b"ab", True)]
     assert list(store.load("key_by/2")) == []
+
+
+def test_the_plan_shows_stages_shuffles_and_state(tmp_path: Path) -> None:
+    plan = keyed_job(tmp_path).plan()
+    text = plan_as_text(plan)
+    assert "to shards by k" in text
+    assert "kept per shard, in checkpoints" in text
+    titles = [stage.title for stage in describe_stages(plan)]
+    assert titles == ["one lane per queue of file", "one lane per shard of key_by", "the way of bad records"]
+    assert 'subgraph stage2["stage 2: one lane per shard of key_by"]' in plan_as_mermaid(plan)

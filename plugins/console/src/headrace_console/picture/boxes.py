@@ -108,11 +108,11 @@ def box_of(node: NodeDescription) -> Box:
     arguments = node.arguments
     if node.kind in ("source", "sink"):
         subtitle = f"{node.kind} · {node.what}"
-    elif node.kind in ("union", "dead letters"):
+    elif node.kind in ("union", "shuffle", "dead letters"):
         subtitle, arguments = node.arguments, ""
     lines = [Line(text) for text in _limited(_wrapped(arguments), _LINES_MAX)]
     lines += _option_lines(node.options)
-    badge = node.guarantee or ""
+    badge = node.guarantee or ("state" if node.stateful else "")
     room = WIDTH_MAX - TITLE_X - PADDING
     title_room = room - (text_width(badge, BADGE_SIZE) + 26 if badge else 0)
     return Box(

@@ -40,6 +40,8 @@ class _Picture:
         self._theme = theme_name
         self._boxes = {node_id: box_of(node) for node_id, node in describe_nodes(plan).items()}
         self._width = max(box.width() for box in self._boxes.values())
+        #: The upper left corners of the boxes in the picture.
+        self._corners: dict[str, tuple[float, float]] = {}
         self._root = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "role": "img"})
 
     def text(self) -> str:
@@ -63,6 +65,7 @@ class _Picture:
         for number, (stage, layout, left, width) in enumerate(zip(stages, layouts, lefts, widths, strict=True), 1):
             height = layout.size.height + _PANEL_HEAD + _PANEL_PADDING
             self._panel(number, stage, layout, (left, _MARGIN + _HEAD), (width, height))
+        self._shuffles()
         self._bad_records(stages, lefts, widths)
         ET.indent(self._root)
         return ET.tostring(self._root, encoding="unicode") + "\n"
@@ -77,6 +80,7 @@ class _Picture:
             for node_id, box in self._boxes.items()
             if node_id in stage.nodes
             for parent, output in box.node.inputs
+            if parent in stage.nodes
         ]
 
     def _panel_width(self, stage: StageDescription, number: int, layout: Layout) -> float:
@@ -125,6 +129,7 @@ class _Picture:
         for edge, path in layout.paths.items():
             self._edge(group, edge, [(left + px, top + py) for px, py in path])
         for node_id, (box_x, box_y) in layout.corners.items():
+            self._corners[node_id] = (left + box_x, top + box_y)
             self._box(group, self._boxes[node_id], left + box_x, top + box_y)
 
     def _edge(self, group: ET.Element, edge: Edge, points: Sequence[tuple[float, float]]) -> None:
@@ -190,6 +195,25 @@ class _Picture:
                 _text(group, f"chip-text{faint}", x + chip_width(chip) / 2, y + 14, chip.text)
                 x += chip_width(chip) + boxes.CHIP_GAP
             y += step
+
+    def _shuffles(self) -> None:
+        """Draw what goes from one stage into the shuffle that begins another: from the right of a box to the left of one."""
+        for node_id, box in self._boxes.items():
+            if box.node.kind != "shuffle":
+                continue
+            end_x, end_y = self._corners[node_id]
+            end_y += box.size(self._width).height / 2
+            for parent, _ in box.node.inputs:
+                x, y = self._corners[parent]
+                size = self._boxes[parent].size(self._width)
+                x, y = x + size.width, y + size.height / 2
+                middle = _number((x + end_x) / 2)
+                path = f"M{_number(x)} {_number(y)}C{middle} {_number(y)} {middle} {_number(end_y)}"
+                path += f" {_number(end_x - _ARROW)} {_number(end_y)}"
+                ET.SubElement(self._root, "path", {"class": "edge", "d": path})
+                tip = [(end_x, end_y), (end_x - _ARROW, end_y - 4), (end_x - _ARROW, end_y + 4)]
+                points = " ".join(f"{_number(px)},{_number(py)}" for px, py in tip)
+                ET.SubElement(self._root, "polygon", {"class": "arrow", "points": points})
 
     def _bad_records(self, stages: Sequence[StageDescription], lefts: Sequence[float], widths: Sequence[float]) -> None:
         """Draw the arrow from the main flow to where the dead letters begin, if they have a panel of their own."""

@@ -29,6 +29,12 @@ _ICONS: Mapping[str, str] = {
     "split": "M8 2v3.5M8 5.5L3.5 9v4.5M8 5.5L12.5 9v4.5",
     # lines that join
     "union": "M3.5 2.5V7L8 10.5M12.5 2.5V7L8 10.5M8 10.5v3",
+    # lines that cross
+    "shuffle": "M2 4h3l6 8h3M2 12h3l6-8h3M12 2l2 2-2 2M12 10l2 2-2 2",
+    # a clock
+    "clock": "M8 2.5a5.5 5.5 0 1 0 0 11a5.5 5.5 0 1 0 0-11M8 5v3l2.2 1.6",
+    # a sum
+    "sum": "M12 3.5H4.5L8.5 8l-4 4.5H12",
     # lines of text
     "script": "M3 3.5h10M3 6.5h6.5M3 9.5h8.5M3 12.5h5",
     # an envelope
@@ -40,7 +46,8 @@ _ICONS: Mapping[str, str] = {
 _OF_VERB: Mapping[str, str] = {
     "where": "filter", "filter": "filter", "select": "columns", "drop": "columns", "with_columns": "add",
     "rename": "rename", "map": "function", "map_batches": "function", "for_each": "function", "flat_map": "flat_map",
-    "split": "split", "script": "script",
+    "split": "split", "script": "script", "watermark": "clock", "window_aggregate": "clock", "window_reduce": "clock",
+    "aggregate": "sum", "reduce": "sum", "top_n": "sum", "join": "union", "distinct": "filter",
 }  # fmt: skip
 
 

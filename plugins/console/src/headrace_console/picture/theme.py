@@ -41,7 +41,14 @@ _DARK: Mapping[str, str] = {
     "sink": "#56d06f", "sink-tint": "#15361f", "bad": "#ff7b72", "bad-tint": "#4a1d1e", "bad-panel": "#1c1519",
     "bad-rim": "#55292b", "weak": "#e3b341", "weak-tint": "#3a2d10",
 }  # fmt: skip
-_KINDS = {"source": "source", "operator": "operator", "union": "operator", "sink": "sink", "dead-letters": "bad"}
+_KINDS = {
+    "source": "source",
+    "operator": "operator",
+    "union": "operator",
+    "shuffle": "operator",
+    "sink": "sink",
+    "dead-letters": "bad",
+}
 
 
 def style(theme: str) -> str:
