@@ -17,6 +17,7 @@ def headrace_operators() -> Mapping[str, str]:
         "reduce": "headrace_stateful.reduce:Reduce",
         "distinct": "headrace_stateful.distinct:Distinct",
         "top_n": "headrace_stateful.top_n:TopN",
+        "deduplicate": "headrace_stateful.top_n:Deduplicate",
         "join": "headrace_stateful.join:Join",
         "process": "headrace_stateful.process:Process",
     }

@@ -1,0 +1,166 @@
+"""``key_by("k").reduce(function)``: the rows of each key combined two by two by a Python function of two dicts.
+
+The function is called once per row with the value so far and the row, and returns the new value: a dict of the same columns. The
+first row of a key is its first value. A call that raises, or returns what does not fit the columns, sends its row to the dead
+letters and leaves the value as it was. The key's columns are always those of the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from headrace.errors import FunctionError, JobError, PlanError, RetriableError
+from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick
+from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.schema import Schema
+from headrace.windows import Duration, microseconds
+
+from headrace_stateful import keyed_rows
+from headrace_stateful.columns import equal_rows
+from headrace_stateful.join_shape import Part, assembled, watermarks_of
+from headrace_stateful.slots import SlotTable
+from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.typed_rows import RowTypes
+
+_TICK = "__hr_tick"
+
+Reducer = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
+
+
+class Reduce(StatefulSpec):
+    """A changelog of one value per key. ``schema``: the columns that are combined (default: all), besides those of the key."""
+
+    name = "reduce"
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        function: Reducer,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        ttl: Duration | None = None,
+    ) -> None:
+        if not callable(function):
+            raise FunctionError(f"reduce takes a function of two rows, not {function!r}")
+        self.keys = tuple(keys)
+        self.function = function
+        self.schema = None if schema is None else Schema.of(schema)
+        self.ttl_us = None if ttl is None else microseconds(ttl, "ttl")
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        columns = keyed_rows.known(schema)
+        keyed_rows.check_columns(columns, self.keys)
+        if self.schema is None:
+            return columns
+        keyed_rows.check_columns(columns, list(self.schema))
+        for name, kind in self.schema.items():
+            if columns[name] != kind:
+                raise PlanError(
+                    f"column {name!r} is {columns[name]}, but the value of a key is to have {kind} there",
+                    hint="the first row of a key is its first value: bring the column to that type before",
+                )
+        return Schema({**{name: columns[name] for name in self.keys}, **self.schema})
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        if before is not None:
+            raise PlanError(
+                "reduce cannot take rows back, but the rows before it change",
+                hint="use agg(), whose results follow changes, or results that are final",
+            )
+        return Changes(self.keys)
+
+    def open(self, schema: Schema | None) -> StatefulOperator:
+        output = self.output_schema(schema)
+        assert output is not None
+        return RunningReduce(self.keys, output, self.function, self.ttl_us)
+
+    def describe(self) -> str:
+        return getattr(self.function, "__qualname__", type(self.function).__name__)
+
+
+class RunningReduce(StatefulOperator):
+    """The running operator."""
+
+    def __init__(self, keys: tuple[str, ...], output: Schema, function: Reducer, ttl_us: int | None) -> None:
+        self._keys = keys
+        self._types = dict(output)
+        self._row_types = RowTypes(output)
+        self._value_types = {name: kind for name, kind in output.items() if name not in keys}
+        self._function = function
+        self._ttl_us = ttl_us
+        self._table = SlotTable(keyed_rows.key_types(output, keys), {**self._value_types, _TICK: pl.Int64()})
+        self._now_us = 0
+
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+        frame = batch.frame
+        keys = keyed_rows.keys_of(frame, self._keys)
+        slots, new_rows = self._table.find_or_insert(keys)
+        changed, last = keyed_rows.last_rows(slots)
+        is_new = np.isin(changed, slots[new_rows])
+        old = pl.concat([self._table.keys(changed[~is_new]), self._table.take(changed[~is_new])], how="horizontal")
+        old = old.select(list(self._types))
+        values: dict[int, dict[str, Any]] = dict(zip(changed[~is_new].tolist(), old.to_dicts(), strict=True))
+        failures = self._reduced(frame.select(list(self._types)).to_dicts(), slots.tolist(), values)
+        new = self._row_types.frame([values[slot] for slot in changed.tolist()])
+        tick = pl.repeat(self._now_us, changed.size, dtype=pl.Int64, eager=True).alias(_TICK)
+        self._table.put(changed, new.select(list(self._value_types)).with_columns(tick))
+        was = np.flatnonzero(~is_new)
+        differs = np.ones(changed.size, dtype=bool)
+        differs[was] = ~equal_rows(old, new[was] if was.size else new.clear(), list(self._types))
+        before, after = np.flatnonzero(differs[was]), np.flatnonzero(differs)
+        marks = watermarks_of(frame)[last]
+        kinds = np.where(is_new[after], ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
+        parts = [
+            Part(old[before], was[before] * 2, marks[was[before]], np.full(before.size, ChangeKind.UPDATE_BEFORE)),
+            Part(new[after], after * 2 + 1, marks[after], kinds),
+        ]
+        result = assembled(parts, with_watermark=WATERMARK in frame.columns, with_change=True)
+        if result is not None:
+            yield batch.with_frame(result)
+        if failures:
+            rows = list(failures)
+            errors = list(failures.values())
+            yield RejectedRows(frame[rows], [str(each) for each in errors], [type(each).__name__ for each in errors])
+
+    def _reduced(
+        self, rows: list[dict[str, Any]], slots: list[int], values: dict[int, dict[str, Any]]
+    ) -> dict[int, Exception]:
+        """Combine rows with the values of their slots, in order; return the rows that failed."""
+        failures: dict[int, Exception] = {}
+        for place, (row, slot) in enumerate(zip(rows, slots, strict=True)):
+            value = values.get(slot)
+            if value is None:
+                values[slot] = row
+                continue
+            try:
+                made = self._row_types.checked(self._function(dict(value), row))
+            except (RetriableError, JobError):
+                raise
+            except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
+                failures[place] = error
+                continue
+            values[slot] = {name: value[name] if name in self._keys else made[name] for name in self._types}
+        return failures
+
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
+        if isinstance(message, Tick):
+            self._now_us = message.time_us
+            if self._ttl_us is not None:
+                self._table.remove(self._table.slots_where_below(_TICK, self._now_us - self._ttl_us + 1))
+        return ()
+
+    def delta(self) -> bytes:
+        frames = self._table.delta()
+        return pack("delta", frames) if frames else b""
+
+    def snapshot(self) -> bytes:
+        return pack("snapshot", self._table.snapshot())
+
+    def apply(self, state: bytes) -> None:
+        self._table.apply(unpack(state)[1])
+
+    def state_rows(self) -> int:
+        return len(self._table)
