@@ -7,37 +7,20 @@ import polars as pl
 import pytest
 from headrace.schema import Schema
 from headrace_rules.engine import EngineOptions, RuleEngine
-from headrace_rules.scanning import hyperscan_is_installed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from .conftest import engine_of, of_engine, plainly
-
-SCHEMA = {"a": pl.String(), "b": pl.String(), "n": pl.Int64(), "u": pl.UInt64(), "f": pl.Boolean(),
-          "s": pl.Struct({"z": pl.String()}), "x": pl.Float64()}  # fmt: skip
-PIECES = ["foo", "Foo", "k8s", "K8S", "\u212a8s", "ſoo", "İ", "ı", "ß", "SS", "é", "É", "日本", "%", "_", "\\", "'", "\n", " ",
-          "\u0000", "\\u0041", '"', "1", "12", "/", "ﬁ", "fi", "Σ", "ς"]  # fmt: skip
-TEXT = st.lists(st.sampled_from(PIECES), max_size=4).map("".join)
-ROW = st.fixed_dictionaries({
-    "a": st.none() | TEXT, "b": st.none() | TEXT, "n": st.none() | st.integers(-2, 3),
-    "u": st.none() | st.sampled_from([0, 1, 2**64 - 1]), "f": st.none() | st.booleans(),
-    "s": st.none() | st.fixed_dictionaries({"z": st.none() | TEXT}), "x": st.none() | st.sampled_from([0.0, 1.5, float("nan")]),
-})  # fmt: skip
-
-
-def quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-VALUE = st.sampled_from(
-    ["a", "b", "lower(a)", "upper(b)", "trim(a)", "s.z", "lower(s.z)", "substring(a, 2)", "lower(trim(b))"]
+from rules_world import (  # type: ignore[import-not-found]
+    CONSTANT,
+    PATTERN,
+    REGEX,
+    ROW,
+    SCANNERS,
+    SCHEMA,
+    VALUE,
+    engine_of,
+    of_engine,
+    plainly,
 )
-CONSTANT = TEXT.map(quoted)
-PATTERN = st.lists(st.sampled_from([*PIECES, "%", "%", "_"]), max_size=4).map("".join).map(quoted)
-REGEX = st.sampled_from([
-    "foo", "^foo", "foo$", "(?i)k8s", "(?i)soo|ß", "f.o", "(foo|K8S)+", "fo{1,2}", r"\d+", r"(?<!x)foo", r"(\d)\1", r"[f]oo",
-    "(?s)foo.12", r"\bfoo\b", "foo|日本", r"\Afoo", "(?m)^12", "é|É", "(?i)É", "[^a]8s", r"\\u0041", r"\x66oo", "(?i)fi",
-]).map(quoted)  # fmt: skip
 
 
 @st.composite
@@ -75,11 +58,10 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> str:
 
 RULES = st.lists(conditions(), min_size=1, max_size=5)
 ROWS = st.lists(ROW, min_size=1, max_size=12)
-SCANNERS = ["polars", *(["hyperscan"] if hyperscan_is_installed() else [])]
 
 
 @pytest.mark.parametrize("scanner", SCANNERS)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(rules=RULES, rows=ROWS)
 def test_equal_to_plain_evaluation(scanner: str, rules: list[str], rows: list[dict[str, object]]) -> None:
     frame = pl.DataFrame(rows, schema=SCHEMA)
@@ -91,7 +73,7 @@ def test_equal_to_plain_evaluation(scanner: str, rules: list[str], rows: list[di
     assert of_engine(engine, frame) == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rules=RULES, rows=ROWS, repeat=st.integers(20, 60))
 def test_equal_to_plain_evaluation_of_many_rows(rules: list[str], rows: list[dict[str, object]], repeat: int) -> None:
     """Many candidates are first tried by their equalities, all at once."""

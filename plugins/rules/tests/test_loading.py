@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 from headrace.errors import OptionError
 from headrace_rules.loading import load, load_strictly
 from headrace_rules.model import Rule, RulesError
+from rules_world import plainly  # type: ignore[import-not-found]
 
 YAML = """
 rules:
@@ -137,10 +139,6 @@ def test_sigma(tmp_path: Path) -> None:
     (rule,) = load_strictly(str(tmp_path / "a.yml"))
     assert rule.id == "5f1b1a5e-1b7a-4b5e-9c3f-000000000001"
     assert (rule.severity, rule.labels) == ("high", ("attack.execution",))
-    import polars as pl
-
-    from .conftest import plainly
-
     rows = [("curl", "curl | sh", 0, "x", "bob"), ("CURL", "a|SH", 0, "x", "bob"), ("curl", "curl sh", 0, "x", "bob"),
             ("x", "y /tmp/.abcx", 0, "x", "bob"), ("x", "a12b", 0, "x", "root*"), ("x", "a12b", 1, None, "bob"),
             ("x", "A12B", 0, None, None), ("x", "a12b", 0, None, None)]  # fmt: skip

@@ -68,7 +68,7 @@ class RuleEngine:
         preparer: Preparer | None = None,
     ) -> None:
         self.options = options or EngineOptions()
-        self._preparer = preparer or Preparer(schema, functions or {})
+        self._preparer = preparer or Preparer(schema, functions if functions is not None else {})
         self.conditions = [self._preparer.prepare(text) for text in texts]
         self._cache = DatabaseCache() if self.options.cache else None
         self._plan: TriggerPlan | None = None

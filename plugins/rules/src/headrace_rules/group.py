@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from headrace.clock import Clock, SystemClock
-from headrace.messages import OFFSET, Batch
+from headrace.messages import OFFSET, Batch, Queue
 from headrace.schema import Schema
 from numpy.typing import NDArray
 
@@ -69,6 +69,10 @@ class Segment:
     failures: Sequence[RuleFailure]
 
 
+#: (offset, versions that hold from there on)
+_Cut = tuple[int, tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Evaluated:
     frame: pl.DataFrame
@@ -118,6 +122,8 @@ class _Memory(threading.local):
     frame: pl.DataFrame | None = None
     evaluated: list[_Evaluated] = field(default_factory=list)
     asked: int = 0
+    #: What a scan before parsing has found out already about the batch that is coming.
+    cuts: list[_Cut] | None = None
 
 
 class GroupRun:
@@ -163,71 +169,88 @@ class GroupRun:
 
     # ------------------------------------------------------------------------------------------------ private
 
+    def only_engine(self, queue: Queue, offsets: Integers) -> RuleEngine | None:
+        """Return the engine for the records with these offsets, which are evaluated next in this thread.
+
+        None when they are put to several versions of the rules.
+        """
+        cuts = self._cuts(queue, int(offsets[0]), int(offsets[-1]))
+        self._memory.cuts = cuts
+        return self._engine_for(cuts[0][1]) if len(cuts) == 1 else None
+
     def _evaluate(self, batch: Batch) -> list[_Evaluated]:
         parts = []
-        for frame, numbers in self._cut(batch):
+        for frame, numbers in self._parts(batch):
             engine = self._engine_for(numbers)
             rule_sets = tuple(self._rules(place, number) for place, number in enumerate(numbers))
             parts.append(_Evaluated(frame, rule_sets, engine.evaluate(frame)))
         return parts
 
-    def _cut(self, batch: Batch) -> list[tuple[pl.DataFrame, tuple[int, ...]]]:
+    def _parts(self, batch: Batch) -> list[tuple[pl.DataFrame, tuple[int, ...]]]:
         """Return the batch in parts, with the versions that hold in each."""
         frame = batch.frame
-        if not any(self._versions) or OFFSET not in frame.columns:
+        cuts, self._memory.cuts = self._memory.cuts, None
+        if not frame.height or OFFSET not in frame.columns:
             return [(frame, tuple(FIRST for _ in self._members))]
+        self._sample = frame
+        if cuts is None:
+            cuts = self._cuts(batch.queue, int(frame[OFFSET][0]), int(frame[OFFSET][-1]))
+        if len(cuts) == 1:
+            return [(frame, cuts[0][1])]
+        places = [int(place) for place in np.searchsorted(frame[OFFSET].to_numpy(), [border for border, _ in cuts])]
+        ends = [*places[1:], frame.height]
+        return [
+            (frame[begin:end], numbers)
+            for (_, numbers), begin, end in zip(cuts, places, ends, strict=True)
+            if begin < end
+        ]
+
+    def _cuts(self, queue: Queue, first: int, last: int) -> list[_Cut]:
+        """Return from which offsets on which versions hold, for the records from ``first`` to ``last``."""
+        if not any(self._versions):
+            return [(first, tuple(FIRST for _ in self._members))]
         with self._lock:
-            self._prepare_newest(frame)
-            first, last = int(frame[OFFSET][0]), int(frame[OFFSET][-1])
+            self._prepare_newest()
             histories = [
-                [(first, FIRST)] if versions is None else versions.history(batch.queue.id, first)
+                [(first, FIRST)] if versions is None else versions.history(queue.id, first)
                 for versions in self._versions
             ]
         borders = sorted({max(offset, first) for history in histories for offset, _ in history if offset <= last})
-        offsets = frame[OFFSET].to_numpy()
-        places = [int(place) for place in np.searchsorted(offsets, borders)]
-        parts = []
-        for border, begin, end in zip(borders, places, [*places[1:], frame.height], strict=True):
-            if begin < end:
-                numbers = tuple(_version_at(history, border) for history in histories)
-                parts.append((frame if end - begin == frame.height else frame[begin:end], numbers))
-        return parts
+        return [(border, tuple(_version_at(history, border) for history in histories)) for border in borders]
 
-    def _prepare_newest(self, frame: pl.DataFrame) -> None:
-        """Let versions that have come be used once an engine for them is ready; begin to make it if need be."""
-        changed = [versions.look() for versions in self._versions if versions is not None]
-        if not any(changed):
+    def _prepare_newest(self) -> None:
+        """Use versions that have come once an engine for them is ready; begin to make it if need be."""
+        waiting = [versions.look() for versions in self._versions if versions is not None]
+        if not any(waiting):
             return
         newest = self._newest()
         if newest in self._engines or not self._engines:
-            self._admit(newest)
+            for versions, number in zip(self._versions, newest, strict=True):
+                if versions is not None:
+                    versions.admit(number)
         elif not self._options.background:
-            self._build(newest, frame)
+            self._build(newest)
+            self._prepare_newest()
         elif self._building is None:
-            self._building = threading.Thread(
-                target=self._build, args=(newest, frame), name="headrace rules", daemon=True
-            )
+            self._building = threading.Thread(target=self._build, args=(newest,), name="headrace rules", daemon=True)
             self._building.start()
 
     def _newest(self) -> tuple[int, ...]:
         return tuple(FIRST if versions is None else versions.newest for versions in self._versions)
 
-    def _admit(self, numbers: tuple[int, ...]) -> None:
-        for versions, number in zip(self._versions, numbers, strict=True):
-            if versions is not None:
-                versions.admit(number)
-
-    def _build(self, numbers: tuple[int, ...], frame: pl.DataFrame) -> None:
-        """Make the engine of new versions beside the one that is in use."""
+    def _build(self, numbers: tuple[int, ...]) -> None:
+        """Make the engine of new versions beside the one that is in use; it is used from a next batch on."""
         try:
             engine = self._made(numbers)
-            engine.use_triggers(engine.choose_triggers(frame.head(self._options.sample_rows)))
+            if self._sample is not None:
+                engine.use_triggers(engine.choose_triggers(self._sample.head(self._options.sample_rows)))
             with self._lock:
                 self._keep(numbers, engine)
-                self._admit(numbers)
         except Exception:
             # The rules in use go on; the next batch tries again.
             logger.exception("rules: versions %s could not be made ready", numbers)
+            if not self._options.background:
+                raise
         finally:
             self._building = None
 

@@ -145,7 +145,7 @@ class Rules(GroupedSpec):
         self.output = output
         self.raw_scan = raw_scan
         self.reload_interval = _interval(reload_interval, rules)
-        self.functions = functions or {}
+        self.functions = functions if functions is not None else {}
         self.options = EngineOptions(scanner=scanner, verdict_cache_entries=verdict_cache)
         super().__init__(RuleGroup([Member("rules", self.rules)], self.functions, self.options), 0)
         self._checked: dict[tuple[Any, ...], frozenset[str]] = {}

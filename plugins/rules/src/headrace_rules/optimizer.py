@@ -1,0 +1,141 @@
+"""What is done to a plan before it runs: verbs over the same rows share an engine, and know where versions are kept."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from headrace.errors import HeadraceError
+from headrace.plan import Node, OperatorNode, Plan, SourceNode, input_schema, rebuilt
+from headrace_columnar import dialect
+from headrace_columnar.verbs.selection import Where
+
+from headrace_rules.engine import EngineOptions
+from headrace_rules.group import Member, RuleGroup
+from headrace_rules.raw_scan import RawScan
+from headrace_rules.triggers import TextAtom, all_atoms, need_of
+from headrace_rules.verb import EngineWhere, Rules
+
+#: Conditions of fewer texts are evaluated by polars as fast as a scan could be.
+PATTERNS_MIN = 8
+
+
+def optimized(plan: Plan) -> Plan | None:
+    """Return the plan with groups; None when there is nothing to group. What comes out is the same."""
+    changes: dict[Node, Node] = {}
+    groups: list[tuple[RuleGroup, list[OperatorNode]]] = []
+    place = _journal_place(plan)
+    for nodes in _siblings(plan):
+        rules = [node for node in nodes if isinstance(node.spec, Rules)]
+        wheres = [node for node in nodes if isinstance(node.spec, Where)]
+        patterns = {id(node): _patterns(node) for node in wheres}
+        wheres = [node for node in wheres if patterns[id(node)]]
+        if not rules and sum(patterns[id(node)] for node in wheres) < PATTERNS_MIN:
+            continue
+        for members in _alike([*rules, *wheres]):
+            groups.append((_grouped(plan, members, place, changes), members))
+    if not changes:
+        return None
+    for source in plan.sources.values():
+        scan = _raw_scan(plan, source, groups)
+        if scan is not None:
+            changes[source] = replace(source, body_filter=scan)
+    return rebuilt(plan, changes)
+
+
+def _siblings(plan: Plan) -> list[list[OperatorNode]]:
+    """Return the verbs of conditions by the stream that they have as input. Their columns must be known."""
+    found: dict[tuple[int, str], list[OperatorNode]] = {}
+    for node in plan.of_kind(OperatorNode).values():
+        if isinstance(node.spec, Rules | Where) and input_schema(node.input) is not None:
+            found.setdefault((id(node.input.node), node.input.output), []).append(node)
+    return list(found.values())
+
+
+def _patterns(node: OperatorNode) -> int:
+    """Return how many texts a ``where`` looks for; 0 when the engine is of no use to it."""
+    assert isinstance(node.spec, Where)
+    schema = input_schema(node.input)
+    assert schema is not None
+    if not isinstance(node.spec.predicate, str):
+        return 0
+    try:
+        need = need_of(dialect.parse(node.spec.predicate), schema, node.spec.functions or {})
+    except HeadraceError:
+        return 0
+    return 0 if need is None else sum(isinstance(atom, TextAtom) for atom in all_atoms(need))
+
+
+def _alike(nodes: Sequence[OperatorNode]) -> list[list[OperatorNode]]:
+    """Return the nodes whose engines would have the same functions and options together."""
+    found: dict[tuple[int, EngineOptions], list[OperatorNode]] = {}
+    with_options = [node.spec.options for node in nodes if isinstance(node.spec, Rules)]
+    for node in nodes:
+        functions = id(node.spec.functions) if isinstance(node.spec, Rules | Where) else 0
+        options = node.spec.options if isinstance(node.spec, Rules) else next(iter(with_options), EngineOptions())
+        found.setdefault((functions, options), []).append(node)
+    return list(found.values())
+
+
+def _grouped(plan: Plan, nodes: Sequence[OperatorNode], place: str, changes: dict[Node, Node]) -> RuleGroup:
+    """Put nodes into one group and note what replaces them."""
+    members = []
+    for node in nodes:
+        node_id = plan.id_of(node)
+        if isinstance(node.spec, Rules):
+            spec = node.spec
+            watched = spec.given if spec.reload_interval is not None else None
+            journal = str(Path(place) / node_id)
+            members.append(Member(node_id, spec.rules, journal, watched, spec.reload_interval))
+        else:
+            assert isinstance(node.spec, Where)
+            members.append(Member.of_condition(node_id, str(node.spec.predicate)))
+    first = next((node.spec for node in nodes if isinstance(node.spec, Rules)), None)
+    functions = nodes[0].spec.functions  # type: ignore[attr-defined]
+    options = EngineOptions() if first is None else first.options
+    group = RuleGroup(members, functions if functions is not None else {}, options)
+    for number, node in enumerate(nodes):
+        if isinstance(node.spec, Rules):
+            made: Rules | EngineWhere = copy.copy(node.spec)
+            made.group, made.place = group, number
+        else:
+            made = EngineWhere(node.spec, group, number)
+        changes[node] = replace(node, spec=made)
+    return group
+
+
+def _raw_scan(plan: Plan, source: SourceNode, groups: Sequence[tuple[RuleGroup, list[OperatorNode]]]) -> RawScan | None:
+    """Return the scan before parsing for a source all of whose records go to rules that allow it, and to nothing else."""
+    consumers = [node for _, node, _ in plan.consumers(source)]
+    specs = [node.spec for node in consumers if isinstance(node, OperatorNode)]
+    if not specs or len(specs) < len(consumers) or not all(isinstance(s, Rules) and s.raw_scan for s in specs):
+        return None
+    # Event time and state would have to know of the records that are left out.
+    stateless = all(type(node).__name__ != "ShuffleNode" for node in plan.nodes.values())
+    own = [group for group, nodes in groups if any(node in consumers for node in nodes)]
+    schema = source.schema
+    if source.format != "json" or len(own) != 1 or not stateless or schema is None or source.body_schema is None:
+        return None
+    read: set[str] = set()
+    for spec in specs:
+        read |= set(spec.required_columns((), schema) or ())
+    if read - set(source.body_schema) or read & _raw_json_columns(source):
+        return None  # what is not in the body, or not as a JSON string, cannot be seen in its bytes
+    return RawScan(own[0], schema)
+
+
+def _raw_json_columns(source: SourceNode) -> set[str]:
+    assert source.body_schema is not None
+    options = getattr(source.codec, "settings", None)
+    return {*source.body_schema.json_columns, *getattr(options, "json_columns", ())}
+
+
+def _journal_place(plan: Plan) -> str:
+    """Return where versions of rules are kept: beside the checkpoint, else in a directory that is this run's alone."""
+    if plan.checkpoint is not None and "://" not in plan.checkpoint:
+        return str(Path(plan.checkpoint).absolute() / "rules")
+    return str(Path(tempfile.gettempdir()) / f"headrace-rules-{uuid.uuid4().hex}")

@@ -1,0 +1,192 @@
+"""The scan before parsing: bodies in whose bytes no trigger occurs are not even decoded.
+
+A JSON text can write the same character in several ways. What is looked for is the literal as it stands in JSON with the
+usual escapes; a body with an escape that could hide one (``\\u0041``, ``\\/``) is decoded whatever it holds.
+
+It pays while most bodies have no trigger. Whether they do is watched; where the scan does not pay it is left out for a
+while and then tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from headrace.codec import BodyFilter
+from headrace.messages import Bodies, Queue, RawBatch
+from headrace.schema import Schema
+from numpy.typing import NDArray
+
+from headrace_rules.database_cache import DatabaseCache
+from headrace_rules.engine import RuleEngine
+from headrace_rules.group import RuleGroup
+from headrace_rules.literals import LENGTH_MAX
+from headrace_rules.prepared import PreparedCondition
+from headrace_rules.scanning import Scanner, make_scanner
+from headrace_rules.trigger_plan import Groups, distinct, length_cost, rows_of, scanned_as
+from headrace_rules.triggers import Atom, TextAtom, ValueAtom, all_atoms, cheapest
+
+logger = logging.getLogger(__name__)
+Integers = NDArray[np.int64]
+
+#: Escapes that stand for characters which can also be written plainly.
+_HIDING = (b"\\u", b"\\/")
+_SAMPLE_BODIES = 2_000
+#: The scan is left out when it lets more than this part of the bodies through, …
+_KEPT_MAX = 0.5
+#: … or finds so many literals per body that finding them costs as much as decoding.
+_FOUND_MAX = 5.0
+_PAUSE_BATCHES = 20
+_PAUSE_BATCHES_MAX = 640
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+@dataclass
+class _Scan:
+    """The scan for the rules of one engine, and how it does. None as the scanner: these rules need every body."""
+
+    scanner: Scanner | None
+    pause: int = 0
+    pause_next: int = _PAUSE_BATCHES
+    bodies: int = 0
+    kept: int = 0
+    found: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class RawScan(BodyFilter):
+    """Leaves out bodies that no rule of a group can match."""
+
+    def __init__(self, group: RuleGroup, schema: Schema) -> None:
+        self._group = group
+        self._schema = schema
+        self._scans: dict[int, tuple[RuleEngine, _Scan]] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_group": self._group, "_schema": self._schema, "_scans": {}}
+
+    def rows(self, queue: Queue, raw: RawBatch) -> Integers | None:
+        """Return the bodies in which a trigger occurs; None when all are to be decoded."""
+        assert raw.bodies is not None
+        if not len(raw):
+            return None
+        run = self._group.run_for(self._schema)
+        engine = run.only_engine(queue, raw.offsets)
+        if engine is None:  # the batch is put to several versions of the rules
+            return None
+        scan = self._scan_of(engine, raw.bodies)
+        if scan.scanner is None:
+            return None
+        with scan.lock:
+            if scan.pause:
+                scan.pause -= 1
+                return None
+        kept, found = find(scan.scanner, raw.bodies)
+        with scan.lock:
+            self._look(scan, len(raw), len(kept), found)
+        return kept
+
+    def figures(self) -> tuple[int, int]:
+        """Return how many bodies were scanned in this process, and how many of them were decoded."""
+        scans = [scan for _, scan in self._scans.values()]
+        return sum(scan.bodies for scan in scans), sum(scan.kept for scan in scans)
+
+    def _scan_of(self, engine: RuleEngine, bodies: Bodies) -> _Scan:
+        known = self._scans.get(id(engine))
+        if known is None or known[0] is not engine:
+            known = engine, _Scan(raw_scanner(engine, bodies))
+            self._scans = {id(engine): known, **dict(list(self._scans.items())[:2])}
+        return known[1]
+
+    @staticmethod
+    def _look(scan: _Scan, bodies: int, kept: int, found: int) -> None:
+        """Leave the scan out for a while when it does not pay."""
+        scan.bodies += bodies
+        scan.kept += kept
+        scan.found += found
+        if kept > _KEPT_MAX * bodies or found > _FOUND_MAX * bodies:
+            scan.pause, scan.pause_next = scan.pause_next, min(2 * scan.pause_next, _PAUSE_BATCHES_MAX)
+        else:
+            scan.pause_next = _PAUSE_BATCHES
+
+
+def find(scanner: Scanner, bodies: Bodies) -> tuple[Integers, int]:
+    """Return the bodies in which any literal occurs, in order, and how many occurrences there were."""
+    together = bodies.newline_separated
+    ends = bodies.ends - bodies.starts[0] if together else np.cumsum(bodies.ends - bodies.starts + 1) - 1
+    _, places = scanner.scan(bodies.joined())
+    return distinct(rows_of(ends, places)), len(places)
+
+
+def raw_scanner(engine: RuleEngine, bodies: Bodies) -> Scanner | None:
+    """Return a scanner for the triggers that cost least in bodies like these; None when a rule has no usable trigger."""
+    atoms: set[Atom] = set()
+    for condition in engine.conditions:
+        # A condition that can fail would have to be told where a column is NULL, which bytes do not tell.
+        if condition.need is None or condition.whole is not None:
+            logger.info("rules: no scan before parsing: %r needs every row", condition.text)
+            return None
+        atoms |= {atom for atom in all_atoms(condition.need) if raw_literals(atom)}
+    listed = list(atoms)
+    cost = _measured(listed, bodies.take(_spread(len(bodies))), engine.options.scanner)
+    wanted = _chosen(engine.conditions, cost)
+    if wanted is None:
+        return None
+    literals = list(dict.fromkeys([*((escape, False) for escape in _HIDING), *wanted]))
+    cache = DatabaseCache() if engine.options.cache else None
+    return make_scanner(
+        [text for text, _ in literals], [fold for _, fold in literals], cache, engine=engine.options.scanner
+    )
+
+
+def raw_literals(atom: Atom) -> list[tuple[bytes, bool]]:
+    """Return what is scanned for in JSON so that no body with the atom is missed; nothing when it cannot be told."""
+    if isinstance(atom, ValueAtom):
+        if not isinstance(atom.value, str) or not atom.value:
+            return []
+        # A zero byte, like other control characters, is written as an escape, which is decoded in any case.
+        longest = max(atom.value.split("\0"), key=len)[:LENGTH_MAX]
+        return [(json_text(longest), False)] if longest else []
+    return scanned_as(TextAtom(atom.source, json_text(atom.text).decode(), atom.fold))
+
+
+def json_text(text: str) -> bytes:
+    """Return a text as it stands in a JSON string that escapes only what it must."""
+    return "".join(_ESCAPES.get(character, character) for character in text).encode()
+
+
+def _chosen(conditions: Sequence[PreparedCondition], cost: Callable[[Atom], float]) -> list[tuple[bytes, bool]] | None:
+    wanted: list[tuple[bytes, bool]] = []
+    for condition in conditions:
+        assert condition.need is not None
+        rate, atoms = cheapest(condition.need, cost)
+        if rate > 1e6:
+            logger.info("rules: no scan before parsing: %r asks for no text", condition.text)
+            return None
+        wanted += [literal for atom in atoms for literal in raw_literals(atom)]
+    return wanted
+
+
+def _measured(atoms: Sequence[Atom], sample: Bodies, engine: str) -> Callable[[Atom], float]:
+    """Return how often each atom occurs per body; atoms that cannot be seen in bytes cost more than all others."""
+    lists: dict[tuple[bytes, bool], list[int]] = {}
+    for place, atom in enumerate(atoms):
+        for literal in raw_literals(atom):
+            lists.setdefault(literal, []).append(place)
+    rates: dict[Atom, float] = {}
+    if lists:
+        scanner = make_scanner([text for text, _ in lists], [fold for _, fold in lists], None, engine=engine)
+        literals, places = scanner.scan(sample.joined())
+        _, found = Groups.of(list(lists.values())).expand(places, literals)
+        counts = np.bincount(found, minlength=len(atoms)) / max(1, len(sample))
+        rates = {atom: float(count) for atom, count in zip(atoms, counts, strict=True)}
+    floor = 0.1 / max(1, len(sample))
+    return lambda atom: rates[atom] + floor * length_cost(atom) if atom in rates else 1e9
+
+
+def _spread(count: int) -> Integers:
+    step = max(1, count // _SAMPLE_BODIES)
+    return np.arange(0, count, step, dtype=np.int64)
