@@ -64,8 +64,7 @@ class TextScan:
 
     def find(self, frame: pl.DataFrame) -> tuple[Integers, Integers]:
         """Return (row, literal) for every occurrence of a literal."""
-        texts = frame.select(self.source.expression().alias("text")).to_series()
-        buffer, ends = joined(texts)
+        buffer, ends = joined(self.source.values(frame))
         literals, places = self.scanner.scan(buffer)
         return rows_of(ends, places), literals
 
@@ -81,10 +80,10 @@ def scanned_as(atom: TextAtom) -> list[tuple[bytes, bool]]:
 
 def joined(texts: pl.Series) -> tuple[bytes, Integers]:
     """Return the texts with a newline behind each but the last, and where each ends. NULL is the empty text."""
-    filled = texts.fill_null("")
+    filled = texts.fill_null("") if texts.null_count() else texts
     buffer = filled.str.join("\n").item().encode()
-    lengths = filled.str.len_bytes().cast(pl.Int64).to_numpy()
-    return buffer, np.cumsum(lengths + 1) - 1
+    lengths = filled.str.len_bytes().to_numpy()
+    return buffer, np.cumsum(lengths + 1, dtype=np.int64) - 1
 
 
 def rows_of(ends: Integers, places: Integers) -> Integers:
@@ -111,8 +110,8 @@ class ValueCodes:
 
     def codes(self, frame: pl.DataFrame) -> Integers:
         """Return the code of each row's value; -1 for values without one, and for NULL."""
-        column = frame.select(self.source.expression().alias("value")).to_series()
-        if column.dtype.is_integer():
+        column = self.source.values(frame)
+        if column.dtype.is_integer() and column.dtype != pl.Int64:
             column = column.cast(pl.Int64, strict=False)  # what needs more bits is none of the constants, as NULL
         codes = pl.Series(range(len(self.values)), dtype=pl.Int64)
         found = column.replace_strict(self._constants, codes, default=-1, return_dtype=pl.Int64)
@@ -158,7 +157,7 @@ class TriggerPlan:
                 pair_rows, pair_rules = part.groups.expand(rows, keys)
                 found.append(pair_rows * rules + pair_rules)
         for source, members in self.on_null:
-            missing = frame.select(source.expression().is_null().alias("null")).to_series()
+            missing = source.values(frame).is_null()
             rows = np.flatnonzero(missing.to_numpy()).astype(np.int64)
             found.append((rows[:, None] * rules + members[None, :]).ravel())
         if not found:

@@ -49,6 +49,12 @@ class Source:
             made = made.struct.field(name)
         return made
 
+    def values(self, frame: pl.DataFrame) -> pl.Series:
+        """Return its values in the rows of a frame."""
+        if len(self.path) == 1:
+            return frame.get_column(self.path[0])
+        return frame.select(self.expression().alias("value")).to_series()
+
     def __str__(self) -> str:
         return ".".join(self.path)
 

@@ -15,6 +15,7 @@ from headrace.operator import Operator, RejectedRows
 from headrace.schema import Schema
 from headrace.settings import parse_duration
 from headrace_columnar.verbs.base import BoundVerb, Results, ShapedVerb, VerbSpec
+from numpy.typing import NDArray
 
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import GroupRun, Member, RuleGroup, Segment
@@ -25,6 +26,7 @@ from headrace_rules.prepared import Preparer
 OUTPUTS = ("matches", "first", "tag")
 SCANNERS = ("auto", "hyperscan", "polars")
 _TEXTS = pl.List(pl.String())
+Integers = NDArray[np.int64]
 
 
 class GroupedSpec(VerbSpec):
@@ -260,27 +262,36 @@ def _interval(given: str | float | timedelta | None, rules: RulesInput) -> timed
     return interval
 
 
-def _of_first(rules: RuleSet, numbers: Any) -> list[pl.Series]:
-    chosen = [rules[number] for number in numbers.tolist()]
-    return [
+def _of_first(rules: RuleSet, numbers: Integers) -> list[pl.Series]:
+    """Return the columns for rows of which each matches the rule with its number first."""
+    distinct, codes = np.unique(numbers, return_inverse=True)
+    chosen = [rules[number] for number in distinct.tolist()]
+    columns = [
         pl.Series("rule_id", [rule.id for rule in chosen], dtype=pl.String),
         pl.Series("rule_severity", [rule.severity for rule in chosen], dtype=pl.String),
         pl.Series("rule_labels", [list(rule.labels) for rule in chosen], dtype=_TEXTS),
     ]
+    return [column.gather(codes) for column in columns]
 
 
-def _of_all(rules: RuleSet, numbers: Any, first: Any) -> list[pl.Series]:
+def _of_all(rules: RuleSet, numbers: Integers, first: Integers) -> list[pl.Series]:
     """Return the columns for rows whose rules are ``numbers[first[i]:first[i + 1]]``."""
-    ids, severities, labels = [], [], []
-    ends = [*first[1:].tolist(), len(numbers)] if len(first) else []
     listed = numbers.tolist()
-    for begin, end in zip(first.tolist(), ends, strict=True):
-        matched = [rules[number] for number in listed[begin:end]]
+    ends = [*first[1:].tolist(), len(listed)] if len(first) else []
+    # Few different sets of rules match the rows of a batch: columns are made of these and then spread.
+    codes: dict[tuple[int, ...], int] = {}
+    code_of_row = [
+        codes.setdefault(tuple(listed[begin:end]), len(codes)) for begin, end in zip(first.tolist(), ends, strict=True)
+    ]
+    ids, severities, labels = [], [], []
+    for combination in codes:
+        matched = [rules[number] for number in combination]
         ids.append([rule.id for rule in matched])
         severities.append(SEVERITIES[max(rule.rank for rule in matched)])
         labels.append(list(dict.fromkeys(label for rule in matched for label in rule.labels)))
-    return [
+    columns = [
         pl.Series("rule_ids", ids, dtype=_TEXTS),
         pl.Series("rule_severity", severities, dtype=pl.String),
         pl.Series("rule_labels", labels, dtype=_TEXTS),
     ]
+    return [column.gather(code_of_row) for column in columns]
