@@ -19,7 +19,7 @@ from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 
 from .copy_job import copy
 from .instances import Instances, count_in, messages, numbers_in
-from .reading import wait_until
+from .reading import settle, wait_until
 
 pytestmark = pytest.mark.servers
 PATIENCE = timedelta(seconds=60)
@@ -130,6 +130,23 @@ def test_instances_without_a_queue_stand_by(
         client.send_many(source, messages(last - 100, 100))
         wait_until(lambda last=last: set(numbers_in(client, target)) == set(range(last)), "others go on")  # type: ignore[misc]
     assert second.poll() is None
+
+
+def test_latest_is_one_moment_for_all_queues(
+    client: Client, topics: tuple[str, str], rocketmq_server: RocketMQServer, consumer_group: str
+) -> None:
+    """A group that begins at the latest message remembers where, also for queues that nobody has read from yet."""
+    source, target = topics
+    queues = client.queues(source)
+    client.send_many(source, messages(0, 100))
+    settle(client)
+    start = client.latest_offsets(queues)
+    job = copy(rocketmq_server.name_server, source, target, group=consumer_group, start="latest")
+    with job.start("light", checkpoint_interval="10 min"):
+        wait_until(lambda: client.committed_offsets(consumer_group, queues) == start, "where it begins is committed")
+    client.send_many(source, messages(100, 100))  # while there is no instance
+    with copy(rocketmq_server.name_server, source, target, group=consumer_group, start="latest").start("light"):
+        wait_until(lambda: set(numbers_in(client, target)) == set(range(100, 200)), "all that came since is copied")
 
 
 @pytest.mark.parametrize("options", [{"allocation": "consistent_hash"}, {"exclusive": True}], ids=str)

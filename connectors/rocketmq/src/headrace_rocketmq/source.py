@@ -138,7 +138,7 @@ class RocketMQSource(GroupSource):
             member.close()
 
     def commit(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """See GroupSource. While a broker is away this only warns: what is committed later covers it.
+        """See GroupSource. Raises RetriableError while a broker is away; other brokers may have been told by then.
 
         What was not committed when another instance takes the queue is read again by that.
         """
@@ -151,10 +151,9 @@ class RocketMQSource(GroupSource):
         try:
             with explained(self.settings, client):
                 client.commit_offsets(self.settings.group_name, changed)
-        except RetriableError as error:
+        except RetriableError:
             self._forget_told()
-            logger.warning("group %s: not committed yet: %s", self.settings.group_name, error.message)
-            return
+            raise
         except JobError as error:
             if not isinstance(error.__cause__, GroupNotFoundError):
                 raise
@@ -173,6 +172,9 @@ class RocketMQSource(GroupSource):
         with self._told_lock:
             self._told[message_queue] = offset
         return ReadPosition(offset)
+
+    def begins_with(self, queue: Queue) -> str | None:
+        return self._message_queue(queue).topic
 
     def close(self) -> None:
         self.leave()
