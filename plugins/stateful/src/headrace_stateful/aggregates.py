@@ -114,6 +114,28 @@ class AggregatePlan:
             made = made.with_columns(column.fold_partials(made[column.name]) for column in self._users)
         return self._typed(made, by)
 
+    def running(self, before: pl.DataFrame, steps: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+        """Return what each group has come to with each step: partials in the order of ``steps``, one for each.
+
+        ``before`` holds the groups' partials so far, at most one each.
+        """
+        both = pl.concat([before.select(steps.columns), steps])
+        if all(_runs(column) for column in self._partials):
+            made = both.with_columns(_running(column).over(list(by)) for column in self._partials)
+            return made[before.height :]
+        places = pl.int_range(pl.len()).alias("__hr_at"), pl.int_range(pl.len()).over(list(by)).alias("__hr_round")
+        both = both.with_columns(places)
+        # Round by round: the first step of each group, the second, …, each merged with what the group had come to.
+        found: list[pl.DataFrame] = []
+        while (part := both.filter(pl.col("__hr_round") == len(found)).drop("__hr_round")).height:
+            made = part.drop("__hr_at")
+            if found:
+                last = found[-1].drop("__hr_at").join(part, on=list(by), how="semi", nulls_equal=True)
+                made = self.merge(pl.concat([last, made]), by)
+            at = part.select(*by, "__hr_at")
+            found.append(made.join(at, on=list(by), how="left", nulls_equal=True, maintain_order="left"))
+        return pl.concat(found).sort("__hr_at").drop("__hr_at")[before.height :]
+
     def finish(self, partials: pl.DataFrame) -> tuple[pl.DataFrame, list[RowFailure]]:
         """Return the results of partials, row by row (columns ``schema`` only), and the rows whose results failed.
 
@@ -126,6 +148,24 @@ class AggregatePlan:
         """Groups of nothing but NULL may come in another type."""
         wrong = [pl.col(name).cast(kind) for name, kind in self.partial_schema.items() if made.schema[name] != kind]
         return made.with_columns(wrong) if wrong else made
+
+
+def _runs(column: PartialColumn) -> bool:
+    """Whether polars has a cumulative form of the aggregation."""
+    if column.kind in ("sum", "first", "last"):
+        return True
+    return column.kind in ("min", "max") and (column.data_type.is_integer() or column.data_type.is_temporal())
+
+
+def _running(column: PartialColumn) -> pl.Expr:
+    values = pl.col(column.name)
+    if column.kind == "sum":
+        return values.cum_sum()
+    if column.kind == "first":
+        return pl.when(values.is_not_null().cum_sum() == 1).then(values).forward_fill()
+    if column.kind == "last":
+        return values.forward_fill()
+    return (values.cum_min() if column.kind == "min" else values.cum_max()).forward_fill()
 
 
 def _grouped(frame: pl.DataFrame, by: Sequence[str], aggregations: Sequence[pl.Expr]) -> pl.DataFrame:

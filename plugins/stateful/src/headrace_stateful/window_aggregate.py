@@ -1,0 +1,92 @@
+"""Aggregates per key and window: ``key_by("user").window(hr.tumbling("10 s", on="ts")).agg(n="count(*)")``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from headrace.errors import PlanError
+from headrace.operator import Changes, StatefulOperator, StatefulSpec
+from headrace.schema import Schema
+from headrace.windows import Emit, Window
+
+from headrace_stateful.aggregates import AggregatePlan, compile_aggregates
+from headrace_stateful.window_shape import (
+    WINDOW_END,
+    WINDOW_START,
+    WindowShape,
+    check_windows,
+    gives_changes,
+    results_schema,
+)
+
+
+class WindowAggregate(StatefulSpec):
+    """Gives keys, ``window_start``, ``window_end`` and the aggregates of each window and key.
+
+    Without ``emit`` the result of a window is given once, when the watermark has reached its end. With ``before`` or ``until`` results
+    are a changelog with the column ``window_result``: ``early``, ``final`` or ``update``; a result takes the place of the one before of the
+    same key and window. A row that comes when all its windows are closed goes to the output ``late``.
+    """
+
+    name = "window_aggregate"
+    takes_functions = True
+    outputs = ("", "late")
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        window: Window,
+        aggregates: Mapping[str, str],
+        *,
+        emit: Emit | None = None,
+        functions: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.keys = tuple(keys)
+        self.window = window
+        self.aggregates = dict(aggregates)
+        self.emit = emit or Emit()
+        self.functions = None if functions is None else dict(functions)
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        if output == "late":
+            return schema
+        return self._shape(schema).output
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        if wanted is None:
+            return None
+        # What is wanted of late rows goes by the names of the input's columns.
+        own = () if self.window.on is None else (self.window.on,)
+        return {*self.keys, *own, *self._plan(schema).columns, *(name for name in wanted if name in schema)}
+
+    def open(self, schema: Schema | None) -> StatefulOperator:
+        shape = self._shape(schema)
+        if self.window.kind == "session":
+            raise PlanError("session windows cannot run yet")
+        from headrace_stateful.aligned_windows import AlignedWindows
+
+        return AlignedWindows(shape)
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        if before is not None:
+            raise PlanError(
+                "windows take rows that are only added, not results that change",
+                hint="aggregate in windows first, or use agg(…) without a window",
+            )
+        if not gives_changes(self.emit):
+            return None
+        return Changes((*self.keys, WINDOW_START, WINDOW_END))
+
+    def describe(self) -> str:
+        aggregates = ", ".join(f"{name}={text}" for name, text in self.aggregates.items())
+        return f"{self.window}: {aggregates}"
+
+    def _shape(self, schema: Schema | None) -> WindowShape:
+        known = check_windows(schema, self.keys, self.window)
+        plan = self._plan(known)
+        output = results_schema(known, self.keys, self.window, plan.schema, changes=gives_changes(self.emit))
+        return WindowShape(self.keys, self.window, self.emit, known, plan, output)
+
+    def _plan(self, schema: Schema) -> AggregatePlan:
+        return compile_aggregates(self.aggregates, schema, keys=self.keys, functions=self.functions)
