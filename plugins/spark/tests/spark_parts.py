@@ -118,19 +118,20 @@ class DatabaseSink(TransactionalSink):
         refused = Path(self.path + ".refused")
         if refused.exists() and json.loads(refused.read_text(encoding="utf-8")) in batch.to_polars()["n"].to_list():
             raise ValueError("the database does not like this number")
-        rows = batch.frame.select(OFFSET, INDEX, "n").rows()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             if self.last_offset(batch.queue) != batch.after:
                 raise StaleWriterError("another writer was here", queue=batch.queue.id)
-            self._connection.executemany(
-                "INSERT INTO rows VALUES (?, ?, ?, ?)", [(batch.queue.id, *row) for row in rows]
-            )
+            self.insert(self._connection, batch)
             self._connection.execute("INSERT OR REPLACE INTO ends VALUES (?, ?, ?)", (batch.queue.id, *batch.last))
             self._connection.execute("COMMIT")
         except BaseException:
             self._connection.execute("ROLLBACK")
             raise
+
+    def insert(self, connection: sqlite3.Connection, batch: SinkBatch) -> None:
+        rows = batch.frame.select(OFFSET, INDEX, "n").rows()
+        connection.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", [(batch.queue.id, *row) for row in rows])
 
     def last_offset(self, queue: Queue) -> Position | None:
         assert self._connection is not None
@@ -146,6 +147,23 @@ class DatabaseSink(TransactionalSink):
         """Return (queue, number) of all rows, sorted."""
         with closing(sqlite3.connect(self.path, timeout=30)) as connection:
             return connection.execute("SELECT queue, n FROM rows ORDER BY queue, n").fetchall()
+
+
+class WindowSink(DatabaseSink):
+    """Writes windows (k, w, n) to SQLite, each with its queue's greatest position."""
+
+    def prepare(self, schema: object) -> None:
+        super().prepare(schema)
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS windows (k INTEGER, w INTEGER, n INTEGER)")
+
+    def insert(self, connection: sqlite3.Connection, batch: SinkBatch) -> None:
+        connection.executemany("INSERT INTO windows VALUES (?, ?, ?)", batch.frame.select("k", "w", "n").rows())
+
+    def stored(self) -> list[tuple[int, int, int]]:  # type: ignore[override]
+        """Return all rows, sorted."""
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection:
+            return connection.execute("SELECT k, w, n FROM windows ORDER BY k, w, n").fetchall()
 
 
 class LineSink(Sink):

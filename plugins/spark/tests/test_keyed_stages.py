@@ -120,6 +120,7 @@ def test_an_idle_queue_is_not_waited_for_until_something_comes(
     assert {w for _, w in found(sink)} == {0, 1}
     assert run.offsets.keyed is not None
     assert [queue.name for queue in run.offsets.keyed.idle] == ["silent"]
+    run.clock.advance(100)
     assert not run.run_batch(), "it is told once"
     run.restarted()
     assert not run.run_batch(), "and known after a restart"

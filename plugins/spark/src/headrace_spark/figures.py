@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.backend import JobState, JobStatus, QueueStatus
 from headrace.messages import Queue
 from headrace.plan import Plan
+
+from headrace_spark.topology import upstream_of
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass
@@ -17,6 +22,13 @@ class _QueueFigures:
     latest: int | None = None
     records: int = 0
     dead_letters: int = 0
+
+
+@dataclass
+class _ShardFigures:
+    watermark_us: int | None = None
+    state_rows: int = 0
+    late_rows: int = 0
 
 
 class Figures:
@@ -29,6 +41,12 @@ class Figures:
         self._skipped = 0
         self._queues: dict[str, _QueueFigures] = {}
         self._batches: set[int] = set()
+        self._shards: dict[str, _ShardFigures] = {}
+        self._shuffles = set(plan.shuffles)
+        self._first_shuffles = {
+            name for name, sides in upstream_of(plan).items() if not any(ids & self._shuffles for ids in sides)
+        }
+        self._shard_dead_letters = 0
 
     @property
     def checkpoint_id(self) -> int:
@@ -48,8 +66,15 @@ class Figures:
                 self._queue(queue_id).records += records
             for queue_id, offset in task["ends"].items():
                 self._queue(queue_id).offset = offset
+            for queue_id, figures in task["shards"].items():
+                shard = self._shards.setdefault(queue_id, _ShardFigures())
+                shard.watermark_us, shard.state_rows = figures["watermark_us"], figures["state_rows"]
+                shard.late_rows += figures["late_rows"]
             for queue_id, count in task["dead_letters"].items():
-                self._queue(queue_id).dead_letters += count
+                if _source_of(queue_id) in self._shuffles:
+                    self._shard_dead_letters += count
+                else:
+                    self._queue(queue_id).dead_letters += count
         return True
 
     def add_queue(self, queue: Queue, offset: int) -> None:
@@ -76,12 +101,29 @@ class Figures:
             records_read=sum(queue.records for queue in queues),
             rows_written=dict(self._written),
             rows_skipped=self._skipped,
-            dead_letters=sum(queue.dead_letters for queue in queues),
+            dead_letters=sum(queue.dead_letters for queue in queues) + self._shard_dead_letters,
             queues=queues,
             checkpoint_id=self.checkpoint_id,
             seconds=seconds,
             error=error,
+            watermark=self._watermark(),
+            state_rows=sum(shard.state_rows for shard in self._shards.values()),
+            late_rows=sum(shard.late_rows for shard in self._shards.values()),
         )
+
+    def _watermark(self) -> datetime | None:
+        """Return the least watermark behind the first shuffles; None when a shard has none, or it is no date."""
+        found = [each.watermark_us for at, each in self._shards.items() if _source_of(at) in self._first_shuffles]
+        if not found or None in found:
+            return None
+        try:
+            return _EPOCH + timedelta(microseconds=min(each for each in found if each is not None))
+        except OverflowError:
+            return None
 
     def _queue(self, queue_id: str) -> _QueueFigures:
         return self._queues.setdefault(queue_id, _QueueFigures())
+
+
+def _source_of(queue_id: str) -> str:
+    return queue_id.partition("/")[0]

@@ -194,4 +194,5 @@ class SparkHandle(JobHandle):
             queues=status.queues,
             error=status.error,
             rows_skipped=status.rows_skipped,
+            late_rows=status.late_rows,
         )

@@ -44,7 +44,10 @@ class MarkKeeper:
         return replace(end, keyed=marks)
 
     def _idle(self, start: JobOffsets, end: JobOffsets, before: KeyedMarks) -> tuple[Queue, ...]:
-        """Return the queues that have been silent for long. Silence counts from when this process first saw a queue."""
+        """Return the queues that have been silent for long. Silence counts from when this process first saw a queue.
+
+        Never all of them: event time is then where the queue is that moved last.
+        """
         now = self._clock.monotonic()
         idle = []
         for queue, position in end.queues.items():
@@ -58,6 +61,8 @@ class MarkKeeper:
                 idle.append(queue)
         for queue in self._moved_at.keys() - end.queues.keys():
             del self._moved_at[queue]
+        if idle and len(idle) == len(end.queues):
+            idle.remove(max(idle, key=lambda queue: (self._moved_at.get(queue, float("-inf")), queue)))
         return tuple(sorted(idle))
 
 
