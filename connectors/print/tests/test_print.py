@@ -12,7 +12,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.messages import INDEX, OFFSET, ROW
+from headrace.messages import CHANGE, INDEX, OFFSET, ROW
 from headrace.registry import default_registry
 from headrace.rows import pack_rows
 from headrace.testing import MemorySource
@@ -141,3 +141,22 @@ def test_importing_the_plugin_imports_nothing_heavy() -> None:
     code = "import sys, headrace_print.plugin; print('polars' in sys.modules, 'headrace_print.sink' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False False\n"
+
+
+def changes() -> hr.SinkBatch:
+    made = batch([{"name": "a\u2028b", "count": n} for n in range(4)])
+    return hr.SinkBatch(made.queue, made.frame.with_columns(pl.Series(CHANGE, [0, 1, 2, 3], dtype=pl.Int8)))
+
+
+def test_changes_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    opened().batch_insert(changes())
+    lines = capsys.readouterr().out.split("\n")
+    assert [line[:3] for line in lines] == ["+I ", "-U ", "+U ", "-D ", ""]
+    assert lines[1].endswith('"count":1}')
+
+
+def test_changes_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    opened(format="table").batch_insert(changes())
+    lines = capsys.readouterr().out.split("\n")
+    assert [line[:3] for line in lines[2:6]] == ["+I ", "-U ", "+U ", "-D "]
+    assert lines[0].split() == ["name", "count"]

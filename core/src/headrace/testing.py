@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from headrace.errors import DataError
-from headrace.messages import Bodies, Position, Queue, RawBatch, ReadPosition
+from headrace.messages import CHANGE, Bodies, ChangeKind, Position, Queue, RawBatch, ReadPosition
 from headrace.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 from headrace.source import EARLIEST, LATEST, Reader, Source, StartPosition
 
@@ -83,11 +83,17 @@ class _MemoryReader(Reader):
 
 
 class MemorySink(Sink):
-    """Keeps rows and batches. ``failures`` are raised, one a call, before anything is stored."""
+    """Keeps rows and batches, and of changelogs the kind of each row. ``failures`` are raised, one a call, before anything
+    is stored.
+    """
+
+    accepts = "changelog"
 
     def __init__(self, settings: SinkSettings | None = None) -> None:
         self.settings = settings or SinkSettings()
         self.rows: list[dict[str, Any]] = []
+        #: One of ``ChangeKind`` per row.
+        self.kinds: list[int] = []
         self.batches: list[SinkBatch] = []
         self.failures: list[Exception] = []
         self.opened = 0
@@ -103,6 +109,23 @@ class MemorySink(Sink):
         with self._lock:
             self.batches.append(batch)
             self.rows.extend(batch.rows())
+            kinds = batch.frame[CHANGE].to_list() if CHANGE in batch.frame.columns else [ChangeKind.INSERT] * len(batch)
+            self.kinds.extend(kinds)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the rows that are there after all changes, in the order in which they came.
+
+        Raises DataError when a row is taken back that is not there.
+        """
+        table: list[dict[str, Any]] = []
+        for row, kind in zip(self.rows, self.kinds, strict=True):
+            if kind in (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER):
+                table.append(row)
+            elif row in table:
+                table.remove(row)
+            else:
+                raise DataError(f"{row!r} is taken back, but it is not there")
+        return table
 
     def close(self) -> None:
         self.closed += 1

@@ -6,8 +6,9 @@ import gzip
 import io
 from typing import TYPE_CHECKING, Literal
 
+from headrace.changelog import KIND_NAMES
 from headrace.errors import OptionError
-from headrace.messages import ROW
+from headrace.messages import CHANGE, ROW, ChangeKind
 from headrace.registry import default_registry
 from headrace.sink import SinkBatch
 
@@ -31,7 +32,8 @@ class PartEncoder:
         """Find the format. Raises MissingPluginError or OptionError when it does not exist or does not fit ``schema``."""
         self._format = settings.format
         self._header = settings.header and settings.format == "csv"
-        self._schema = schema
+        self._change_column = settings.change_column if settings.changes == "column" else None
+        self._schema = schema = self._with_change_column(schema)
         self._codec: Codec | None = None
         if settings.format == PARQUET:
             if settings.format_options:
@@ -55,11 +57,40 @@ class PartEncoder:
         """Return the content of a file with the batch's rows. Raises whatever is wrong with the rows."""
         if self._codec is None:
             return self._parquet(batch)
-        frame = batch.frame.select(ROW) if batch.dynamic else batch.to_polars()
+        frame = batch.frame.select(ROW) if batch.dynamic else self._columns(batch)
         lines = self._encoder.encode_lines(frame)
         if self._header:
             lines = self._header_line(frame) + lines
         return _compressed(lines, self._compression)
+
+    def _with_change_column(self, schema: Schema | None) -> Schema | None:
+        """Return the columns of the files. Raises OptionError when there is no place for the column of changes."""
+        import polars as pl
+        from headrace.schema import Schema
+
+        if self._change_column is None:
+            return schema
+        if schema is None:
+            raise OptionError(
+                "a column cannot be added to rows whose columns are known only row by row", plugin="file",
+                option="changes", hint="give the map() before it a schema={...}",
+            )  # fmt: skip
+        if self._change_column in schema:
+            raise OptionError(
+                f"the stream has a column {self._change_column!r} itself", plugin="file", option="change_column",
+                hint="give the column of changes another name",
+            )  # fmt: skip
+        return Schema({self._change_column: pl.String(), **schema}, json_columns=schema.json_columns)
+
+    def _columns(self, batch: SinkBatch) -> pl.DataFrame:
+        import polars as pl
+
+        frame = batch.to_polars()
+        if self._change_column is None:
+            return frame
+        kinds = batch.frame[CHANGE].to_list() if CHANGE in batch.frame.columns else [ChangeKind.INSERT] * len(batch)
+        names = pl.Series(self._change_column, [KIND_NAMES[kind] for kind in kinds], dtype=pl.String)
+        return frame.insert_column(0, names)
 
     def _header_line(self, frame: pl.DataFrame) -> bytes:
         import polars as pl
@@ -77,7 +108,7 @@ class PartEncoder:
             "zstd": "zstd",
         }
         written = io.BytesIO()
-        batch.to_polars().write_parquet(written, compression=compression[self._compression])
+        self._columns(batch).write_parquet(written, compression=compression[self._compression])
         return written.getvalue()
 
 

@@ -108,6 +108,13 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
         str, option("what the names of part files begin with", pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$")
     ] = "part"
     writer: Annotated[str, option("under which name positions are kept; default: that of job and sink")] = ""
+    changes: Annotated[
+        Literal["refuse", "column"],
+        option("rows that change earlier ones: refuse the job, or write all with a column that says what each does"),
+    ] = "refuse"
+    change_column: Annotated[
+        str, option("that column: insert, update_before, update_after or delete", pattern=r"^(?!__hr_).+$")
+    ] = "change"
     fsync: Annotated[
         bool, option("whether rows survive a crash of the machine; without it they survive one of the process")
     ] = True

@@ -33,6 +33,7 @@ class FileSink(TransactionalSink):
 
     def __init__(self, settings: FileSinkSettings, *, clock: Clock | None = None) -> None:
         self.settings: FileSinkSettings = settings
+        self.accepts = "changelog" if settings.changes == "column" else "append"
         self._clock = clock
         self._schema: Schema | None = None
         self._lock = threading.Lock()

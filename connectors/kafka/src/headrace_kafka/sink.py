@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.codec import Encoder
 from headrace.errors import DataError, HeadraceError, OptionError, did_you_mean
-from headrace.messages import Position, Queue
+from headrace.messages import CHANGE, Position, Queue
 from headrace.registry import default_registry
 from headrace.schema import Schema, type_name
 from headrace.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 
+from headrace_kafka.changes import accepts, check_changes, split_changes
 from headrace_kafka.errors import NoSuchTopic
 from headrace_kafka.producer import (
     Producer,
@@ -44,6 +45,7 @@ class KafkaSink(Sink):
     def __init__(self, settings: KafkaSinkSettings) -> None:
         self._own = settings
         self.settings = settings
+        self.accepts = accepts(settings)
         self._schema: Schema | None = None
         self._encoder: Encoder | None = None
         self._producer: Producer | None = None
@@ -72,6 +74,8 @@ class KafkaSink(Sink):
         self._make_encoder()
 
     def prepare(self, schema: Schema | None) -> None:
+        if self.changes is not None:
+            check_changes(self._own, self.changes)
         keeper = make_topic_keeper(self._own)
         try:
             try:
@@ -110,6 +114,14 @@ class KafkaSink(Sink):
         """Return the batch's rows as records. Raises DataError for what a row says of its own record."""
         assert self._encoder is not None, "open() comes first"
         own = self._own
+        if CHANGE in batch.frame.columns and own.key is not None:
+            written, removed = split_changes(batch, own.key)
+            if batch.frame[own.key].null_count():
+                raise DataError(
+                    "a row whose key is NULL cannot be changed or deleted later", plugin="kafka", option="key"
+                )
+            gone = [record._replace(value=None) for record in self.records(removed)] if len(removed) else []
+            return [*gone, *(self.records(written) if len(written) else ())]
         bodies = self._encoder.encode(batch.frame if batch.dynamic else batch.to_polars())
         if own.key is None and own.partition is None:
             return [Record(body) for body in bodies]

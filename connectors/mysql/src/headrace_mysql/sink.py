@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.changelog import collapsed
 from headrace.errors import DataError, HeadraceError, JobError, RetriableError, did_you_mean
-from headrace.messages import Position, Queue
+from headrace.messages import HEADER_COLUMNS, Position, Queue
 from headrace.sink import SinkBatch, SinkSettings, TransactionalSink
 
+from headrace_mysql.changes import check_key, delete_statements
 from headrace_mysql.connection import connect, listed, quoted, translating
 from headrace_mysql.literals import checked_escapes, row_texts, statements
 from headrace_mysql.positions import Positions
@@ -40,6 +42,7 @@ class MySQLSink(TransactionalSink):
 
     def __init__(self, settings: MySQLSinkSettings) -> None:
         self.settings: MySQLSinkSettings = settings
+        self.accepts = "append" if settings.mode == "insert" else "upsert"
         self._connection: Any = None
         self._table: Table | None = None
         self._packet_bytes_max = 0
@@ -102,6 +105,8 @@ class MySQLSink(TransactionalSink):
                 assert schema is not None  # checked above
                 table = self._create(connection, schema)
             self._check_table(table, schema)
+            if self.changes is not None:
+                check_key(self.settings, self._change_key(), table)
             self._check_rights(connection, table, schema)
         finally:
             connection.close()
@@ -183,6 +188,8 @@ class MySQLSink(TransactionalSink):
         values = f"SELECT {', '.join(['NULL'] * len(names))} FROM DUAL WHERE FALSE"  # noqa: S608
         with translating(self.settings), connection.cursor() as cursor:
             cursor.execute(prefix.removesuffix("VALUES ") + values + suffix)
+            if self.changes is not None:
+                cursor.execute(f"DELETE FROM {quoted(self.settings.table)} WHERE FALSE")  # noqa: S608
             connection.rollback()
 
     # ------------------------------------------------------------------------------------------------------ writing
@@ -201,23 +208,43 @@ class MySQLSink(TransactionalSink):
 
     def batch_insert(self, batch: SinkBatch) -> None:
         """Store rows and position. Raises StaleWriterError, RetriableError, JobError, and DataError for the rows."""
-        frame = batch.to_polars()
-        names = [self._target(name) for name in frame.columns]
+        frame, deleted = batch.to_polars(), None
+        if self.changes is not None:
+            difference = collapsed(batch.frame, self.changes.key or ())
+            frame = difference.upserts.drop(HEADER_COLUMNS, strict=False)
+            deleted = difference.deletes.select(self.changes.key or ())
         with self._lock:
             connection, table = self._connected()
             if batch.dynamic:
-                _check_dynamic(names, frame, table)
+                _check_dynamic([self._target(name) for name in frame.columns], frame, table)
             # All that takes time comes before the transaction, which holds a lock.
-            rows = row_texts(frame, {name: table.columns[self._target(name)] for name in frame.columns})
-            size = min(STATEMENT_BYTES_MAX, self._packet_bytes_max)
-            prefix, suffix = self._statement(names)
-            texts = list(statements(prefix, rows, suffix, size, self._packet_bytes_max))
+            texts = [] if deleted is None else self._delete_statements(deleted, table)
+            texts += self._insert_statements(frame, table)
             with self._transaction(), connection.cursor() as cursor:
                 checked_escapes(connection.server_status)
                 self._positions.advance(cursor, batch)
                 for text in texts:
                     cursor.execute(text)
                 connection.commit()
+
+    def _insert_statements(self, frame: pl.DataFrame, table: Table) -> list[str]:
+        if frame.height == 0:
+            return []
+        rows = row_texts(frame, {name: table.columns[self._target(name)] for name in frame.columns})
+        prefix, suffix = self._statement([self._target(name) for name in frame.columns])
+        size = min(STATEMENT_BYTES_MAX, self._packet_bytes_max)
+        return list(statements(prefix, rows, suffix, size, self._packet_bytes_max))
+
+    def _delete_statements(self, keys: pl.DataFrame, table: Table) -> list[str]:
+        if keys.height == 0:
+            return []
+        columns = {name: table.columns[self._target(name)] for name in keys.columns}
+        size = min(STATEMENT_BYTES_MAX, self._packet_bytes_max)
+        return delete_statements(self.settings.table, self._target, keys, columns, size, self._packet_bytes_max)
+
+    def _change_key(self) -> list[str]:
+        assert self.changes is not None
+        return [self._target(name) for name in self.changes.key or ()]
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TextIO
 
 import msgspec
+from headrace.changelog import KIND_MARKS
 from headrace.errors import JobError
-from headrace.messages import HEADER_COLUMNS
+from headrace.messages import CHANGE, HEADER_COLUMNS
 from headrace.registry import default_registry
 from headrace.settings import option
 from headrace.sink import Sink, SinkBatch, SinkSettings
@@ -34,8 +35,12 @@ class PrintSettings(SinkSettings, frozen=True, kw_only=True):
 
 
 class PrintSink(Sink):
-    """Prints rows where the job runs: in this process, or in the worker process that has the queue. At least once."""
+    """Prints rows where the job runs: in this process, or in the worker process that has the queue. At least once.
 
+    Rows that change earlier ones are marked: ``+I`` insert, ``-U`` and ``+U`` update before and after, ``-D`` delete.
+    """
+
+    accepts = "changelog"
     Settings: ClassVar[type[SinkSettings]] = PrintSettings
     settings: PrintSettings = PrintSettings()
 
@@ -66,12 +71,18 @@ class PrintSink(Sink):
         if rows <= 0:
             return
         shown = replace(batch, frame=batch.frame.head(rows))
+        marks = None
+        if CHANGE in shown.frame.columns:
+            marks = [KIND_MARKS[kind] for kind in shown.frame[CHANGE].to_list()]
         if self._table is not None:
-            text = self._table.lines(shown.to_polars())
+            text = self._table.lines(shown.to_polars(), marks)
         else:
             assert self._encoder is not None, "batch_insert is called after open"
             # Rows of unknown columns go to the encoder as they are, so that each is printed with its own keys.
             text = self._encoder.encode_lines(shown.frame.drop(HEADER_COLUMNS, strict=False)).decode()
+            if marks is not None:
+                lines = text.removesuffix("\n").split("\n")  # texts in JSON hold no newline
+                text = "".join(f"{mark} {line}\n" for mark, line in zip(marks, lines, strict=True))
         self._write(text)
         self._printed += rows
         if self._printed == limit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
 
@@ -19,10 +20,16 @@ class TableWriter:
         self._names: list[str] = []
         self._widths: list[int] = []
 
-    def lines(self, frame: pl.DataFrame) -> str:
-        """Return the rows of the frame as lines, with a header before them where one is needed."""
+    def lines(self, frame: pl.DataFrame, marks: Sequence[str] | None = None) -> str:
+        """Return the rows of the frame as lines, with a header before them where one is needed.
+
+        ``marks`` come before the rows, in a column without name.
+        """
         cells = [[_cell(value) for value in frame[name].to_list()] for name in frame.columns]
         names = [_cell(name) for name in frame.columns]
+        right = [frame[name].dtype.is_numeric() for name in frame.columns]
+        if marks is not None:
+            cells, names, right = [list(marks), *cells], ["", *names], [False, *right]
         wide = [max(map(display_width, [name, *column])) for name, column in zip(names, cells, strict=True)]
         same = self._names == names
         lines = []
@@ -33,7 +40,6 @@ class TableWriter:
             self._names = names
             lines.append(self._line(names, [False] * len(names)))
             lines.append("  ".join("─" * width for width in self._widths))
-        right = [frame[name].dtype.is_numeric() for name in frame.columns]
         lines += [self._line(row, right) for row in zip(*cells, strict=True)]
         return "".join(f"{line}\n" for line in lines)
 

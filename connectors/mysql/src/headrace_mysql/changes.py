@@ -1,0 +1,61 @@
+"""Rows that change earlier ones: which key of the table they go by, and how rows are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.errors import JobError
+
+from headrace_mysql.connection import listed, quoted
+from headrace_mysql.literals import row_texts, statements
+from headrace_mysql.settings import MySQLSinkSettings
+from headrace_mysql.tables import Table, TableColumn
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def check_key(settings: MySQLSinkSettings, key: Sequence[str], table: Table) -> None:
+    """Raise JobError unless the table has a unique key of just the columns that name a row of the stream's result.
+
+    With fewer columns different rows would take the place of each other, with more a changed row would be added.
+    """
+    if table.engine is None or any(set(columns) == set(key) for columns in table.unique_keys.values()):
+        return
+    found = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.unique_keys.items())
+    raise JobError(
+        f"the stream changes rows by {', '.join(key) or 'nothing: it has one row'}, and the table"
+        f" {settings.database}.{settings.table} has no such key, only {found or 'none'}",
+        plugin="mysql",
+        option="table",
+        hint=f"give the table a unique key of just these columns: ({', '.join(key)})"
+        if key
+        else "write to another sink",
+    )
+
+
+def delete_statements(
+    table: str,
+    target: Callable[[str], str],
+    keys: pl.DataFrame,
+    columns: Mapping[str, TableColumn],
+    bytes_max: int,
+    packet_bytes_max: int,
+) -> list[str]:
+    """Return statements that delete the rows with these keys. NULL in a key is compared as a value."""
+    import polars as pl
+
+    has_null = keys.select(pl.any_horizontal(pl.all().is_null()).alias("null")).to_series()
+    texts: list[str] = []
+    plain = keys.filter(~has_null)
+    names = [target(name) for name in keys.columns]
+    if plain.height:
+        prefix = f"DELETE FROM {quoted(table)} WHERE ({listed(names)}) IN ("  # noqa: S608
+        texts += statements(prefix, row_texts(plain, columns), ")", bytes_max, packet_bytes_max)
+    odd = keys.filter(has_null)
+    values = [row_texts(odd.select(name), columns).to_list() for name in odd.columns] if odd.height else []
+    for row in zip(*values, strict=True):
+        condition = " AND ".join(f"{quoted(name)} <=> {value}" for name, value in zip(names, row, strict=True))
+        texts.append(f"DELETE FROM {quoted(table)} WHERE {condition}")  # noqa: S608
+    return texts
