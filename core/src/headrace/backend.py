@@ -112,6 +112,9 @@ class RunOptions:
 class JobHandle(ABC):
     """A job that was started. Usable from any thread; also a context manager that stops the job at its end."""
 
+    #: What runs; None for a handle that was not made by ``Job.start``.
+    plan: Plan | None = None
+
     @abstractmethod
     def status(self) -> JobStatus:
         """Return how far the job is."""
@@ -129,6 +132,16 @@ class JobHandle(ABC):
 
         Raises JobFailedError (with the cause chained) when it failed, TimeoutError when it has not ended in time.
         """
+
+    def update_rules(self, rules: Any, *, node: str | None = None, who: str | None = None) -> Any:
+        """Replace the rules of a ``rules`` verb while the job runs; nothing is paused or read again.
+
+        ``rules`` is what the verb takes; ``node`` names the verb where the job has several; ``who`` is for the audit
+        file. Returns the new version and which rules were rejected. Raises JobError when no rule can be used.
+        """
+        from headrace.plan import replaceable
+
+        return replaceable(self.plan, node).replace_rules(rules, who)
 
     def __enter__(self) -> JobHandle:
         return self

@@ -119,7 +119,10 @@ class Job:
         backend_class = default_registry().find("backend", name)
         run_options, backend_settings = options_of(backend_class, name, {**shared, **given})
         runner: Backend = backend_class(backend_settings)
-        return runner.start(self.plan(run_options), run_options)
+        plan = self.plan(run_options)
+        handle = runner.start(plan, run_options)
+        handle.plan = plan
+        return handle
 
     def _bad_records(self) -> str:
         own = self._stream._pipeline.bad_records

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.errors import JobError, PlanError
+from headrace.errors import JobError, PlanError, did_you_mean
 from headrace.operator import Changes
 
 if TYPE_CHECKING:
@@ -318,6 +318,40 @@ def _schema_of(edge: Input) -> Schema | None:
     if isinstance(node, OperatorNode) and edge.output:
         return node.spec.output_schema(_schema_of(node.input), edge.output)
     return node.schema
+
+
+@dataclass(frozen=True)
+class Replaceable:
+    """An operator whose rules can be replaced while the job runs, with the columns of its input."""
+
+    spec: Any
+    schema: Schema
+
+    def replace_rules(self, rules: Any, who: str | None) -> Any:
+        """Call the operator's own ``replace_rules``."""
+        return self.spec.replace_rules(rules, self.schema, who)
+
+
+def replaceable(plan: Plan | None, node_id: str | None) -> Replaceable:
+    """Return the operator that ``handle.update_rules`` means. Raises PlanError when it is not clear which."""
+    nodes = plan.of_kind(OperatorNode) if plan is not None else {}
+    found = {name: node for name, node in nodes.items() if hasattr(node.spec, "replace_rules")}
+    job = plan.job_name if plan is not None else None
+    if not found:
+        raise PlanError("the job has no rules that could be replaced", job=job)
+    if node_id is None and len(found) > 1:
+        raise PlanError(f"the job has several rules: {', '.join(found)}", job=job, hint="pass node='…'")
+    chosen = found.get(node_id if node_id is not None else next(iter(found)))
+    if chosen is None:
+        raise PlanError(f"{node_id!r} are no rules", job=job, hint=did_you_mean(node_id or "", found, known="rules"))
+    schema = input_schema(chosen.input)
+    if schema is None:
+        raise PlanError(
+            f"{plan.id_of(chosen) if plan else node_id}: rules over rows of unknown columns cannot be replaced",
+            job=job,
+            hint="give map(…) a schema",
+        )
+    return Replaceable(chosen.spec, schema)
 
 
 def input_schema(edge: Input) -> Schema | None:

@@ -278,5 +278,5 @@ class GroupRun:
 
 
 def _version_at(history: Sequence[tuple[int, int]], offset: int) -> int:
-    """Return the version that holds at an offset: that of the last switch before or at it."""
-    return max((switch for switch in history if switch[0] <= offset), key=lambda switch: (switch[0], switch[1]))[1]
+    """Return the version that holds at an offset: the newest of those that were switched to before or at it."""
+    return max(version for begin, version in history if begin <= offset)

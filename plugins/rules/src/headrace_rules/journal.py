@@ -24,6 +24,8 @@ from headrace_rules.model import Rejection, Rule, RuleSet
 
 #: The version that the job itself brings.
 FIRST = 1
+#: How directories begin that are a run's alone.
+TEMPORARY = "headrace-rules-"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from headrace_columnar.verbs.selection import Where
 
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import Member, RuleGroup
+from headrace_rules.journal import TEMPORARY
 from headrace_rules.raw_scan import RawScan
 from headrace_rules.triggers import TextAtom, all_atoms, need_of
 from headrace_rules.verb import EngineWhere, Rules
@@ -138,4 +139,4 @@ def _journal_place(plan: Plan) -> str:
     """Return where versions of rules are kept: beside the checkpoint, else in a directory that is this run's alone."""
     if plan.checkpoint is not None and "://" not in plan.checkpoint:
         return str(Path(plan.checkpoint).absolute() / "rules")
-    return str(Path(tempfile.gettempdir()) / f"headrace-rules-{uuid.uuid4().hex}")
+    return str(Path(tempfile.gettempdir()) / f"{TEMPORARY}{uuid.uuid4().hex}")

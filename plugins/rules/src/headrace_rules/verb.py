@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
+from headrace.clock import SystemClock
 from headrace.errors import HeadraceError, OptionError, PlanError, did_you_mean
 from headrace.messages import Batch, Queue
 from headrace.operator import Operator, RejectedRows
@@ -19,9 +23,11 @@ from numpy.typing import NDArray
 
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import GroupRun, Member, RuleGroup, Segment
-from headrace_rules.loading import RulesInput, check_rules, load_strictly
+from headrace_rules.journal import TEMPORARY, RuleJournal
+from headrace_rules.loading import RulesInput, check_rules, load, load_strictly
 from headrace_rules.model import SEVERITIES, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
+from headrace_rules.versions import RulesUpdate, now_text, update, whoami
 
 OUTPUTS = ("matches", "first", "tag")
 SCANNERS = ("auto", "hyperscan", "polars")
@@ -151,6 +157,7 @@ class Rules(GroupedSpec):
         self.options = EngineOptions(scanner=scanner, verdict_cache_entries=verdict_cache)
         super().__init__(RuleGroup([Member("rules", self.rules)], self.functions, self.options), 0)
         self._checked: dict[tuple[Any, ...], frozenset[str]] = {}
+        self._replacing: Preparer | None = None
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         if schema is None:
@@ -178,6 +185,17 @@ class Rules(GroupedSpec):
 
     def name_of(self, rule: int, segment: Segment) -> str:
         return f"rule {segment.rules[rule].id!r}: "
+
+    def replace_rules(self, rules: RulesInput, schema: Schema, who: str | None = None) -> RulesUpdate:
+        """Give a running job other rules; what ``handle.update_rules`` calls, in the process that started the job."""
+        place = self.group.members[self.place].journal
+        assert place is not None, "the plan of a running job was optimized"
+        if self._replacing is None:
+            self._replacing = Preparer(schema, self.functions)
+            if Path(place).parent.name.startswith(TEMPORARY):
+                atexit.register(shutil.rmtree, Path(place).parent, ignore_errors=True)
+        at = now_text(SystemClock())
+        return update(RuleJournal(place), self.rules, load(rules), self._replacing, who=who or whoami(), at=at)
 
     # ------------------------------------------------------------------------------------------------ private
 
@@ -214,7 +232,7 @@ class Rules(GroupedSpec):
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_checked": {}}
+        return {**self.__dict__, "_checked": {}, "_replacing": None}
 
 
 class EngineWhere(GroupedSpec):

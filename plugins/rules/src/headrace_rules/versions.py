@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from headrace.errors import HeadraceError
 
 from headrace_rules.journal import FIRST, RuleJournal
 from headrace_rules.loading import Loaded, RulesInput, check_rules, load
-from headrace_rules.model import Rejection, Rule, RuleSet
+from headrace_rules.model import Rejection, Rule, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
 
 logger = logging.getLogger(__name__)
@@ -115,24 +116,34 @@ class MemberVersions:
             logger.warning("rules: the files cannot be read, the rules stay as they are: %s", error)
 
 
+@dataclass(frozen=True, slots=True)
+class RulesUpdate:
+    """What became of rules that were given to a running job: the version that holds them, and what was wrong with some."""
+
+    version: int
+    rules: RuleSet
+    rejected: tuple[Rejection, ...] = ()
+
+
 def update(
     journal: RuleJournal, first: RuleSet, given: Loaded, preparer: Preparer, *, who: str, at: str
-) -> tuple[int, list[Rule], list[Rejection]]:
-    """Add a version of the rules that were given; return its number, its rules, and what was wrong with others.
+) -> RulesUpdate:
+    """Add a version of the rules that were given.
 
     A rule that is wrong stays as it was before, if there was one of that id; a file that cannot be read keeps its rules.
+    Raises RulesError when no rule is left.
     """
     good, wrong = check_rules(given.rules, preparer)
     rejections = [*given.rejections, *wrong]
     if journal.latest() == 0:
         journal.begin(first, at=at)
-    before = journal.read(journal.latest()).rules
-    kept = _kept(before, good, rejections)
-    rules = RuleSet([*good, *kept])
+    rules = RuleSet([*good, *_kept(journal.read(journal.latest()).rules, good, rejections)])
+    if not rules:
+        raise RulesError(rejections, total=given.total, hint="the rules in use stay")
     for one in rejections:
         logger.warning("rules: rejected: %s", one)
     made = journal.add(rules, who=who, at=at, rejected=rejections)
-    return made.number, list(rules), rejections
+    return RulesUpdate(made.number, made.rules, tuple(rejections))
 
 
 def _kept(before: RuleSet, good: list[Rule], rejections: list[Rejection]) -> list[Rule]:
