@@ -1,4 +1,7 @@
-"""A driver program of its own, for tests that kill it: ``python spark_program.py DIRECTORY`` counts into a database."""
+"""A driver program of its own, for tests that kill it: ``python spark_program.py DIRECTORY`` copies into a database.
+
+``python spark_program.py DIRECTORY keyed`` counts windows of windows instead.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,19 @@ import sys
 from pathlib import Path
 
 import headrace as hr
-from spark_parts import CountingSource, DatabaseSink
+from keyed_parts import timed, windowed
+from spark_parts import CountingSource, DatabaseSink, WindowSink
 
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    source, sink = CountingSource(directory / "queues"), DatabaseSink(directory / "rows.db")
-    job = (
-        hr.stream("test", "killed")
-        .from_(source, format="json", schema={"n": "int64", "queue": "string"})
-        .where("n % 3 <> 0")
-        .to(sink)
-    )
+    source = CountingSource(directory / "queues")
+    stream = hr.stream("test", "killed").from_(source, format="json", schema={"n": "int64", "queue": "string"})
+    if sys.argv[2:] == ["keyed"]:
+        first = windowed(timed(stream.with_columns(k="n % 7")))
+        job = windowed(first.with_columns(k="k % 2"), seconds=500).to(WindowSink(directory / "rows.db"))
+    else:
+        job = stream.where("n % 3 <> 0").to(DatabaseSink(directory / "rows.db"))
     report = job.run(
         "spark", checkpoint=directory / "state", max_micro_batch_records=400, max_batch_records=50, show_progress=False
     )

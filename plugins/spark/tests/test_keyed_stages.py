@@ -132,6 +132,23 @@ def test_an_idle_queue_is_not_waited_for_until_something_comes(
     assert {w for _, w in found(sink)} == {0, 1}, "it is waited for again"
 
 
+def test_when_all_fall_silent_the_queue_that_moved_last_counts(
+    source: CountingSource, sink: LineSink, tmp_path: Path
+) -> None:
+    source.set_count("a", 250)
+    source.set_count("silent", 0)
+    stream = timed(stream_of(source), idle_timeout="30 s")
+    run = MicroBatches(windowed(stream).to(sink), tmp_path / "run", until=None)
+    while run.run_batch():
+        pass
+    run.clock.advance(40)
+    while run.run_batch():
+        pass
+    assert run.offsets.keyed is not None
+    assert [queue.name for queue in run.offsets.keyed.idle] == ["silent"]
+    assert {w for _, w in found(sink)} == {0, 1}
+
+
 def test_the_end_of_a_bounded_run_is_told_once_and_again_in_the_next_run(
     source: CountingSource, sink: LineSink, tmp_path: Path
 ) -> None:

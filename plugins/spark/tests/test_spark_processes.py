@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from headrace_spark.java import _packaged_java
-from spark_parts import CountingSource, DatabaseSink
+from keyed_parts import WINDOW_SECONDS
+from spark_parts import CountingSource, DatabaseSink, WindowSink
 
 pytestmark = pytest.mark.spark
 PROGRAM = str(Path(__file__).parent / "spark_program.py")
@@ -20,9 +22,9 @@ RECORDS = {"a": 4000, "b": 2500, "c": 100}
 ROWS = sorted((f"counting/{queue}", n) for queue, count in RECORDS.items() for n in range(count) if n % 3)
 
 
-def start(directory: Path, **environment: str) -> subprocess.Popen[str]:
+def start(directory: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, PROGRAM, str(directory)],
+        [sys.executable, PROGRAM, str(directory), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -64,6 +66,34 @@ def test_a_driver_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
     _, errors = program.communicate(timeout=280)
     assert program.returncode == 0, errors
     assert sink.stored() == ROWS
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_a_driver_of_keyed_stages_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
+    prepared(tmp_path)
+    sink = WindowSink(tmp_path / "rows.db")
+    sink.prepare(None)
+    first = {(n % 7, n // WINDOW_SECONDS) for count in RECORDS.values() for n in range(count)}
+    windows = Counter((k % 2, w // 5) for k, w in first)
+    chance = random.Random(kills)
+    for _ in range(kills):
+        program = start(tmp_path, "keyed")
+        kill_when_planned(program, tmp_path / "state" / "spark" / "offsets", chance.randint(1, 3), chance.random())
+    program = start(tmp_path, "keyed")
+    _, errors = program.communicate(timeout=280)
+    assert program.returncode == 0, errors
+    assert sink.stored() == sorted((k, w, n) for (k, w), n in windows.items())
+
+
+def kill_when_planned(program: subprocess.Popen[str], offsets: Path, batches: int, seconds: float) -> None:
+    """Kill a program some time after it has planned so many more micro-batches, unless it ends before."""
+    pause = threading.Event()
+    planned = len(list(offsets.glob("[0-9]*")))
+    while program.poll() is None and len(list(offsets.glob("[0-9]*"))) < planned + batches:
+        pause.wait(0.002)
+    pause.wait(seconds / 4)
+    program.kill()
+    program.communicate()
 
 
 def test_a_program_runs_on_a_java_from_pypi_and_is_quiet(tmp_path: Path) -> None:

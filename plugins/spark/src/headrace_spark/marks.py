@@ -24,7 +24,9 @@ class MarkKeeper:
         self._clock = clock
         self._bounded = bounded
         self._ended = False
-        self._moved_at: dict[Queue, float] = {}
+        #: When each queue moved last or, if it has not yet, was first seen.
+        self._silent_since: dict[Queue, float] = {}
+        self._has_moved: set[Queue] = set()
 
     def put_on(self, start: JobOffsets, end: JobOffsets, *, all_read: bool) -> JobOffsets:
         """Return ``end`` with its marks: those of ``start`` if nothing is to be told.
@@ -54,16 +56,20 @@ class MarkKeeper:
             timeout_us = self._keyed.idle_timeouts_us.get(queue.source)
             known = start.queues.get(queue)
             if known is not None and known != position:
-                self._moved_at[queue] = now
+                self._silent_since[queue] = now
+                self._has_moved.add(queue)
             elif queue in before.idle or (
-                timeout_us is not None and (now - self._moved_at.setdefault(queue, now)) * 1_000_000 >= timeout_us
+                timeout_us is not None and (now - self._silent_since.setdefault(queue, now)) * 1_000_000 >= timeout_us
             ):
                 idle.append(queue)
-        for queue in self._moved_at.keys() - end.queues.keys():
-            del self._moved_at[queue]
+        for queue in self._silent_since.keys() - end.queues.keys():
+            del self._silent_since[queue]
         if idle and len(idle) == len(end.queues):
-            idle.remove(max(idle, key=lambda queue: (self._moved_at.get(queue, float("-inf")), queue)))
+            idle.remove(max(idle, key=self._moved_last))
         return tuple(sorted(idle))
+
+    def _moved_last(self, queue: Queue) -> tuple[bool, float, Queue]:
+        return queue in self._has_moved, self._silent_since.get(queue, float("-inf")), queue
 
 
 def control_of(start: JobOffsets, end: JobOffsets) -> Control | None:
