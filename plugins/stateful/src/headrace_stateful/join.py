@@ -216,18 +216,26 @@ def _result_key(
 ) -> tuple[str, ...] | None:
     """Return columns that name a result row, from those that name a row of each side; None where there are none.
 
-    A side whose key is among the columns that are joined gives each row of the other at most one partner.
+    A side whose key is among the columns that are joined gives each row of the other at most one partner. The columns that
+    are joined are part of the key: when they change in a row, the old and the new result come from different shards, and must
+    not overtake each other under one name.
     """
     if shape.one_sided:
-        return left
+        return None if left is None else _united(left, shape.left_keys)
     if left is None or right is None:
         return None  # a side may hold equal rows
-    names = {name: shape.right_names.get(name, name) for name in right}
+    names = {name: shape.right_names.get(name, name) for name in shape.right}
     if set(right) <= set(shape.right_keys) and shape.how in ("inner", "left"):
-        return left
+        return _united(left, shape.left_keys)
     if set(left) <= set(shape.left_keys) and shape.how in ("inner", "right"):
-        return tuple(names.values())
-    return None if shape.how != "inner" else tuple(dict.fromkeys([*left, *names.values()]))
+        return tuple(names[name] for name in _united(right, shape.right_keys))
+    if shape.how != "inner":
+        return None  # the key of a missing partner would be NULL
+    return _united(_united(left, shape.left_keys), tuple(names[name] for name in right))
+
+
+def _united(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*one, *other]))
 
 
 def _changes_at(edge: Input) -> Changes | None:

@@ -112,7 +112,10 @@ class TopN(StatefulSpec):
             return Changes((*self.keys, self.rank))
         if self.n == 1:
             return Changes(self.keys)
-        return Changes(None if before is None else before.key)
+        if before is None or before.key is None:
+            return Changes(None)
+        # With the columns of the key: a row that goes from one key to another must not overtake itself under one name.
+        return Changes(tuple(dict.fromkeys([*before.key, *self.keys])))
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningTopN(self, keyed_rows.known(schema))
