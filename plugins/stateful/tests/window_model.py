@@ -109,3 +109,49 @@ class WindowModel:
             kind = ChangeKind.UPDATE_AFTER
         group.shown = (group.start, group.end, tuple(group.numbers), result)
         self.given.append((at, kind, key, *group.shown))
+
+
+@dataclass
+class _Session:
+    start: int
+    end: int
+    #: (place in the order of arrival, number)
+    rows: list[tuple[int, int | None]]
+
+
+class SessionModel:
+    """Session windows with final results only."""
+
+    def __init__(self, gap: int) -> None:
+        self.gap = gap
+        self.open: dict[Any, list[_Session]] = {}
+        self.reached = NEVER
+        self.given: list[Given] = []
+        self.late: list[tuple[Any, int, int | None]] = []
+        self.count = 0
+
+    def row(self, key: Any, time: int, number: int | None, watermark: int) -> None:
+        self.advance(watermark)
+        self.count += 1
+        found = self.open.setdefault(key, [])
+        touched = [each for each in found if time < each.end and each.start < time + self.gap]
+        start = min([time, *(each.start for each in touched)])
+        end = max([time + self.gap, *(each.end for each in touched)])
+        if end <= self.reached:
+            self.late.append((key, time, number))
+            return
+        rows = sorted([(self.count, number), *(row for each in touched for row in each.rows)], key=lambda row: row[0])
+        self.open[key] = [*(each for each in found if each not in touched), _Session(start, end, rows)]
+
+    def advance(self, watermark: int) -> None:
+        self.reached = max(self.reached, watermark)
+        for key, found in self.open.items():
+            for each in found:
+                if each.end <= self.reached:
+                    numbers = tuple(number for _, number in each.rows)
+                    self.given.append((each.end - 1, ChangeKind.INSERT, key, each.start, each.end, numbers, "final"))
+            self.open[key] = [each for each in found if each.end > self.reached]
+
+    def finish(self) -> None:
+        ends = [each.end for found in self.open.values() for each in found]
+        self.advance(max(ends, default=NEVER))

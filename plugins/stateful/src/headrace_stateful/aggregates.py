@@ -90,26 +90,29 @@ class AggregatePlan:
             return pl.DataFrame(height=frame.height), []
         return evaluate_all(list(self._inputs.values()), frame, list(self._inputs))
 
-    def partial(self, rows: pl.DataFrame, by: Sequence[str], *, signed: bool = False) -> pl.DataFrame:
+    def partial(
+        self, rows: pl.DataFrame, by: Sequence[str], *, signed: bool = False, others: Sequence[pl.Expr] = ()
+    ) -> pl.DataFrame:
         """Aggregate inputs within groups: the columns ``by`` and the partial columns, groups in the order of their first row.
 
-        Within a group rows count in their order. With ``signed`` the column ``SIGN`` says which rows are taken back (-1).
+        Within a group rows count in their order. With ``signed`` the column ``SIGN`` says which rows are taken back (-1). ``others`` are
+        aggregations beside these.
         """
         if signed:
             signs = [column.signed for column in self._partials]
             assert all(sign is not None for sign in signs), "some aggregates do not take rows back by their sign"
             lifted = rows.with_columns(column.value for column in self._partials)
-            return self._typed(_grouped(lifted, by, [sign for sign in signs if sign is not None]), by)
+            return self._typed(_grouped(lifted, by, [*others, *(sign for sign in signs if sign is not None)]), by)
         if self._lifted:
             rows = rows.with_columns(self._lifted)
-        made = _grouped(rows, by, [column.rows for column in self._partials])
+        made = _grouped(rows, by, [*others, *(column.rows for column in self._partials)])
         if self._users:
             made = made.with_columns(column.fold_rows(made[column.name]) for column in self._users)
         return self._typed(made, by)
 
-    def merge(self, partials: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-        """Merge partials of the same group, in the order in which they stand."""
-        made = _grouped(partials, by, [column.merged for column in self._partials])
+    def merge(self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+        """Merge partials of the same group, in the order in which they stand. ``others`` are aggregations beside these."""
+        made = _grouped(partials, by, [*others, *(column.merged for column in self._partials)])
         if self._users:
             made = made.with_columns(column.fold_partials(made[column.name]) for column in self._users)
         return self._typed(made, by)

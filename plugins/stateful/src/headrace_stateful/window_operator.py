@@ -38,6 +38,9 @@ class WindowOperator(StatefulOperator):
     first taken in, which is watermark and time of its rows.
     """
 
+    #: Whether rows bring time on, or only the Watermark that comes behind them.
+    advances_by_rows = True
+
     def __init__(self, shape: WindowShape) -> None:
         self.shape = shape
         self._event_time = shape.window.on is not None
@@ -76,7 +79,7 @@ class WindowOperator(StatefulOperator):
         if not len(arrived.times):
             return
         results, late = self.accept(arrived)
-        if self._event_time:
+        if self._event_time and self.advances_by_rows:
             results += self.advance(int(arrived.watermarks[-1]))
         if late is not None and len(late):
             self._late += len(late)
