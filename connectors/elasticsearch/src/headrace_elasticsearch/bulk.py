@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
-from headrace.errors import HeadraceError, JobError, RetriableError
+from headrace.errors import DataError, HeadraceError, JobError, RetriableError
+from numpy.typing import NDArray
 
 from headrace_elasticsearch.connection import NDJSON, RETRIABLE_STATUSES, Connection, index_path, reason_of
 from headrace_elasticsearch.settings import ElasticsearchSinkSettings, columns_of, has_time
@@ -49,6 +50,16 @@ class Outcome:
     refused: dict[int, str]
     error: HeadraceError | None = None
 
+    def add(self, other: Outcome) -> None:
+        """Take the outcome of other rows. What stops the job comes before bad rows, and these before what passes."""
+        self.stored += other.stored
+        self.refused |= other.refused
+        self.error = max((self.error, other.error), key=_weight)
+
+
+def _weight(error: HeadraceError | None) -> int:
+    return 0 if error is None else 1 if isinstance(error, RetriableError) else 3 if isinstance(error, JobError) else 2
+
 
 class Bulk:
     """Sends lines to one index. Safe in several threads."""
@@ -64,63 +75,79 @@ class Bulk:
         if settings.refresh != "false":
             self._query["refresh"] = settings.refresh
 
-    def send(self, lines: Sequence[bytes], executor: Executor) -> Outcome:
-        """Send lines, cut into requests, several at a time. Raises nothing: errors are part of the outcome."""
-        parts = list(self._parts(lines))
-        if len(parts) == 1:
-            outcomes = [self._send_part(lines, *parts[0])]
-        else:
-            outcomes = list(executor.map(lambda part: self._send_part(lines, *part), parts))
+    def send(
+        self, rows: NDArray[np.int64], make: Callable[[NDArray[np.int64]], list[bytes]], executor: Executor
+    ) -> Outcome:
+        """Send rows in several requests, several at a time; ``make`` gives the lines of some of them.
+
+        The outcome is by the place in ``rows``. Raises nothing: errors are part of it.
+        """
         whole = Outcome([], {})
-        for outcome in outcomes:
-            whole.stored += outcome.stored
-            whole.refused |= outcome.refused
-            # What stops the job comes before what passes.
-            if whole.error is None or (isinstance(outcome.error, JobError) and isinstance(whole.error, RetriableError)):
-                whole.error = outcome.error
+        sending: list[Future[Outcome]] = []
+        for begin, end in self._groups(len(rows)):
+            try:
+                lines = make(rows[begin:end])
+            except DataError as error:  # what is under way is waited for
+                whole.error = error
+                break
+            parts = list(self._parts(lines))
+            if len(rows) == end and begin == 0 and len(parts) == 1:
+                return self._send_part(lines, 0)
+            sending += [executor.submit(self._send_part, lines[part], begin + part.start) for part in parts]
+        for future in sending:
+            whole.add(future.result())
         return whole
 
-    def _parts(self, lines: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-        """Yield where requests begin and end."""
+    def _groups(self, count: int) -> Iterator[tuple[int, int]]:
+        """Yield where requests begin and end: of equal size, and as many that all of them that go at once are busy."""
+        at_once = self._settings.parallel_requests
+        parts = -(-count // self._settings.request_rows)
+        if parts > 1:
+            parts = min(count, -(-parts // at_once) * at_once)
+        ends = [count * part // parts for part in range(parts + 1)]
+        return zip(ends, ends[1:], strict=False)  # noqa: RUF007
+
+    def _parts(self, lines: Sequence[bytes]) -> Iterator[slice]:
+        """Yield parts of at most ``request_bytes``, or of one row when it is larger."""
         ends = np.cumsum(np.fromiter(map(len, lines), dtype=np.int64, count=len(lines)))
         begin = 0
         while begin < len(lines):
             done = int(ends[begin - 1]) if begin else 0
-            fit = int(np.searchsorted(ends, done + self._settings.request_bytes, side="right"))
-            end = max(begin + 1, min(begin + self._settings.request_rows, fit))
-            yield begin, end
+            end = max(begin + 1, int(np.searchsorted(ends, done + self._settings.request_bytes, side="right")))
+            yield slice(begin, end)
             begin = end
 
-    def _send_part(self, lines: Sequence[bytes], begin: int, end: int) -> Outcome:
-        body = b"".join(lines[begin:end])
+    def _send_part(self, lines: Sequence[bytes], first: int) -> Outcome:
+        """Send lines in one request; ``first`` is the row of the first."""
         try:
             status, content = self._connection.request(
-                "POST", self._path, body, query=self._query, content_type=NDJSON, allow=(_TOO_LARGE,)
+                "POST", self._path, b"".join(lines), query=self._query, content_type=NDJSON, allow=(_TOO_LARGE,)
             )
         except HeadraceError as error:
             return Outcome([], {}, error)
         if status == _TOO_LARGE:
-            return self._halved(lines, begin, end)
+            return self._halved(lines, first)
         try:
             if not _head(content).errors:
-                return Outcome(list(range(begin, end)), {})
+                return Outcome(list(range(first, first + len(lines))), {})
             items = _answer(content).items
         except msgspec.DecodeError as error:
             return Outcome([], {}, _odd_answer(content, str(error)))
-        if len(items) != end - begin:
-            return Outcome([], {}, _odd_answer(content, f"{len(items)} items for {end - begin} rows"))
-        return self._judged(items, begin)
+        if len(items) != len(lines):
+            return Outcome([], {}, _odd_answer(content, f"{len(items)} items for {len(lines)} rows"))
+        return self._judged(items, first)
 
-    def _halved(self, lines: Sequence[bytes], begin: int, end: int) -> Outcome:
+    def _halved(self, lines: Sequence[bytes], first: int) -> Outcome:
         """Send what was too large for the server in two halves; a row that is too large by itself is refused."""
-        if end - begin == 1:
-            size = len(lines[begin])
+        if len(lines) == 1:
+            size = len(lines[0])
             return Outcome(
-                [], {begin: f"it takes {size:,} bytes, more than the server takes (http.max_content_length)"}
+                [], {first: f"it takes {size:,} bytes, more than the server takes (http.max_content_length)"}
             )
-        middle = (begin + end) // 2
-        first, second = self._send_part(lines, begin, middle), self._send_part(lines, middle, end)
-        return Outcome(first.stored + second.stored, first.refused | second.refused, first.error or second.error)
+        middle = len(lines) // 2
+        whole = self._send_part(lines[:middle], first)
+        whole.add(self._send_part(lines[middle:], first + middle))
+        return whole
 
     def _judged(self, items: list[dict[str, _Item]], begin: int) -> Outcome:
         outcome = Outcome([], {})

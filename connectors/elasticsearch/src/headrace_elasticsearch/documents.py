@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import polars as pl
 from headrace.codec import Encoder
 from headrace.codecs.json import JsonCodec
@@ -19,6 +19,7 @@ from headrace.messages import CHANGE, OFFSET, ROW, ChangeKind
 from headrace.rows import pack_rows
 from headrace.schema import Schema
 from headrace.sink import SinkBatch
+from numpy.typing import NDArray
 
 from headrace_elasticsearch.settings import ElasticsearchSinkSettings, columns_of, has_time, key_columns
 
@@ -30,57 +31,75 @@ _PLACE_BYTES = 40
 _PLAIN = (pl.String, pl.Boolean, pl.Date, pl.Categorical, pl.Enum)
 
 
-@dataclass
 class Documents:
-    """What a batch's rows become. Each row has lines, or a reason why it cannot have any, or neither: nothing to do."""
+    """What a batch's rows become: documents to store or to delete, rows that cannot be either, rows with nothing to do.
 
-    #: One entry per row; empty where nothing is sent.
-    lines: list[bytes]
-    #: Tells equal documents: rows with the same text concern the same one. None: each row has its own.
-    identities: pl.Series | None = None
-    #: Why a row cannot become a document, by its place in the batch.
-    refused: dict[int, str] = field(default_factory=dict)
+    What tells which is made at once, the lines of a request when they are asked for: making them takes time, in which
+    the server can be at work already.
+    """
+
+    def __init__(
+        self,
+        batch: SinkBatch,
+        frame: pl.DataFrame,
+        header: pl.DataFrame,
+        encoder: Encoder,
+        settings: ElasticsearchSinkSettings,
+        refused: dict[int, str],
+    ) -> None:
+        self._frame = frame
+        self._header = header
+        self._encoder = encoder
+        self._verb = "create" if settings.creates else "index"
+        self._kinds = batch.frame[CHANGE].to_numpy() if CHANGE in batch.frame.columns else None
+        #: Why a row cannot become a document, by its place in the batch.
+        self.refused = refused
+        #: Tells equal documents: rows with the same text concern the same one. None: each row has its own.
+        self.identities: pl.Series | None = None
+        if settings.id is not None:
+            named = pl.col("^(_index|routing|_id)$")
+            self.identities = header.select(pl.concat_str(named, separator="\0", ignore_nulls=True)).to_series()
+
+    @property
+    def sendable(self) -> NDArray[np.bool_]:
+        """Which rows there is something to send for."""
+        found = np.ones(self._frame.height, dtype=np.bool_)
+        if self._kinds is not None:
+            found &= self._kinds != ChangeKind.UPDATE_BEFORE
+        found[list(self.refused)] = False
+        return found
+
+    def lines(self, places: NDArray[np.int64]) -> list[bytes]:
+        """Return the lines of rows, those of each in one. Raises DataError when a row has no form as JSON."""
+        header, frame = _taken(self._header, places), _taken(self._frame, places)
+        actions = header.select(pl.struct(pl.all()).struct.json_encode()).to_series().to_list()
+        documents = self._encoder.encode_lines(frame).splitlines(keepends=True)
+        verb = f'{{"{self._verb}":'
+        found = [f"{verb}{action}}}\n".encode() + document for action, document in zip(actions, documents, strict=True)]
+        if self._kinds is not None:
+            for row in np.flatnonzero(self._kinds[places] == ChangeKind.DELETE).tolist():
+                found[row] = f'{{"delete":{actions[row]}}}\n'.encode()
+        return found
 
 
 class DocumentMaker:
-    """Makes the lines of batches. ``schema`` is that of the stream, None when columns are known row by row."""
+    """Makes documents of batches. ``schema`` is that of the stream, None when columns are known row by row."""
 
     def __init__(self, settings: ElasticsearchSinkSettings, schema: Schema | None) -> None:
         self._settings = settings
         self._encoder: Encoder = JsonCodec().encoder(_stored(schema, settings))
         self._named = named_columns(settings)
-        self._action = "create" if settings.creates else "index"
 
     def make(self, batch: SinkBatch) -> Documents:
-        """Return the documents. Raises DataError when a row has no form as JSON, JobError for changes without id."""
+        """Return the documents. Raises JobError for changes that have no id."""
+        if CHANGE in batch.frame.columns:
+            _check_changes(self._settings)
         rows = batch.rows() if batch.dynamic else None
         named = {name: _column(batch, rows, name) for name in self._named}
-        problems = _Problems(len(batch))
+        problems = _Problems()
         header = self._header(batch, named, problems)
-        kinds = batch.frame[CHANGE] if CHANGE in batch.frame.columns else None
-        if kinds is not None:
-            _check_changes(self._settings)
-        actions = header.select(pl.struct(pl.all()).struct.json_encode()).to_series().to_list()
-        documents = self._documents(batch, rows, named, problems)
-        verb = f'{{"{self._action}":'
-        lines = [f"{verb}{action}}}\n".encode() + document for action, document in zip(actions, documents, strict=True)]
-        if kinds is not None:
-            for row, kind in enumerate(kinds.to_list()):
-                if kind == ChangeKind.DELETE:
-                    lines[row] = f'{{"delete":{actions[row]}}}\n'.encode()
-                elif kind == ChangeKind.UPDATE_BEFORE:
-                    lines[row] = b""
-        for row in problems.reasons:
-            lines[row] = b""
-        repeatable = self._settings.id is not None
-        identities = (
-            header.select(
-                pl.concat_str(pl.col("^(_index|routing|_id)$"), separator="\0", ignore_nulls=True)
-            ).to_series()
-            if repeatable
-            else None
-        )
-        return Documents(lines, identities, problems.reasons)
+        frame = self._frame(batch, rows, named, problems)
+        return Documents(batch, frame, header, self._encoder, self._settings, problems.reasons)
 
     def _header(self, batch: SinkBatch, named: dict[str, pl.Series], problems: _Problems) -> pl.DataFrame:
         """Return what the first lines say, in columns."""
@@ -110,10 +129,10 @@ class DocumentMaker:
             columns += [version.alias("version"), kind]
         return pl.DataFrame(columns)
 
-    def _documents(
+    def _frame(
         self, batch: SinkBatch, rows: list[dict[str, Any]] | None, named: dict[str, pl.Series], problems: _Problems
-    ) -> Sequence[bytes]:
-        """Return one document per row, each with its newline."""
+    ) -> pl.DataFrame:
+        """Return the columns that are stored."""
         settings = self._settings
         times = named[settings.index_time] if settings.data_stream and settings.index_time else None
         left_out = frozenset(settings.exclude or ())
@@ -126,9 +145,16 @@ class DocumentMaker:
             frame = batch.to_polars().drop(left_out, strict=False)
             if times is not None and TIMESTAMP not in frame.columns:
                 frame = frame.with_columns(times.alias(TIMESTAMP))
+            if not frame.width:
+                frame = pl.DataFrame(height=len(batch))
         if times is not None:
             problems.add("index_time", times.is_null(), "it has no time")
-        return self._encoder.encode_lines(frame).splitlines(keepends=True)
+        return frame
+
+
+def _taken(frame: pl.DataFrame, places: NDArray[np.int64]) -> pl.DataFrame:
+    begin, end = int(places[0]), int(places[-1]) + 1
+    return frame.slice(begin, len(places)) if end - begin == len(places) else frame[places.tolist()]
 
 
 def row_ids(batch: SinkBatch) -> Sequence[str]:
@@ -168,8 +194,7 @@ def is_time(kind: pl.DataType) -> bool:
 class _Problems:
     """Collects why rows cannot be sent: the first reason of each."""
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self) -> None:
         self.reasons: dict[int, str] = {}
 
     def add(self, option: str, wrong: pl.Series, reason: str) -> None:

@@ -112,8 +112,7 @@ class ElasticsearchSink(IdempotentSink):
         documents = maker.make(batch)
         for row, reason in documents.refused.items():
             progress.refuse(int(rows[row]), reason)
-        lines = documents.lines
-        sendable = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines)) > 0
+        sendable = documents.sendable
         idle = ~sendable
         idle[list(documents.refused)] = False
         progress.store(rows[idle])  # nothing to do for them, such as the old value of a change
@@ -121,9 +120,8 @@ class ElasticsearchSink(IdempotentSink):
         if not len(places):
             return
         identities = None if documents.identities is None else documents.identities.gather(places)
-        kept = chosen(identities, len(places), first=self.settings.creates)
-        sent = places[kept]
-        outcome = bulk.send([lines[place] for place in sent.tolist()] if len(sent) < len(lines) else lines, executor)
+        sent = places[chosen(identities, len(places), first=self.settings.creates)]
+        outcome = bulk.send(sent, documents.lines, executor)
         stored = sent[outcome.stored]
         if identities is not None and documents.identities is not None and len(sent) < len(places):
             done = documents.identities.gather(stored)
