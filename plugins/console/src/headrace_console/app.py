@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import enum
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
+import typer.main
+
+#: Entry points of this group are typer applications: the commands that other distributions add.
+COMMANDS_GROUP = "headrace.commands"
+
+
+class Commands(typer.core.TyperGroup):
+    """The commands of this module, and those that installed distributions add; these are imported when they are used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        own = super().list_commands(ctx)
+        return [*own, *sorted({entry.name for entry in entry_points(group=COMMANDS_GROUP)} - set(own))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
+        added = entry_points(group=COMMANDS_GROUP, name=cmd_name)
+        if own is not None or not added:
+            return own
+        found = typer.main.get_command(next(iter(added)).load())
+        found.name = cmd_name
+        return found
+
 
 app = typer.Typer(
     name="headrace",
+    cls=Commands,
     help="Stream processing that installs with pip: run jobs, explain them, see what is installed, begin a plug-in.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

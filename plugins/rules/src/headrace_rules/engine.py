@@ -90,6 +90,11 @@ class RuleEngine:
         """The triggers in use; None before the first rows have come."""
         return self._plan
 
+    @property
+    def verifier(self) -> Verifier | None:
+        """What verifies for these triggers; None before the first rows have come."""
+        return self._verifier
+
     def evaluate(self, frame: pl.DataFrame) -> Matches:
         """Return the matches of all conditions in the frame's rows. The frame has at least the columns that they read."""
         with self._lock:
@@ -150,8 +155,8 @@ class RuleEngine:
         figures.verify_seconds += verify
         if len(candidates):
             figures.candidates += np.bincount(candidates % count, minlength=count)
-            if len(matches.pairs):
-                figures.matches += np.bincount(matches.rule_numbers, minlength=count)
+        if len(matches.pairs):
+            figures.matches += np.bincount(matches.rule_numbers, minlength=count)
         self._rows_since += rows
         self._pairs_since += len(candidates)
 
