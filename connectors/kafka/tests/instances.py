@@ -75,7 +75,8 @@ class Numbers:
     def __init__(self, world: KafkaWorld, topic: str, partitions: int, *, per_second: int) -> None:
         self._world, self._topic, self._partitions = world, topic, partitions
         self._pause = 0.05
-        self._count = max(1, round(per_second * self._pause))
+        #: How many consecutive numbers go to a partition before it is the next one's turn.
+        self.count = max(1, round(per_second * self._pause))
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.written = 0
@@ -92,10 +93,10 @@ class Numbers:
     def _run(self) -> None:
         turn = 0
         while not self._stopping.wait(self._pause):
-            numbers = range(self.written, self.written + self._count)
+            numbers = range(self.written, self.written + self.count)
             values = [json.dumps({"n": number}).encode() for number in numbers]
             self._world.write(self._topic, values, partition=turn % self._partitions)
-            self.written += self._count
+            self.written += self.count
             turn += 1
 
 

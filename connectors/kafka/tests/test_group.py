@@ -10,6 +10,7 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.backend import JobHandle, JobState
+from headrace.errors import JobFailedError
 from headrace.testing import MemorySink
 from kafka_world import KafkaWorld, eventually
 
@@ -151,3 +152,15 @@ def test_a_topic_that_a_group_reads_for_the_first_time_begins_at_the_latest(
     world.write(topic, numbered(10, 1))
     eventually(lambda: numbers(sink) == [5, 10], "both are read")
     again.stop()
+
+
+def test_an_instance_with_the_other_driver_is_refused(world: KafkaWorld, topic: str, start: Start, driver: str) -> None:
+    world.create_topic(topic)
+    world.write(topic, numbered(0, 1))
+    sink = memory()
+    first = start(sink)
+    eventually(lambda: numbers(sink) == [0], "the first instance reads")
+    second = start(memory(), driver="kafka-python" if driver == "confluent" else "confluent")
+    with pytest.raises(JobFailedError, match="all need the same"):
+        second.wait(timedelta(seconds=30))
+    assert first.status().state is JobState.RUNNING

@@ -102,3 +102,4 @@ def test_storm(world: KafkaWorld, topic: str, target: str, launch: Launch, count
     for instance in running:
         instance.wait_until_started()
         instance.stop()
+    print(f"{kills} killed: {count} records once")

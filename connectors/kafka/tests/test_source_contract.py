@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
-from headrace_contract import SourceContract
+from headrace_contract import GroupSourceContract, SourceContract
+from headrace_contract.source_harness import SourceHarness
 from headrace_kafka.source import KafkaSource
 from kafka_world import KafkaWorld
 
@@ -16,7 +17,7 @@ from tests.servers.kafka import KafkaServer
 pytestmark = pytest.mark.servers
 
 
-class KafkaSourceChecks(SourceContract):
+class KafkaSourceWorld(SourceHarness):
     """A topic per check, its partitions as queues."""
 
     plugin = "kafka"
@@ -76,9 +77,26 @@ class KafkaSourceChecks(SourceContract):
         return self.make(servers="127.0.0.1:1", connect_timeout=timedelta(milliseconds=300), **sasl)
 
 
-class TestConfluentSource(KafkaSourceChecks):
+class TestConfluentSource(KafkaSourceWorld, SourceContract):
     driver = "confluent"
 
 
-class TestKafkaPythonSource(KafkaSourceChecks):
+class TestKafkaPythonSource(KafkaSourceWorld, SourceContract):
+    driver = "kafka-python"
+
+
+class KafkaGroupChecks(KafkaSourceWorld, GroupSourceContract):
+    """Members that the broker misses after six seconds."""
+
+    patience = timedelta(seconds=60)
+
+    def make_source(self) -> KafkaSource:
+        return self.make(connect_timeout="5 s", session_timeout="6 s")
+
+
+class TestConfluentGroup(KafkaGroupChecks):
+    driver = "confluent"
+
+
+class TestKafkaPythonGroup(KafkaGroupChecks):
     driver = "kafka-python"

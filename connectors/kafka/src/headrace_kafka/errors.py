@@ -9,6 +9,7 @@ from headrace_kafka.settings import KafkaSettings
 # Codes of the protocol: https://kafka.apache.org/protocol#protocol_error_codes. Negative ones are librdkafka's own.
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC = 3
+INCONSISTENT_PROTOCOL = 23
 UNSUPPORTED_MECHANISM = 33
 TOPIC_EXISTS = 36
 SASL_FAILED = 58
@@ -23,8 +24,8 @@ _MECHANISM = {UNSUPPORTED_MECHANISM, 34}
 _GONE = {OFFSET_OUT_OF_RANGE, -140, -139}  # auto.offset.reset=error says so, or the log was truncated
 #: Message too large, record list too large, invalid record.
 _REFUSED = {10, 18, 87}
-#: What retrying cannot mend: unsupported version or format, a group whose members do not understand each other, …
-_WRONG = {17, 23, 24, 26, 35, 38, 39, 40, 42, 43, 44, 76, -192, LOCAL_INVALID_ARGUMENT}
+#: What retrying cannot mend: unsupported version or format, …
+_WRONG = {17, 24, 26, 35, 38, 39, 40, 42, 43, 44, 76, -192, LOCAL_INVALID_ARGUMENT}
 
 
 class NoSuchTopic(JobError):
@@ -56,6 +57,9 @@ def of_code(
         return DataError(where, plugin="kafka", queue=queue, offset=offset)
     if code in _REFUSED:
         return DataError(where, plugin="kafka", queue=queue, offset=offset)
+    if code == INCONSISTENT_PROTOCOL:
+        hint = "another instance of the group has another driver: all need the same"
+        return JobError(where, plugin="kafka", option="driver", hint=hint)
     if code in _WRONG:
         return JobError(where, plugin="kafka", queue=queue)
     return RetriableError(where, plugin="kafka", queue=queue)

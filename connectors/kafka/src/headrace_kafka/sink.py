@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 class KafkaSink(Sink):
-    """Writes rows as records of a topic. Guarantee: at least once; ``delivery="exactly_once"`` makes the other class."""
+    """Writes rows as records of a topic. Guarantee: at least once, or exactly once with delivery="exactly_once".
+
+    The latter makes an object of ``KafkaTransactionalSink``.
+    """
 
     Settings: ClassVar[type[SinkSettings]] = KafkaSinkSettings
 
