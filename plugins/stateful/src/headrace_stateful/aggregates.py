@@ -117,6 +117,10 @@ class AggregatePlan:
             made = made.with_columns(column.fold_partials(made[column.name]) for column in self._users)
         return self._typed(made, by)
 
+    def take_failed(self) -> list[tuple[pl.DataFrame, list[str]]]:
+        """Return rows that failed while results were made, with the reasons: for plans that look at rows only then."""
+        return []
+
     def running(self, before: pl.DataFrame, steps: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         """Return what each group has come to with each step: partials in the order of ``steps``, one for each.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -21,32 +22,19 @@ from headrace_stateful.window_shape import (
 )
 
 
-class WindowAggregate(StatefulSpec):
-    """Gives keys, ``window_start``, ``window_end`` and the aggregates of each window and key.
+class WindowSpec(StatefulSpec):
+    """What the operators over windows have in common."""
 
-    Without ``emit`` the result of a window is given once, when the watermark has reached its end. With ``before`` or ``until`` results
-    are a changelog with the column ``window_result``: ``early``, ``final`` or ``update``; a result takes the place of the one before of the
-    same key and window. A row that comes when all its windows are closed goes to the output ``late``.
-    """
-
-    name = "window_aggregate"
-    takes_functions = True
     outputs = ("", "late")
 
-    def __init__(
-        self,
-        keys: Sequence[str],
-        window: Window,
-        aggregates: Mapping[str, str],
-        *,
-        emit: Emit | None = None,
-        functions: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, keys: Sequence[str], window: Window, emit: Emit | None) -> None:
         self.keys = tuple(keys)
         self.window = window
-        self.aggregates = dict(aggregates)
         self.emit = emit or Emit()
-        self.functions = None if functions is None else dict(functions)
+
+    @abstractmethod
+    def plan(self, schema: Schema) -> AggregatePlan:
+        """Return what is aggregated. Raises JobError when it does not fit the columns."""
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         if output == "late":
@@ -58,7 +46,7 @@ class WindowAggregate(StatefulSpec):
             return None
         # What is wanted of late rows goes by the names of the input's columns.
         own = () if self.window.on is None else (self.window.on,)
-        return {*self.keys, *own, *self._plan(schema).columns, *(name for name in wanted if name in schema)}
+        return {*self.keys, *own, *self.plan(schema).columns, *(name for name in wanted if name in schema)}
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         shape = self._shape(schema)
@@ -82,15 +70,40 @@ class WindowAggregate(StatefulSpec):
             return None
         return Changes((*self.keys, WINDOW_START, WINDOW_END))
 
+    def _shape(self, schema: Schema | None) -> WindowShape:
+        known = check_windows(schema, self.keys, self.window)
+        plan = self.plan(known)
+        output = results_schema(known, self.keys, self.window, plan.schema, changes=gives_changes(self.emit))
+        return WindowShape(self.keys, self.window, self.emit, known, plan, output)
+
+
+class WindowAggregate(WindowSpec):
+    """Gives keys, ``window_start``, ``window_end`` and the aggregates of each window and key.
+
+    Without ``emit`` the result of a window is given once, when the watermark has reached its end. With ``before`` or ``until`` results
+    are a changelog with the column ``window_result``: ``early``, ``final`` or ``update``; a result takes the place of the one before of the
+    same key and window. A row that comes when all its windows are closed goes to the output ``late``.
+    """
+
+    name = "window_aggregate"
+    takes_functions = True
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        window: Window,
+        aggregates: Mapping[str, str],
+        *,
+        emit: Emit | None = None,
+        functions: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(keys, window, emit)
+        self.aggregates = dict(aggregates)
+        self.functions = None if functions is None else dict(functions)
+
     def describe(self) -> str:
         aggregates = ", ".join(f"{name}={text}" for name, text in self.aggregates.items())
         return f"{self.window}: {aggregates}"
 
-    def _shape(self, schema: Schema | None) -> WindowShape:
-        known = check_windows(schema, self.keys, self.window)
-        plan = self._plan(known)
-        output = results_schema(known, self.keys, self.window, plan.schema, changes=gives_changes(self.emit))
-        return WindowShape(self.keys, self.window, self.emit, known, plan, output)
-
-    def _plan(self, schema: Schema) -> AggregatePlan:
+    def plan(self, schema: Schema) -> AggregatePlan:
         return compile_aggregates(self.aggregates, schema, keys=self.keys, functions=self.functions)

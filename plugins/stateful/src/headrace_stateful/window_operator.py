@@ -137,7 +137,7 @@ class WindowOperator(StatefulOperator):
 
     def _given(self, queue: Queue, results: Sequence[pl.DataFrame]) -> Results:
         found = [frame for frame in results if frame.height]
-        rejected, self._failed = self._failed, []
+        rejected, self._failed = [*self._failed, *self.shape.plan.take_failed()], []
         for frame, reasons in rejected:
             place = pl.lit(self._last_offset, dtype=pl.Int64).alias(OFFSET), pl.lit(0, dtype=pl.Int32).alias(INDEX)
             yield RejectedRows(frame.with_columns(*place), reasons)
