@@ -10,7 +10,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.conformance.stateless_cases import CASES
+from tests.conformance.stateful_cases import CASES as STATEFUL
+from tests.conformance.stateless_cases import CASES as STATELESS
+
+CASES = [*STATELESS, *STATEFUL]
 
 
 def main(backend: str, directory: str, names: list[str]) -> None:

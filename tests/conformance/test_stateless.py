@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 import pytest
-from headrace.faults import VARIABLE
 
 from tests.conformance.case import Case, differences, outputs
+from tests.conformance.running import make, run, start
 from tests.conformance.stateless_cases import CASES
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = [case.name for case in CASES]
 #: Where the process is killed, and the how-manieth time it passes there.
 FAULTS = [
@@ -50,11 +44,6 @@ def reference(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-unty
         return outputs(directory)
 
     return output_of
-
-
-def run(case: Case, directory: Path, backend: str, **options: object) -> None:
-    case.lay_out(directory)
-    case.build(directory).run(backend, show_progress=False, **options)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,39 +107,3 @@ def test_spark_driver_killed_at_random_moments_loses_and_doubles_nothing(referen
     assert start("spark", tmp_path, NAMES) == 0
     for case in CASES:
         assert differences(outputs(tmp_path / case.name), reference(case.name)) == [], case.name
-
-
-def make(directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
-
-
-def start(
-    backend: str,
-    directory: Path,
-    names: list[str],
-    *,
-    fault: str | None = None,
-    kill_after_seconds: float | None = None,
-) -> int:
-    """Run cases in a process group of their own; return its exit code. Nothing of it survives."""
-    environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
-    if fault is not None:
-        environment[VARIABLE] = fault
-    command = [sys.executable, "-m", "tests.conformance.run_cases", backend, str(directory), *names]
-    log_path = directory / "log.txt"
-    with log_path.open("ab") as log:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=log
-        )
-    try:
-        process.wait(kill_after_seconds or 500)
-        if process.returncode > 0 and fault is None:
-            sys.stderr.write(log_path.read_text()[-4000:])
-    except subprocess.TimeoutExpired:
-        assert kill_after_seconds is not None, "the run hangs"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return process.returncode

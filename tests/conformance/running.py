@@ -1,0 +1,58 @@
+"""Running conformance cases: in this process, and in one of their own that a test can kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from headrace.faults import VARIABLE
+
+from tests.conformance.case import Case
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(case: Case, directory: Path, backend: str, **options: object) -> None:
+    """Lay out a case and run it in this process."""
+    case.lay_out(directory)
+    case.build(directory).run(backend, show_progress=False, **options)
+
+
+def make(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def start(
+    backend: str,
+    directory: Path,
+    names: list[str],
+    *,
+    fault: str | None = None,
+    kill_after_seconds: float | None = None,
+) -> int:
+    """Run cases in a process group of their own; return its exit code. Nothing of it survives."""
+    environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
+    if fault is not None:
+        environment[VARIABLE] = fault
+    command = [sys.executable, "-m", "tests.conformance.run_cases", backend, str(directory), *names]
+    log_path = directory / "log.txt"
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=log
+        )
+    try:
+        process.wait(kill_after_seconds or 500)
+        if process.returncode > 0 and fault is None:
+            sys.stderr.write(log_path.read_text()[-4000:])
+    except subprocess.TimeoutExpired:
+        assert kill_after_seconds is not None, "the run hangs"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return process.returncode

@@ -1,0 +1,160 @@
+"""Cases of jobs with keyed state: windows, joins, distinct, functions with state, a shuffle behind a shuffle."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+
+from tests.conformance.case import Case
+
+SCHEMA = {"id": "int64", "key": "string", "v": "float64", "ts": "timestamp"}
+ORDERS = {"order": "int64", "key": "string", "at": "timestamp"}
+_SECOND = 1_000_000
+
+
+def stamp(seconds: float) -> str:
+    """Return a time that many seconds after midnight of a leap day, as JSON has it."""
+    whole = int(seconds)
+    return f"2024-02-29T{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}.{int(seconds * 1000) % 1000:03d}Z"
+
+
+def clicks(count: int, seed: int, *, disorder_seconds: float = 4.0, first: int = 0) -> list[str]:
+    """Events out of order, with NULL keys and values now and then, and gaps in which sessions end."""
+    chance = random.Random(seed)
+    lines = []
+    for number in range(count):
+        seconds = 40_000 + number * 0.7 + (number // 40) * 25 - chance.random() * disorder_seconds
+        row: dict[str, Any] = {
+            "id": first + number,
+            "key": None if number % 17 == 5 else f"k{int(chance.paretovariate(1.2)) % 13}",
+            "v": None if number % 9 == 4 else round(chance.uniform(-5, 20), 2),
+            "ts": stamp(seconds),
+        }
+        lines.append(json.dumps(row))
+    return lines
+
+
+def orders(count: int, seed: int) -> list[str]:
+    chance = random.Random(seed)
+    return [
+        json.dumps({"order": n, "key": f"k{chance.randrange(13)}", "at": stamp(40_000 + n * 1.1 + (n // 30) * 20)})
+        for n in range(count)
+    ]
+
+
+def _clicks(directory: Path, pipeline: str, pattern: str = "clicks*.ndjson") -> hr.Stream:
+    pipe = hr.stream("conformance", pipeline)
+    return pipe.from_file(f"{directory}/in/{pattern}", format="json", schema=SCHEMA)
+
+
+def _to(stream: hr.Stream, directory: Path, name: str = "rows") -> hr.Job:
+    return stream.to_file(f"{directory}/out/{name}", format="json")
+
+
+def _one(count: int = 400) -> dict[str, Sequence[str | bytes]]:
+    return {"clicks.ndjson": clicks(count, 1)}
+
+
+def _three() -> dict[str, Sequence[str | bytes]]:
+    # Several queues: who is late depends on the order in which queues are read, so nobody is.
+    return {f"clicks-{n}.ndjson": clicks(150, n, first=n * 1000) for n in range(3)}
+
+
+def tumbling(directory: Path) -> hr.Job:
+    windowed = _clicks(directory, "tumbling").key_by("key").window(hr.tumbling("10 s", on="ts"), late="4 s")
+    aggregated = windowed.agg(n="count(*)", s="sum(v)", lo="min(v)", hi="max(v)", a="avg(v)", ids="count(distinct id)")
+    return _to(aggregated, directory)
+
+
+def late_rows(directory: Path) -> hr.Job:
+    windowed = _clicks(directory, "late").key_by("key").window(hr.tumbling("5 s", on="ts"), late="1 s")
+    counted = windowed.agg(n="count(*)", first="first(id)", last="last(id)")
+    return _to(counted, directory).also(_to(counted.late(), directory, "late"))
+
+
+def sliding(directory: Path) -> hr.Job:
+    keyed = _clicks(directory, "sliding", "clicks-*.ndjson").where("v > 0").key_by(k="coalesce(key, 'none')")
+    return _to(keyed.window(hr.sliding("30 s", "10 s", on="ts"), late="10 s").agg(n="count(*)", s="sum(v)"), directory)
+
+
+def cumulative(directory: Path) -> hr.Job:
+    keyed = _clicks(directory, "cumulative").key_by("key")
+    return _to(keyed.window(hr.cumulative("1 min", "20 s", on="ts"), late="4 s").agg(n="count(*)"), directory)
+
+
+def sessions(directory: Path) -> hr.Job:
+    keyed = _clicks(directory, "sessions").key_by("key")
+    return _to(keyed.window(hr.session("8 s", on="ts"), late="4 s").agg(n="count(*)", s="sum(v)"), directory)
+
+
+def sessions_late(directory: Path) -> hr.Job:
+    keyed = _clicks(directory, "sessions-late").key_by("key")
+    counted = keyed.window(hr.session("900 ms", on="ts"), late="200 ms").agg(n="count(*)")
+    return _to(counted, directory).also(_to(counted.late(), directory, "late"))
+
+
+def without_key(directory: Path) -> hr.Job:
+    return _to(_clicks(directory, "all").window(hr.tumbling("1 min", on="ts"), late="4 s").agg(n="count(*)"), directory)
+
+
+def window_on_window(directory: Path) -> hr.Job:
+    keyed = _clicks(directory, "twice").key_by("key")
+    first = keyed.window(hr.tumbling("10 s", on="ts"), late="4 s").agg(n="count(*)")
+    second = first.window(hr.tumbling("40 s", on="window_start")).agg(most="max(n)", keys="count(*)")
+    return _to(second, directory)
+
+
+def distinct(directory: Path) -> hr.Job:
+    return _to(_clicks(directory, "distinct").select("key").distinct("key"), directory)
+
+
+def join_within(directory: Path) -> hr.Job:
+    pipe = hr.stream("conformance", "within")
+    left = pipe.from_file(f"{directory}/in/clicks.ndjson", format="json", schema=SCHEMA, name="clicks")
+    right = pipe.from_file(f"{directory}/in/orders.ndjson", format="json", schema=ORDERS, name="orders")
+    left = left.watermark("ts", delay="4 s")
+    right = right.watermark("at")
+    return _to(left.join(right, on="key", within=("-5 s", "10 s"), time=("ts", "at")), directory)
+
+
+def join_left(directory: Path) -> hr.Job:
+    pipe = hr.stream("conformance", "left")
+    left = pipe.from_file(f"{directory}/in/clicks.ndjson", format="json", schema=SCHEMA, name="clicks")
+    right = pipe.from_file(f"{directory}/in/orders.ndjson", format="json", schema=ORDERS, name="orders")
+    left = left.watermark("ts", delay="4 s")
+    right = right.watermark("at")
+    joined = left.join(right, on="key", how="left", within=("-1 s", "2 s"), time=("ts", "at"))
+    return _to(joined, directory)
+
+
+def with_state(directory: Path) -> hr.Job:
+    def since_last(row: dict[str, Any], state: dict[str, Any], timers: Any) -> Iterator[dict[str, Any]]:
+        state["n"] = state.get("n", 0) + 1
+        if state["n"] % 3 == 0:
+            yield {"key": row["key"], "id": row["id"], "n": state["n"]}
+
+    keyed = _clicks(directory, "process").key_by("key")
+    return _to(keyed.process(since_last, schema={"key": "string", "id": "int64", "n": "int64"}), directory)
+
+
+_JOINED: dict[str, Sequence[str | bytes]] = {**_one(250), "orders.ndjson": orders(150, 7)}
+
+CASES = [
+    Case("tumbling", _one(), tumbling),
+    Case("late", _one(), late_rows),
+    Case("sliding", _three(), sliding),
+    Case("cumulative", _one(), cumulative),
+    Case("sessions", _one(), sessions),
+    Case("sessions-late", _one(), sessions_late),
+    Case("without-key", _one(), without_key),
+    Case("window-on-window", _one(), window_on_window),
+    Case("distinct", _three(), distinct),
+    Case("join-within", _JOINED, join_within),
+    Case("join-left", _JOINED, join_left),
+    Case("with-state", _one(), with_state),
+]

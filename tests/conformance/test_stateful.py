@@ -1,0 +1,101 @@
+"""Every case with keyed state on every backend: clean, re-batched, and killed at the worst places. Outputs must be equal."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.case import Case, differences, outputs
+from tests.conformance.running import make, run, start
+from tests.conformance.stateful_cases import CASES
+
+NAMES = [case.name for case in CASES]
+Reference = Callable[[str], Mapping[str, Counter[str]]]
+#: Where the process is killed, and the how-manieth time it passes there.
+FAULTS = [
+    "reader.after_poll:4",
+    "lane.after_process:3",
+    "shard.after_process:5",
+    "sink.before_insert:2",
+    "sink.after_insert:2",
+    "checkpoint.after_flush:2",
+    "shard.after_save:2",
+    "checkpoint.after_save:2",
+]
+#: On Spark a worker passes these.
+SPARK_FAULTS = ["lane.after_process:1", "shard.after_process:1", "sink.after_insert:1"]
+
+
+def by_name(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    """The output of each case on the light backend, run clean in one go with one shard."""
+
+    @cache
+    def output_of(name: str) -> Mapping[str, Counter[str]]:
+        directory = tmp_path_factory.mktemp(f"reference-{name}")
+        run(by_name(name), directory, "light")
+        return outputs(directory)
+
+    return output_of
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_sink_gets_rows(name: str, reference: Reference) -> None:
+    for sink, rows in reference(name).items():
+        assert rows, f"the case writes nothing to {sink}"
+
+
+@pytest.mark.parametrize(("size", "shards"), [(1, 3), (7, 1), (1000, 2)])
+@pytest.mark.parametrize("name", NAMES)
+def test_output_does_not_depend_on_batch_borders_or_shards(
+    name: str, size: int, shards: int, reference: Reference, tmp_path: Path
+) -> None:
+    run(by_name(name), tmp_path, "light", max_batch_records=size, shards=shards)
+    assert differences(outputs(tmp_path), reference(name)) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", NAMES)
+def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path: Path) -> None:
+    run(by_name(name), tmp_path, "spark")
+    assert differences(outputs(tmp_path), reference(name)) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
+    fault: str, reference: Reference, tmp_path: Path
+) -> None:
+    # All cases at all places would take minutes.
+    cases = CASES[FAULTS.index(fault) % 4 :: 4]
+    for case in cases:
+        case.lay_out(make(tmp_path / case.name))
+    killed = 0
+    for case in cases:
+        killed += start("light", tmp_path, [case.name], fault=f"{fault}:kill") == -signal.SIGKILL
+    assert killed, "the fault point is never passed: the test proves nothing"
+    assert start("light", tmp_path, [case.name for case in cases]) == 0
+    for case in cases:
+        assert differences(outputs(tmp_path / case.name), reference(case.name)) == [], case.name
+
+
+@pytest.mark.spark
+def test_spark_workers_killed_at_named_places_lose_and_double_nothing(reference: Reference, tmp_path: Path) -> None:
+    names = NAMES[::4]
+    for fault in SPARK_FAULTS:
+        place = make(tmp_path / fault.replace(":", "-"))
+        for name in names:
+            by_name(name).lay_out(make(place / name))
+        # Each new worker process dies at its first such moment, so the query itself ends: start again without.
+        start("spark", place, names, fault=f"{fault}:kill")
+        assert start("spark", place, names) == 0
+        for name in names:
+            assert differences(outputs(place / name), reference(name)) == [], (fault, name)
