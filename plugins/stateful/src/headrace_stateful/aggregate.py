@@ -28,6 +28,7 @@ from headrace_stateful.slots import SlotTable
 from headrace_stateful.state_bytes import pack, unpack
 
 _SLOT = "__hr_slot"
+_GROUP = "__hr_group"
 _ROWS = "__hr_rows"
 _TICK = "__hr_tick"
 
@@ -98,6 +99,7 @@ class RunningAggregate(StatefulOperator):
         self._log: RowLog | None = None
         if takes_back and not plan.takes_back_by_sign:
             self._log = RowLog({**plan.input_schema, _SLOT: pl.Int64()}, (_SLOT,))
+        self._groups = keyed_rows.SlotGroups()
         self._now_us = 0
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
@@ -111,12 +113,12 @@ class RunningAggregate(StatefulOperator):
             if frame.height == 0:
                 return
         slots, new_rows = self._table.find_or_insert(keyed_rows.keys_of(frame, self._keys))
-        changed, last = keyed_rows.last_rows(slots)
-        is_new = np.isin(changed, slots[new_rows])
+        changed, last, at = self._groups.of(slots)
+        is_new = np.zeros(changed.size, dtype=bool)
+        is_new[at[new_rows]] = True
         old = self._table.take(changed[~is_new])
-        merged, counts = self._merged(
-            inputs.with_columns(pl.Series(_SLOT, slots)), changelog.signs(frame), changed, is_new, old
-        )
+        rows = inputs.with_columns(pl.Series(_SLOT, slots), pl.Series(_GROUP, at))
+        merged, counts = self._merged(rows, changelog.signs(frame), changed, is_new, old)
         stays = counts > 0
         merged = merged if stays.all() else merged.filter(pl.Series(stays))
         marks = [pl.Series(_ROWS, counts[stays]), pl.repeat(self._now_us, merged.height, dtype=pl.Int64, eager=True)]
@@ -141,24 +143,23 @@ class RunningAggregate(StatefulOperator):
     ) -> tuple[pl.DataFrame, Places]:
         """Return the partials and the number of rows of the changed slots, after the batch.
 
-        Where a slot has no row left, its partials mean nothing.
+        ``rows`` says for each row its slot and which of the changed slots that is (its group). Where a slot has no row left, its partials
+        mean nothing.
         """
         counts = np.zeros(changed.size, dtype=np.int64)
         counts[~is_new] = old[_ROWS].to_numpy()
-        before = old.select(list(self._plan.partial_schema)).with_columns(pl.Series(_SLOT, changed[~is_new]))
+        before = old.select(list(self._plan.partial_schema)).with_columns(pl.Series(_GROUP, np.flatnonzero(~is_new)))
         if self._log is not None:
             made = self._from_values(self._log, rows, signs, changed, counts, before)
         else:
-            order = np.argsort(changed)
-            at = order[np.searchsorted(changed, rows[_SLOT].to_numpy(), sorter=order)]
-            counts += np.bincount(at, weights=signs, minlength=changed.size).astype(np.int64)
+            counts += np.bincount(rows[_GROUP].to_numpy(), weights=signs, minlength=changed.size).astype(np.int64)
             if self._signed:
                 rows = rows.with_columns(pl.Series(SIGN, signs.astype(np.int8)))
-            new = self._plan.partial(rows, [_SLOT], signed=self._signed)
-            made = self._plan.merge(pl.concat([before, new], how="diagonal"), [_SLOT]) if before.height else new
-        found = made[_SLOT].to_numpy()
-        order = np.argsort(found)
-        return made[order[np.searchsorted(found, changed, sorter=order)]], counts
+            new = self._plan.partial(rows, [_GROUP], signed=self._signed)
+            made = self._plan.merge(pl.concat([before.select(new.columns), new]), [_GROUP]) if before.height else new
+        places = np.empty(changed.size, dtype=np.int64)
+        places[made[_GROUP].to_numpy()] = np.arange(changed.size)
+        return made[places], counts
 
     def _from_values(
         self, log: RowLog, rows: pl.DataFrame, signs: Places, changed: Places, counts: Places, before: pl.DataFrame
@@ -167,22 +168,21 @@ class RunningAggregate(StatefulOperator):
         back, more = rows.filter(pl.Series(signs < 0)), rows.filter(pl.Series(signs > 0))
         # What is taken back is the oldest of equal rows, so that it does not matter that rows are added first.
         log.append(more)
-        gone = log.find_equal(back)
+        gone = log.find_equal(back.drop(_GROUP))
         log.remove(gone[gone >= 0])
-        order = np.argsort(changed)
         for part, by in ((back.filter(pl.Series(gone >= 0)), -1), (more, 1)):
-            at = order[np.searchsorted(changed, part[_SLOT].to_numpy(), sorter=order)]
-            counts += by * np.bincount(at, minlength=changed.size)
-        anew = np.unique(back[_SLOT].to_numpy())
-        at, left = log.find(pl.DataFrame({_SLOT: anew}), (_SLOT,))
-        again = self._plan.partial(log.take(left), [_SLOT])
-        is_anew = pl.col(_SLOT).is_in(pl.Series(anew).implode())
-        added = self._plan.partial(more.filter(~is_anew), [_SLOT])
-        kept = before.filter(~is_anew)
-        merged = self._plan.merge(pl.concat([kept, added], how="diagonal"), [_SLOT])
-        nothing = np.setdiff1d(changed, np.concatenate([merged[_SLOT].to_numpy(), again[_SLOT].to_numpy()]))
+            counts += by * np.bincount(part[_GROUP].to_numpy(), minlength=changed.size)
+        anew = np.unique(back[_GROUP].to_numpy())
+        at, left = log.find(pl.DataFrame({_SLOT: changed[anew]}), (_SLOT,))
+        again = self._plan.partial(log.take(left).with_columns(pl.Series(_GROUP, anew[at])), [_GROUP])
+        is_anew = pl.col(_GROUP).is_in(pl.Series(anew).implode())
+        added = self._plan.partial(more.filter(~is_anew), [_GROUP])
+        merged = self._plan.merge(pl.concat([before.filter(~is_anew).select(added.columns), added]), [_GROUP])
+        nothing = np.setdiff1d(
+            np.arange(changed.size), np.concatenate([merged[_GROUP].to_numpy(), again[_GROUP].to_numpy()])
+        )
         log.tidy()
-        return pl.concat([merged, again, pl.DataFrame({_SLOT: nothing})], how="diagonal")
+        return pl.concat([merged, again, pl.DataFrame({_GROUP: nothing})], how="diagonal")
 
     def _changes(
         self, changed: Places, last: Places, is_new: Flags, stays: Flags, old: pl.DataFrame, merged: pl.DataFrame,

@@ -44,6 +44,8 @@ class ChunkedFrame:
 
     def take(self, rows: Places, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the rows at these places, in that order; of ``columns`` only, when they are given."""
+        if columns is not None and not columns:
+            return pl.DataFrame(height=rows.size)
         whole = self._whole if columns is None else self._whole.select(columns)
         return whole[rows] if rows.size else whole.clear()
 

@@ -73,6 +73,7 @@ class RunningDistinct(StatefulOperator):
         self._ttl_us = ttl_us
         values = {_TICK: pl.Int64(), **({_COUNT: pl.Int64()} if takes_back else {})}
         self._table = SlotTable(keyed_rows.key_types(schema, keys), values)
+        self._groups = keyed_rows.SlotGroups()
         self._now_us = 0
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
@@ -89,12 +90,11 @@ class RunningDistinct(StatefulOperator):
             yield batch.with_frame(frame[new_rows].select(*header, *self._columns))
 
     def _counted(self, frame: pl.DataFrame, slots: Places, new_rows: Places) -> pl.DataFrame | None:
-        changed, last = keyed_rows.last_rows(slots)
-        is_new = np.isin(changed, slots[new_rows])
+        changed, last, at = self._groups.of(slots)
+        is_new = np.zeros(changed.size, dtype=bool)
+        is_new[at[new_rows]] = True
         before = np.zeros(changed.size, dtype=np.int64)
         before[~is_new] = self._table.take(changed[~is_new])[_COUNT].to_numpy()
-        order = np.argsort(changed)
-        at = order[np.searchsorted(changed, slots, sorter=order)]
         signs = changelog.signs(frame)
         after = np.maximum(before + np.bincount(at, weights=signs, minlength=changed.size).astype(np.int64), 0)
         stays = after > 0

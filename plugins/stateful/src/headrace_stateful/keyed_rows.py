@@ -10,7 +10,7 @@ from headrace.errors import PlanError, did_you_mean
 from headrace.messages import WATERMARK
 from headrace.schema import Schema
 
-from headrace_stateful.columns import Places
+from headrace_stateful.columns import Places, grown
 from headrace_stateful.join_shape import NEVER, nullable
 
 #: The key where there is none: all rows have it.
@@ -62,9 +62,18 @@ def with_watermarks(frame: pl.DataFrame, source: pl.DataFrame, rows: Places) -> 
     return frame.with_columns(nullable(WATERMARK, marks))
 
 
-def last_rows(slots: Places) -> tuple[Places, Places]:
-    """Return the different slots in the order of their last row, and that row."""
-    different, back = np.unique(slots[::-1], return_index=True)
-    rows = slots.size - 1 - back
-    order = np.argsort(rows)
-    return different[order], rows[order]
+class SlotGroups:
+    """Divides rows by slot without sorting: by an array with a place for every slot."""
+
+    def __init__(self) -> None:
+        self._place: Places = np.zeros(0, dtype=np.int64)
+
+    def of(self, slots: Places) -> tuple[Places, Places, Places]:
+        """Return the different slots in the order of their last row, that row, and for each row which of these slots it has."""
+        self._place = place = grown(self._place, int(slots.max()) + 1)
+        places = np.arange(slots.size)
+        place[slots] = places  # of several, the last written stays
+        last = np.flatnonzero(place[slots] == places)
+        different = slots[last]
+        place[different] = np.arange(different.size)
+        return different, last, place[slots]

@@ -92,14 +92,16 @@ class RunningReduce(StatefulOperator):
         self._function = function
         self._ttl_us = ttl_us
         self._table = SlotTable(keyed_rows.key_types(output, keys), {**self._value_types, _TICK: pl.Int64()})
+        self._groups = keyed_rows.SlotGroups()
         self._now_us = 0
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame
         keys = keyed_rows.keys_of(frame, self._keys)
         slots, new_rows = self._table.find_or_insert(keys)
-        changed, last = keyed_rows.last_rows(slots)
-        is_new = np.isin(changed, slots[new_rows])
+        changed, last, at = self._groups.of(slots)
+        is_new = np.zeros(changed.size, dtype=bool)
+        is_new[at[new_rows]] = True
         old = pl.concat([self._table.keys(changed[~is_new]), self._table.take(changed[~is_new])], how="horizontal")
         old = old.select(list(self._types))
         values: dict[int, dict[str, Any]] = dict(zip(changed[~is_new].tolist(), old.to_dicts(), strict=True))

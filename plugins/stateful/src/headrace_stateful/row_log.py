@@ -128,9 +128,13 @@ class RowLog:
         result[found] = places[(starts + turn)[found]]
         return result
 
-    def take(self, places: Places) -> pl.DataFrame:
-        """Return the rows at places, in that order."""
-        return self._frame.take(places)
+    def take(self, places: Places, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Return the rows at places, in that order; of ``columns`` only, when they are given."""
+        return self._frame.take(places, columns)
+
+    def is_live(self, places: Places) -> Flags:
+        """Return which of these rows have not been removed."""
+        return self._live[places]
 
     def mark(self, name: str, places: Places) -> Places:
         """Return the numbers kept beside rows."""

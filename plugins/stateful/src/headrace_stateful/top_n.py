@@ -25,6 +25,7 @@ from headrace_stateful import keyed_rows
 from headrace_stateful.columns import Places, equal_rows
 from headrace_stateful.join_shape import Part, assembled, watermarks_of
 from headrace_stateful.row_log import RowLog
+from headrace_stateful.slots import KeySlots
 from headrace_stateful.state_bytes import pack, unpack
 
 _TICK = "tick"
@@ -156,58 +157,67 @@ class RunningTopN(StatefulOperator):
         #: Rows are replaced place by place where the place is part of the result's key.
         self._by_place = spec.rank is not None or spec.n == 1
         self._log = RowLog(dict(schema), spec.keys, (_TICK,))
+        self._key_types = keyed_rows.key_types(schema, spec.keys)
+        self._groups = keyed_rows.SlotGroups()
         self._now_us = 0
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame, log = batch.frame, self._log
         user = frame.select(self._columns)
         signs = changelog.signs(frame)
-        groups, last = self._groups(user)
-        before, at = self._kept(groups)
-        old_top = self._top(before, at)
-        back, more = user.filter(pl.Series(signs < 0)), user.filter(pl.Series(signs > 0))
-        added = log.append(more, **{_TICK: np.full(more.height, self._now_us)})
-        # What is taken back is the oldest of equal rows, so that it does not matter that rows are added first.
-        gone = log.find_equal(back)
-        log.remove(gone[gone >= 0])
-        after, at = self._kept(groups)
-        new_top = self._top(after, at)
-        parts = self._changes(groups.height, old_top, new_top, watermarks_of(frame)[last])
+        keys, last, groups = self._keys_of(user)
+        at, before = log.find(keys, keys.columns if self._spec.keys else ())
+        back, more = np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)
+        added = log.append(user[more] if back.size else user, **{_TICK: np.full(more.size, self._now_us)})
+        if back.size:
+            # What is taken back is the oldest of equal rows, so that it does not matter that rows are added first.
+            gone = log.find_equal(user[back])
+            log.remove(gone[gone >= 0])
+        places = np.concatenate([before, added])
+        old, new = self._first(places, np.concatenate([at, groups[more]]), before.size)
+        parts = self._changes(old, new, watermarks_of(frame)[last])
         if not self._takes_back:
-            log.remove(np.setdiff1d(np.concatenate([before, added]), new_top[_PLACE].to_numpy()))
+            log.remove(np.setdiff1d(places, new[_PLACE].to_numpy(), assume_unique=True))
         result = assembled(parts, with_watermark=WATERMARK in frame.columns, with_change=self._with_change)
         log.tidy()
         if result is not None:
             yield batch.with_frame(result)
 
-    def _groups(self, user: pl.DataFrame) -> tuple[pl.DataFrame, Places]:
-        """Return the different keys of a batch, in the order of their last rows, and those rows."""
+    def _keys_of(self, user: pl.DataFrame) -> tuple[pl.DataFrame, Places, Places]:
+        """Return the different keys of a batch, in the order of their last rows, those rows, and which key each row has."""
+        index = KeySlots(self._key_types)
         keys = keyed_rows.keys_of(user, self._spec.keys)
-        last = keys.with_row_index("__hr_row").unique(subset=keys.columns, keep="last", maintain_order=True)
-        return last.drop("__hr_row"), last["__hr_row"].to_numpy().astype(np.int64)
+        slots, _ = index.find_or_insert(keys)
+        _, last, groups = self._groups.of(slots)
+        return keys[last], last, groups
 
-    def _kept(self, groups: pl.DataFrame) -> tuple[Places, Places]:
-        """Return the places of all rows of these keys, and to which key each belongs."""
-        at, places = self._log.find(groups, self._spec.keys)
-        return places, at
+    def _first(self, places: Places, groups: Places, old: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the first rows of each group before and after the batch: columns slot (the group), place, and rank from 1.
 
-    def _top(self, places: Places, groups: Places) -> pl.DataFrame:
-        """Return the first rows of each group: columns slot (the group), place, and rank from 1; ordered by group and rank."""
+        The first ``old`` places are those of rows that were there before.
+        """
         spec = self._spec
-        rows = self._log.take(places).select([term.column for term in spec.order])
-        rows = pl.DataFrame({_SLOT: groups, _PLACE: places}).with_columns(rows.get_columns())
-        return (
-            rows.sort(
-                [_SLOT, *(term.column for term in spec.order), _PLACE],
-                descending=[False, *(term.descending for term in spec.order), spec.keep == "last"],
-                nulls_last=[False, *(term.nulls_last for term in spec.order), False],
-            )
-            .with_columns((pl.int_range(pl.len(), dtype=pl.Int64).over(_SLOT) + 1).alias("rank"))
-            .filter(pl.col("rank") <= spec.n)
-            .select(_SLOT, _PLACE, "rank")
+        rows = self._log.take(places, [term.column for term in spec.order])
+        rows = pl.DataFrame(
+            {_SLOT: groups, _PLACE: places, "was": np.arange(places.size) < old, "now": self._log.is_live(places)}
+        ).with_columns(rows.get_columns())
+        ordered = rows.sort(
+            [_SLOT, *(term.column for term in spec.order), _PLACE],
+            descending=[False, *(term.descending for term in spec.order), spec.keep == "last"],
+            nulls_last=[False, *(term.nulls_last for term in spec.order), False],
         )
+        slots = ordered[_SLOT].to_numpy()
+        found = []
+        for when in ("was", "now"):
+            there = ordered[when].to_numpy()
+            passed = np.cumsum(there)
+            begins = np.searchsorted(slots, slots)  # the first row of each row's group
+            rank = passed - (passed[begins] - there[begins])
+            given = there & (rank <= spec.n)
+            found.append(ordered.select(_SLOT, _PLACE).with_columns(pl.Series("rank", rank)).filter(pl.Series(given)))
+        return found[0], found[1]
 
-    def _changes(self, groups: int, old: pl.DataFrame, new: pl.DataFrame, watermarks: Places) -> list[Part]:
+    def _changes(self, old: pl.DataFrame, new: pl.DataFrame, watermarks: Places) -> list[Part]:
         """Return what changes from the old first rows to the new ones. Rows still lie where they were, removed or not."""
         join = [_SLOT, "rank"] if self._by_place else [_PLACE]
         both = old.join(new, on=join, how="full", suffix="_new", coalesce=False)
