@@ -210,3 +210,13 @@ def test_the_plan_shows_stages_shuffles_and_state(tmp_path: Path) -> None:
     titles = [stage.title for stage in describe_stages(plan)]
     assert titles == ["one lane per queue of file", "one lane per shard of key_by", "the way of bad records"]
     assert 'subgraph stage2["stage 2: one lane per shard of key_by"]' in plan_as_mermaid(plan)
+
+
+def test_the_example_of_the_page_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (HERE.parents[2] / "docs" / "state.md").read_text()
+    code = page.split("```python\n", 1)[1].split("```", 1)[0]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    windowed = names["per_user"].window(hr.tumbling("1 min", on="ts"), late="5 s").agg(n="count(*)")
+    assert list(windowed.schema) == ["user", "window_start", "window_end", "n"]
