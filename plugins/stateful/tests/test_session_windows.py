@@ -22,33 +22,47 @@ from plugins.stateful.tests.window_driver import (
 )
 from plugins.stateful.tests.window_model import SessionModel
 
+EMITS = [
+    Emit(),
+    Emit(before_us=3),
+    Emit(before_us=0),
+    Emit(until_us=8),
+    Emit(after_us=3, until_us=10),
+    Emit(after_us=0, until_us=8),
+    Emit(before_us=4, after_us=0, until_us=6),
+    Emit(before_us=0, after_us=4, until_us=9),
+]
 
+
+@pytest.mark.parametrize("emit", EMITS, ids=str)
 @pytest.mark.parametrize("gap", [1, 5, 30])
 @pytest.mark.parametrize("ordered", [False, True])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     events=streams, delay=st.integers(0, 15), cuts=st.lists(st.integers(0, 25), max_size=6),
     stores=st.lists(st.integers(0, 6), max_size=3), end=st.booleans(),
 )  # fmt: skip
 def test_as_the_model_says(
-    gap: int, ordered: bool, events: list[Event], delay: int, cuts: list[int], stores: list[int], end: bool
+    emit: Emit, gap: int, ordered: bool, events: list[Event], delay: int, cuts: list[int], stores: list[int], end: bool
 ) -> None:
     marks = watermarks_of(events, delay)
-    model = SessionModel(gap)
+    model = SessionModel(gap, emit)
     for (key, time, number), mark in zip(events, marks, strict=False):
         model.row(key, time, number, mark)
     model.advance(marks[-1])
     if end:
         model.finish()
-    run = WindowRun(make(session(f"{gap} us", on="ts"), Emit(), ordered=ordered))
+    run = WindowRun(make(session(f"{gap} us", on="ts"), emit, ordered=ordered))
     drive(run, events, marks, cuts, stores, end=end)
     expected = [
         (mark, kind, key, instant(start), instant(stop), *aggregated(numbers, ordered=ordered), result)
         for mark, kind, key, start, stop, numbers, result in model.given
     ]
-    assert comparable(run.results(changes=False)) == comparable(expected)
+    assert comparable(run.results(changes=emit != Emit())) == comparable(expected)
     assert comparable(run.late()) == comparable([(key, instant(time), number) for key, time, number in model.late])
     run.check_watermarks()
+    if not ordered:
+        run.table()
 
 
 def test_sessions_of_stretches_far_apart() -> None:

@@ -111,20 +111,23 @@ class WindowModel:
         self.given.append((at, kind, key, *group.shown))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Session:
+    key: Any
     start: int
     end: int
     #: (place in the order of arrival, number)
     rows: list[tuple[int, int | None]]
+    is_new: bool = True
+    shown: list[tuple[int, int, tuple[int | None, ...], str]] = field(default_factory=list)
 
 
 class SessionModel:
-    """Session windows with final results only."""
+    """Session windows. Time goes on step by step, from one instant at which something is due to the next."""
 
-    def __init__(self, gap: int) -> None:
-        self.gap = gap
-        self.open: dict[Any, list[_Session]] = {}
+    def __init__(self, gap: int, emit: Emit) -> None:
+        self.gap, self.emit = gap, emit
+        self.open: list[_Session] = []
         self.reached = NEVER
         self.given: list[Given] = []
         self.late: list[tuple[Any, int, int | None]] = []
@@ -133,25 +136,54 @@ class SessionModel:
     def row(self, key: Any, time: int, number: int | None, watermark: int) -> None:
         self.advance(watermark)
         self.count += 1
-        found = self.open.setdefault(key, [])
-        touched = [each for each in found if time < each.end and each.start < time + self.gap]
+        touched = [each for each in self.open if each.key == key and time < each.end and each.start < time + self.gap]
         start = min([time, *(each.start for each in touched)])
         end = max([time + self.gap, *(each.end for each in touched)])
-        if end <= self.reached:
+        if end + self.emit.until_us <= self.reached:
             self.late.append((key, time, number))
             return
         rows = sorted([(self.count, number), *(row for each in touched for row in each.rows)], key=lambda row: row[0])
-        self.open[key] = [*(each for each in found if each not in touched), _Session(start, end, rows)]
+        joined = _Session(key, start, end, rows, shown=[old for each in touched for old in each.shown])
+        self.open = [*(each for each in self.open if each not in touched), joined]
+        if end > self.reached and self.emit.before_us == 0:
+            self.show(joined, watermark, "early")
+        elif end <= self.reached and self.emit.after_us == 0:
+            self.show(joined, watermark, "update")
 
     def advance(self, watermark: int) -> None:
-        self.reached = max(self.reached, watermark)
-        for key, found in self.open.items():
-            for each in found:
-                if each.end <= self.reached:
-                    numbers = tuple(number for _, number in each.rows)
-                    self.given.append((each.end - 1, ChangeKind.INSERT, key, each.start, each.end, numbers, "final"))
-            self.open[key] = [each for each in found if each.end > self.reached]
+        if watermark <= self.reached:
+            return
+        least = min((each.start for each in self.open), default=watermark)
+        for time in range(max(self.reached + 1, least), watermark + 1):
+            for each in list(self.open):
+                self.step(each, time)
+        self.reached = watermark
+
+    def step(self, each: _Session, time: int) -> None:
+        before, after, until = self.emit.before_us, self.emit.after_us, self.emit.until_us
+        if time == each.end:
+            self.show(each, time - 1, "final")
+        elif each.is_new and each.start < time < each.end and before and time % before == 0:
+            self.show(each, time - 1, "early")
+        elif each.is_new and time > each.end and after and (time - each.end) % after == 0:
+            self.show(each, time - 1, "update")
+        if time >= each.end + until:
+            if each.is_new:
+                self.show(each, time - 1, "update")
+            self.open.remove(each)
 
     def finish(self) -> None:
-        ends = [each.end for found in self.open.values() for each in found]
-        self.advance(max(ends, default=NEVER))
+        for each in self.open:
+            each.is_new = each.is_new and each.end <= self.reached
+        self.advance(max((each.end for each in self.open), default=NEVER) + self.emit.until_us)
+
+    def show(self, each: _Session, watermark: int, result: str) -> None:
+        at = None if watermark == NEVER else watermark
+        made = (each.start, each.end, tuple(number for _, number in each.rows), result)
+        kind = ChangeKind.INSERT
+        for old in each.shown:
+            same = old[:2] == made[:2]
+            kind = ChangeKind.UPDATE_AFTER if same else kind
+            self.given.append((at, ChangeKind.UPDATE_BEFORE if same else ChangeKind.DELETE, each.key, *old))
+        self.given.append((at, kind, each.key, *made))
+        each.shown, each.is_new = [made], False

@@ -52,7 +52,9 @@ class WindowSpec(StatefulSpec):
         shape = self._shape(schema)
         if self.window.kind == "session":
             if gives_changes(self.emit):
-                raise PlanError("session windows give no early or late results yet", hint="leave emit out")
+                from headrace_stateful.session_changes import SessionChanges
+
+                return SessionChanges(shape)
             from headrace_stateful.session_windows import SessionWindows
 
             return SessionWindows(shape)
