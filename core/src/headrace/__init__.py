@@ -43,6 +43,7 @@ _MODULES = {
         "Backend", "JobHandle", "JobReport", "JobState", "JobStatus", "QueueStatus", "RunOptions",
     ),
     "headrace.hookspecs": ("hookimpl",),
+    "headrace.language": ("sql", "table", "register", "Language"),
     "headrace.errors": (
         "HeadraceError", "JobError", "PlanError", "ExpressionError", "OptionError", "MissingPluginError",
         "PluginConflictError", "FunctionError", "CheckpointError", "RetriableError", "DataError", "JobFailedError",
@@ -94,6 +95,10 @@ if TYPE_CHECKING:
     from headrace.jobs import namespace as namespace
     from headrace.keyed import KeyedStream as KeyedStream
     from headrace.keyed import WindowedStream as WindowedStream
+    from headrace.language import Language as Language
+    from headrace.language import register as register
+    from headrace.language import sql as sql
+    from headrace.language import table as table
     from headrace.messages import Batch as Batch
     from headrace.messages import Bodies as Bodies
     from headrace.messages import ChangeKind as ChangeKind

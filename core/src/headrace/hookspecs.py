@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.backend import Backend, JobReport
     from headrace.codec import Codec
     from headrace.functions import UserFunction
+    from headrace.language import Language
     from headrace.messages import Queue
     from headrace.operator import OperatorSpec
     from headrace.plan import Plan
@@ -61,6 +62,11 @@ def headrace_state_stores() -> Mapping[str, type[StateStore] | str]:  # type: ig
 @hookspec
 def headrace_backends() -> Mapping[str, type[Backend] | str]:  # type: ignore[empty-body]
     """Offer backends: ``{"spark": SparkBackend}`` makes ``job.run(backend="spark")`` work."""
+
+
+@hookspec
+def headrace_languages() -> Mapping[str, type[Language] | str]:  # type: ignore[empty-body]
+    """Offer languages that jobs can be written in: ``{"sql": SqlLanguage}`` makes ``headrace.sql(text)`` work."""
 
 
 @hookspec

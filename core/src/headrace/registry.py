@@ -25,6 +25,7 @@ HOOKS: Mapping[str, str] = {
     "codec": "headrace_codecs",
     "state store": "headrace_state_stores",
     "backend": "headrace_backends",
+    "language": "headrace_languages",
 }
 #: Names that users meet first, and the distribution that offers them: for the hint when it is not installed.
 _KNOWN_DISTRIBUTIONS: Mapping[str, str] = {

@@ -1,0 +1,269 @@
+"""What a script has defined so far: tables, views, functions, options; and each table's one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from headrace.dsl import Pipeline, Stream
+from headrace.errors import FunctionError, did_you_mean
+from headrace.functions import UserFunction, resolve
+from sqlglot import exp
+
+from headrace_sql import connectors, nodes, types
+from headrace_sql.expressions import Translator, interval_length, physical, text_of
+from headrace_sql.scope import Column, Relation, error_at
+
+if TYPE_CHECKING:
+    from headrace.jobs import Job
+
+NO_WATERMARK_BOUND = "0 s"
+
+
+@dataclass
+class Table:
+    """A CREATE TABLE statement, read."""
+
+    name: str
+    node: exp.Expr
+    text: str
+    #: Columns of the bodies, in their order.
+    columns: dict[str, pl.DataType] = field(default_factory=dict)
+    #: Column name to header field: METADATA and HEADER columns.
+    metadata: dict[str, str] = field(default_factory=dict)
+    #: Message properties by column: Blink's HEADER.
+    headers: dict[str, str] = field(default_factory=dict)
+    metadata_types: dict[str, pl.DataType] = field(default_factory=dict)
+    computed: dict[str, exp.Expr] = field(default_factory=dict)
+    #: All columns in the order of the text.
+    order: list[str] = field(default_factory=list)
+    primary_key: tuple[str, ...] = ()
+    watermark: tuple[str, exp.Expr] | None = None
+    options: dict[str, connectors.Option] = field(default_factory=dict)
+    partitioned: tuple[str, ...] = ()
+    is_dimension: bool = False
+    virtual: set[str] = field(default_factory=set)
+
+    @property
+    def sink_columns(self) -> dict[str, pl.DataType]:
+        """The columns that an INSERT fills: no computed ones."""
+        known = {**self.columns, **{k: v for k, v in self.metadata_types.items() if k not in self.virtual}}
+        return {name: known[name] for name in self.order if name in known}
+
+
+def read_table(node: exp.Create, text: str) -> Table:
+    """Read a CREATE TABLE statement. Raises ExpressionError."""
+    schema = node.this
+    table = Table(schema.this.name, node, text)
+    for element in schema.expressions:
+        _read_element(table, element, text)
+    for option in node.args["properties"].expressions:
+        key = option.this.name
+        if key in table.options:
+            raise error_at(option.this, text, f"option {key!r} is given twice")
+        table.options[key] = connectors.Option(key, option.args["value"].name, option.this)
+    table.partitioned = tuple(each.name for each in node.args.get("partitioned") or ())
+    for name in (*table.primary_key, *table.partitioned, *([table.watermark[0]] if table.watermark else ())):
+        if name not in table.order:
+            raise error_at(
+                schema.this,
+                text,
+                f"table {table.name!r} has no column {name!r}",
+                did_you_mean(name, table.order, known="columns"),
+            )
+    return table
+
+
+def _read_element(table: Table, element: exp.Expr, text: str) -> None:
+    if isinstance(element, nodes.Watermark):
+        if table.watermark is not None:
+            raise error_at(element, text, "a table has one WATERMARK")
+        table.watermark = (element.this.name, element.expression)
+        return
+    if isinstance(element, nodes.SystemTimePeriod):
+        table.is_dimension = True
+        return
+    if isinstance(element, exp.Constraint):
+        element = element.expressions[0]
+    if isinstance(element, exp.PrimaryKey):
+        table.primary_key = tuple(each.name for each in element.expressions)
+        return
+    name = element.name
+    if name in table.order:
+        raise error_at(element.this, text, f"column {name!r} is given twice")
+    table.order.append(name)
+    kind = element.args.get("kind")
+    metadata = None
+    for constraint in element.args.get("constraints") or ():
+        what = constraint.args["kind"]
+        if isinstance(what, exp.ComputedColumnConstraint):
+            table.computed[name] = what.this
+            return
+        if isinstance(what, nodes.MetadataConstraint):
+            metadata = what
+        elif isinstance(what, exp.PrimaryKeyColumnConstraint):
+            table.primary_key = (name,)
+    if kind is None:
+        raise error_at(element, text, f"column {name!r} has no type")
+    declared = types.polars_type(kind, text)
+    if metadata is None:
+        table.columns[name] = declared
+        return
+    table.metadata_types[name] = declared
+    if metadata.args.get("header"):
+        table.headers[name] = name
+    else:
+        source = metadata.args.get("this")
+        table.metadata[name] = source.name if source is not None else name
+    if metadata.args.get("virtual") or metadata.args.get("header"):
+        table.virtual.add(name)
+
+
+@dataclass
+class View:
+    """A CREATE VIEW statement, read."""
+
+    name: str
+    query: exp.Expr
+    columns: tuple[str, ...]
+    text: str
+
+
+class Catalog:
+    """All that names can mean. One per script; its pipeline is the job's."""
+
+    def __init__(self, pipeline: Pipeline, user_functions: Mapping[str, Any]) -> None:
+        self.pipeline = pipeline
+        #: What CREATE FUNCTION may name, beside importable objects.
+        self.given = dict(user_functions)
+        self.tables: dict[str, Table] = {}
+        self.views: dict[str, View] = {}
+        self.frames: dict[str, pl.DataFrame] = {}
+        self.streams: dict[str, Stream] = {}
+        self.options: dict[str, str] = {}
+        self.notices: list[str] = []
+        #: What the statement at hand says of early and late results of windows.
+        self.emit: Any = None
+        #: Table functions, by lower-case name.
+        self.table_functions: dict[str, Any] = {}
+        self._relations: dict[str, Relation] = {}
+        self.jobs: list[Job] = []
+        for name, function in self.given.items():
+            if not isinstance(name, str) or "." in name:
+                continue
+            self.add_function(name, function)
+
+    @property
+    def functions(self) -> Mapping[str, Any]:
+        return self.pipeline.functions
+
+    def create_function(self, node: exp.Create, text: str) -> UserFunction:
+        """Take CREATE FUNCTION: a class, any callable by its import path, or an object with ``eval``."""
+        path = node.args["expression"].name
+        language = (node.args.get("language") or "PYTHON").upper()
+        reference = self.given.get(path, path)
+        if reference is path and language not in ("PYTHON", "JAVA", "SCALA"):
+            raise error_at(node.args["expression"], text, f"functions in {language} cannot be called here")
+        try:
+            return self.add_function(node.this.name, reference)
+        except FunctionError as error:
+            raise error_at(
+                node.args["expression"], text, f"function {node.this.name!r}: {error.message}",
+                error.hint or f"pass it: hr.sql(…, functions={{{path!r}: my_function}})",
+            ) from error  # fmt: skip
+
+    def forget(self, name: str) -> None:
+        """Make room for a new definition of a name that an earlier text has defined."""
+        for known in (self.tables, self.views, self.streams, self.frames):
+            known.pop(name, None)
+
+    def add_function(self, name: str, reference: Any) -> UserFunction:
+        """Let expressions call a function by a name."""
+
+        function: UserFunction = resolve(reference, name=name)
+        self.pipeline = replace(self.pipeline, functions=self.pipeline.functions.with_function(name, function))
+        return function
+
+    def names(self) -> list[str]:
+        return [*self.tables, *self.views, *self.frames, *self.streams]
+
+    def find(self, name: str) -> str | None:
+        """Return the defined name that is meant: as written, else the one that differs only in case."""
+        names = self.names()
+        if name in names:
+            return name
+        return next((each for each in names if each.lower() == name.lower()), None)
+
+    def relation(self, name: str, node: exp.Expr, text: str) -> Relation:
+        """Return the relation of a table or view: always the same one, so that its source is read once."""
+        found = self.find(name)
+        if found is None:
+            raise error_at(
+                node, text, f"unknown table {name!r}", did_you_mean(name, self.names(), known="tables and views")
+            )
+        if found not in self._relations:
+            self._relations[found] = self._made(found)
+        return self._relations[found]
+
+    def _made(self, name: str) -> Relation:
+        if name in self.views:
+            from headrace_sql.query import QueryCompiler
+
+            view = self.views[name]
+            made = QueryCompiler(self, view.text).query(view.query)
+            return made.named(name, view.columns)
+        if name in self.tables:
+            return self.scanned(self.tables[name])
+        stream = self.streams[name]
+        schema = dict(stream.schema or {})
+        return Relation(stream, tuple(Column(each, each, name) for each in schema), base=name)
+
+    def scanned(self, table: Table) -> Relation:
+        """Return the stream of a table: its source, computed columns, watermark."""
+        stream = connectors.source_stream(self, table)
+        columns = [Column(each, each, table.name) for each in (*table.columns, *table.metadata_types)]
+        relation = Relation(stream, tuple(columns), base=table.name)
+        for name, node in table.computed.items():
+            if isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME":
+                columns.append(Column(name, name, table.name, "processing"))
+            else:
+                translator = Translator(relation, table.text, self.functions)
+                stream = stream.with_columns(**{name: translator.sql(node)})
+                columns.append(Column(name, name, table.name))
+            relation = Relation(stream, tuple(columns), base=table.name)
+        if table.watermark is not None:
+            relation = self._with_watermark(table, relation)
+        ordered = sorted(relation.columns, key=lambda column: table.order.index(column.name))
+        return Relation(relation.stream, tuple(ordered), base=table.name)
+
+    def _with_watermark(self, table: Table, relation: Relation) -> Relation:
+        assert table.watermark is not None
+        name, node = table.watermark
+        column = next(each for each in relation.columns if each.name == name)
+        kind = relation.schema.get(column.physical)
+        if not isinstance(kind, pl.Datetime):
+            raise error_at(node, table.text, f"WATERMARK: {name!r} is no TIMESTAMP column")
+        delay_us = _watermark_delay(node, name, table.text)
+        stream = relation.stream.watermark(column.physical, delay=f"{delay_us} us")
+        columns = [Column(c.name, c.physical, c.table, "event") if c is column else c for c in relation.columns]
+        return Relation(stream, tuple(columns), base=relation.base)
+
+
+def _watermark_delay(node: exp.Expr, name: str, text: str) -> int:
+    """Return the microseconds that rows may come late: ``ts``, ``ts - INTERVAL …`` or ``withOffset(ts, 2000)``."""
+    if isinstance(node, exp.Column) and node.name == name:
+        return 0
+    if isinstance(node, exp.Sub) and isinstance(node.this, exp.Column) and node.this.name == name:
+        months, micros = interval_length(node.expression, text)
+        if not months and micros >= 0:
+            return micros
+    if isinstance(node, exp.Anonymous) and node.name.upper() == "WITHOFFSET" and len(node.expressions) == 2:
+        offset = node.expressions[1]
+        if isinstance(offset, exp.Literal) and not offset.is_string:
+            return int(offset.name) * 1000
+    raise error_at(node, text, "this watermark is not supported", f"write {name} - INTERVAL '5' SECOND")
+
+
+__all__ = ["Catalog", "Table", "View", "physical", "read_table", "text_of"]

@@ -1,0 +1,51 @@
+"""When windows give results: EMIT behind an INSERT, and the options ``table.exec.emit.*``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from headrace.errors import OptionError
+from headrace.windows import Emit
+from sqlglot import exp
+
+from headrace_sql.expressions import interval_length
+
+_PREFIX = "table.exec.emit."
+_UNITS = {"ms": 1_000, "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000, "min": 60_000_000, "minute": 60_000_000,
+          "h": 3_600_000_000, "hour": 3_600_000_000, "d": 86_400_000_000, "day": 86_400_000_000, "": 1_000}  # fmt: skip
+
+
+def duration_us(text: str, option: str) -> int:
+    """Return a length of time of Flink's configuration (``30 s``, ``0 ms``, ``1 min``) in microseconds."""
+    found = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]*)\s*", text)
+    unit = found[2].lower() if found else "?"
+    unit = unit if unit in _UNITS else unit.removesuffix("s")
+    if found is None or unit not in _UNITS:
+        raise OptionError(f"{text!r} is no length of time", option=option, hint="for example '30 s'")
+    return int(found[1]) * _UNITS[unit]
+
+
+def emit_of(options: Mapping[str, str], clause: exp.Expr | None, text: str) -> Emit | None:
+    """Return what is said of early and late results, or None when only final ones are wanted."""
+    before: int | None = None
+    after: int | None = None
+    if options.get(_PREFIX + "early-fire.enabled", "").lower() == "true":
+        before = duration_us(options.get(_PREFIX + "early-fire.delay", "0 ms"), _PREFIX + "early-fire.delay")
+    if options.get(_PREFIX + "late-fire.enabled", "").lower() == "true":
+        after = duration_us(options.get(_PREFIX + "late-fire.delay", "0 ms"), _PREFIX + "late-fire.delay")
+    lateness = options.get(_PREFIX + "allow-lateness")
+    until = duration_us(lateness, _PREFIX + "allow-lateness") if lateness is not None else 0
+    if clause is not None:
+        for key in ("before", "after"):
+            delay = clause.args.get(key)
+            if delay is None:
+                continue
+            length = 0 if isinstance(delay, exp.Boolean) else interval_length(delay, text)[1]
+            if key == "before":
+                before = length
+            else:
+                after = length
+    if before is None and after is None and not until:
+        return None
+    return Emit(before, after, until)

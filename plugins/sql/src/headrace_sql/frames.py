@@ -1,0 +1,102 @@
+"""Registered frames as sources: what ``register("t", frame)`` gives a query to read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from headrace.errors import OptionError
+from headrace.messages import Queue, RawBatch, ReadPosition
+from headrace.schema import Schema
+from headrace.settings import Settings
+from headrace.source import LATEST, Reader, Source, StartPosition
+
+_QUEUE = "rows"
+
+
+class FrameSource(Source):
+    """A polars frame as a bounded source with one queue. The frame travels with the job, as Arrow IPC."""
+
+    Settings: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, settings: object = None, *, data: bytes = b"") -> None:
+        self._data = data
+        self._frame: pl.DataFrame | None = None
+
+    @classmethod
+    def of(cls, frame: Any) -> FrameSource:
+        """Return the source of a polars or pandas frame. Raises OptionError for anything else."""
+        buffer = io.BytesIO()
+        polars_frame(frame).write_ipc(buffer)
+        return cls(data=buffer.getvalue())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_frame": None}
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        if self._frame is None:
+            self._frame = pl.read_ipc(io.BytesIO(self._data))
+        return self._frame
+
+    bounded = True
+
+    def schema(self) -> Schema | None:
+        return Schema(dict(self.frame.schema))
+
+    def queues(self) -> Collection[Queue]:
+        return [Queue(_QUEUE)]
+
+    def open(self, queue: Queue, start: StartPosition) -> Reader:
+        first = start.offset if isinstance(start, ReadPosition) else self.frame.height if start is LATEST else 0
+        return RangeReader(lambda begin, end: self.frame.slice(begin, end - begin), first, self.frame.height)
+
+
+class RangeReader(Reader):
+    """Reads rows by number from anything that can make them."""
+
+    def __init__(self, rows: Callable[[int, int], pl.DataFrame], first: int, total: int) -> None:
+        self._rows, self._next, self._total = rows, first, total
+
+    def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
+        begin, end = self._next, min(self._next + max_records, self._total)
+        if begin >= end:
+            return None
+        self._next = end
+        return RawBatch(np.arange(begin, end, dtype=np.int64), ReadPosition(end), frame=self._rows(begin, end))
+
+    @property
+    def position(self) -> ReadPosition:
+        return ReadPosition(self._next)
+
+    @property
+    def earliest(self) -> int:
+        return 0
+
+    @property
+    def latest(self) -> int:
+        return self._total
+
+    def seek(self, position: ReadPosition) -> None:
+        self._next = position.offset
+
+
+def polars_frame(frame: Any) -> pl.DataFrame:
+    """Return a polars or pandas frame as a polars frame whose times are in microseconds."""
+    if not isinstance(frame, pl.DataFrame):
+        if not hasattr(frame, "to_dict") or not hasattr(frame, "columns"):
+            raise OptionError(
+                f"{type(frame).__name__} is no frame", option="frame", hint="a polars or pandas DataFrame"
+            )
+        frame = pl.from_pandas(frame)
+    times = [
+        pl.col(name).cast(pl.Datetime("us", kind.time_zone))
+        for name, kind in frame.schema.items()
+        if isinstance(kind, pl.Datetime) and kind.time_unit != "us"
+    ]
+    made: pl.DataFrame = frame.with_columns(times) if times else frame
+    return made

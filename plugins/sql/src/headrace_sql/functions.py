@@ -1,0 +1,216 @@
+"""Functions of Flink and Blink SQL whose name, arguments or result differ from those of headrace-columnar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from sqlglot import exp
+
+if TYPE_CHECKING:
+    from headrace_sql.expressions import Translator
+
+Builder = Callable[["Translator", exp.Anonymous, list[Any]], exp.Expr]
+
+#: Names that mean the same function under another name.
+RENAMED: Mapping[str, str] = {
+    "POWER": "power", "CEILING": "ceil", "REGEXP": "regexp_like", "SUBSTR": "substring", "CHARACTER_LENGTH": "length",
+    "CHAR_LENGTH": "length", "CURRENT_TIMESTAMP": "current_timestamp", "NOW": "current_timestamp", "PROCTIME": "current_timestamp",
+    "CURRENT_ROW_TIMESTAMP": "current_timestamp", "IFNULL": "nvl", "RANDOM": "rand", "TRUNCATE": "truncate",
+}  # fmt: skip
+
+
+def call(name: str, *arguments: Any) -> exp.Expr:
+    """Return the call of a function of headrace-columnar."""
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def cast(node: Any, word: str, *, safe: bool = False) -> exp.Expr:
+    """Return a CAST to a type named by a word of headrace-columnar."""
+    target = exp.DataType(this=exp.DType.USERDEFINED, kind=word)
+    made: exp.Expr = exp.TryCast(this=node, to=target, safe=True) if safe else exp.Cast(this=node, to=target)
+    return made
+
+
+def _text(value: str) -> exp.Expr:
+    return exp.Literal.string(value)
+
+
+#: Words that call a function without brackets.
+BARE_CALLS: Mapping[str, Callable[[], exp.Expr]] = {
+    "CURRENT_TIMESTAMP": lambda: call("current_timestamp"),
+    "CURRENT_ROW_TIMESTAMP": lambda: call("current_timestamp"),
+    "CURRENT_DATE": lambda: call("current_date"),
+    "LOCALTIMESTAMP": lambda: cast(call("current_timestamp"), "TIMESTAMP_NTZ"),
+    "LOCALTIME": lambda: cast(call("current_timestamp"), "TIME"),
+    "CURRENT_TIME": lambda: cast(call("current_timestamp"), "TIME"),
+}
+
+
+def precision_of(operand: Any) -> int:
+    """Return how many digits of a second a time shows: of a literal those it has, of what gives whole units none, else 3."""
+    if isinstance(operand, exp.Cast) and isinstance(operand.this, exp.Literal):
+        found = re.search(r"\.(\d+)", operand.this.name)
+        return len(found[1]) if found else 0
+    if isinstance(operand, exp.Cast) and operand.args["to"].expressions:
+        return int(operand.args["to"].expressions[0].name)
+    if isinstance(operand, exp.Anonymous) and operand.name.upper() == "TIMESTAMPADD":
+        return precision_of(operand.expressions[2])
+    if isinstance(operand, exp.Add | exp.Sub | exp.Paren | exp.Floor | exp.Ceil):
+        return precision_of(operand.this)
+    return 3
+
+
+def _is_text(self: Translator, made: Any) -> bool:
+    return isinstance(self.compile(made).data_type, pl.String | pl.Null)
+
+
+def _to_timestamp(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    """TO_TIMESTAMP gives a time without zone; Blink's takes milliseconds too."""
+    if len(arguments) == 1 and not _is_text(self, arguments[0]):
+        kind = self.compile(arguments[0]).data_type
+        if kind.is_integer():
+            return cast(call("timestamp_millis", arguments[0]), "TIMESTAMP_NTZ")
+    if len(arguments) == 1:
+        return cast(call("to_timestamp", arguments[0]), "TIMESTAMP_NTZ")
+    return cast(call("to_timestamp", *arguments), "TIMESTAMP_NTZ")
+
+
+def _to_date(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    if len(arguments) == 1 and self.compile(arguments[0]).data_type.is_integer():
+        return call("date_add", cast(_text("1970-01-01"), "DATE"), arguments[0])
+    return call("to_date", *arguments)
+
+
+def _date_text(name: str) -> Builder:
+    """Blink's DATE_ADD and DATE_SUB give the day as text."""
+    return lambda self, node, arguments: cast(call(name, *arguments), "VARCHAR")
+
+
+def _date_format(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    if len(arguments) == 3:
+        return call("date_format", call("to_timestamp", arguments[0], arguments[1]), arguments[2])
+    return call("date_format", *arguments)
+
+
+def _from_unixtime(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    return call("from_unixtime", *arguments)
+
+
+def _now(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    """NOW(n) of Blink: seconds since 1970, n later."""
+    now = call("unix_timestamp")
+    return exp.Add(this=now, expression=arguments[0]) if arguments else call("current_timestamp")
+
+
+def _padding(name: str) -> Builder:
+    """LPAD and RPAD of Flink: NULL when there is nothing to pad with."""
+
+    def build(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+        if len(arguments) < 3:
+            return call(name, *arguments)
+        empty = exp.EQ(this=arguments[2], expression=_text(""))
+        made = call(name, *arguments)
+        return exp.Case(ifs=[exp.If(this=empty, true=exp.Null())], default=made)
+
+    return build
+
+
+def _split_index(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    """SPLIT_INDEX of an empty text is NULL in Flink; a number as separator is a character's code."""
+    if len(arguments) == 3 and self.compile(arguments[1]).data_type.is_integer():
+        arguments = [arguments[0], call("chr", arguments[1]), arguments[2]]
+    made = call("split_index", *arguments)
+    empty = exp.EQ(this=arguments[0].copy(), expression=_text(""))
+    return exp.Case(ifs=[exp.If(this=empty, true=exp.Null())], default=made)
+
+
+def _json_path(node: Any) -> tuple[Any, bool]:
+    """Return the path without its mode, and whether the mode is lax. Strict is the default."""
+    if isinstance(node, exp.Literal) and node.is_string:
+        text = node.name.strip()
+        mode, _, rest = text.partition(" ")
+        if mode.lower() in ("lax", "strict"):
+            made = exp.Literal.string(rest.strip())
+            made.meta.update(node.meta)
+            return made, mode.lower() == "lax"
+    return node, False
+
+
+def json_value(self: Translator, node: exp.JSONValue) -> exp.Expr:
+    """JSON_VALUE with Flink's modes: strict by default, where a path that leads nowhere is an error, not empty."""
+    from headrace_sql import types
+
+    document = self.translate(node.this)
+    path, lax = _json_path(node.args["path"])
+    conditions = node.args.get("on_condition")
+    if conditions is None:
+        made = call("json_value", document, path)
+    else:
+        defaults = []
+        for key in ("empty", "error"):
+            given = conditions.args.get(key)
+            if isinstance(given, str) and not given.upper().startswith("NULL"):
+                raise self.error(
+                    node, f"JSON_VALUE: {given} is not supported", "use NULL or DEFAULT … ON EMPTY / ON ERROR"
+                )
+            defaults.append(self.translate(given) if isinstance(given, exp.Expr) else exp.Null())
+        empty, error = defaults
+        made = call("json_value_or", document, path, empty if lax else error, error.copy())
+    returning = node.args.get("returning")
+    if not returning:
+        return made
+    target = exp.DataType(this=exp.DType.USERDEFINED, kind=types.cast_word(returning, self.text))
+    return exp.TryCast(this=made, to=target, safe=True)
+
+
+def _json_function(name: str) -> Builder:
+    def build(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+        path, lax = _json_path(arguments[1])
+        if name == "json_exists":
+            document = arguments[0]
+            found = call("json_exists", document, path)
+            if lax:
+                return found
+            known = exp.Coalesce(this=found, expressions=[exp.false()])
+            value = exp.Is(this=call("json_value", document.copy(), path.copy()), expression=exp.Null())
+            inner = exp.Is(this=call("json_query", document.copy(), path.copy()), expression=exp.Null())
+            there = exp.Paren(this=exp.Or(this=exp.Not(this=value), expression=exp.Not(this=inner)))
+            unknown = exp.If(this=exp.Is(this=document.copy(), expression=exp.Null()), true=exp.Null())
+            return exp.Case(ifs=[unknown], default=exp.And(this=known, expression=there))
+        if len(arguments) > 2:
+            wrapper = arguments[2].name
+            if "UNCONDITIONAL" in wrapper or wrapper in ("WITH ARRAY WRAPPER", "WITH WRAPPER"):
+                return call("concat", _text("["), call("json_query", arguments[0], path), _text("]"))
+            if "CONDITIONAL" in wrapper:
+                raise self.error(node, "JSON_QUERY … WITH CONDITIONAL WRAPPER is not supported")
+        return call(name, arguments[0], path)
+
+    return build
+
+
+def is_json(operand: Any, kind: str) -> exp.Expr:
+    """``x IS JSON [VALUE | OBJECT | ARRAY | SCALAR]``."""
+    valid = call("json_valid", operand)
+    first = call("left", call("ltrim", operand.copy()), exp.Literal.number(1))
+    tests = {
+        "OBJECT": exp.EQ(this=first, expression=_text("{")),
+        "ARRAY": exp.EQ(this=first, expression=_text("[")),
+        "SCALAR": exp.Not(this=exp.In(this=first, expressions=[_text("{"), _text("[")])),
+    }
+    test = tests.get(kind)
+    return exp.Paren(this=valid if test is None else exp.And(this=valid, expression=test))
+
+
+def _if(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    return call("if", *arguments)
+
+
+BUILDERS: dict[str, Builder] = {
+    "TO_TIMESTAMP": _to_timestamp, "TO_DATE": _to_date, "DATE_ADD": _date_text("date_add"), "DATE_SUB": _date_text("date_sub"),
+    "DATE_FORMAT": _date_format, "NOW": _now, "LPAD": _padding("lpad"), "RPAD": _padding("rpad"),
+    "SPLIT_INDEX": _split_index, "JSON_QUERY": _json_function("json_query"), "JSON_EXISTS": _json_function("json_exists"),
+    "IF": _if,
+}  # fmt: skip

@@ -1,0 +1,311 @@
+"""Joins: regular ones, those within a time bound, lookups of dimension tables, temporal joins, table functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ExpressionError
+from headrace_columnar.sql_types import common_type
+from headrace_stateful.join import Join
+from sqlglot import exp
+
+from headrace_sql import nodes, types
+from headrace_sql.expressions import Translator, interval_length, physical, text_of
+from headrace_sql.functions import cast
+from headrace_sql.query import conjuncts, is_updating, own_columns
+from headrace_sql.scope import Column, Relation, resolve, unused_name
+from headrace_sql.sources import from_item, pruned
+
+if TYPE_CHECKING:
+    from headrace_sql.query import QueryCompiler
+
+_MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+
+
+@dataclass
+class Sides:
+    """Two relations that are joined, with names that do not meet, and what is known of the condition."""
+
+    left: Relation
+    right: Relation
+    both: Relation
+    keys: list[tuple[str, str]] = field(default_factory=list)
+    rest: list[exp.Expr] = field(default_factory=list)
+
+
+def joined(
+    compiler: QueryCompiler,
+    node: exp.Select,
+    left: Relation,
+    join: exp.Join,
+    conditions: list[exp.Expr],
+    *,
+    pushes: bool,
+) -> tuple[Relation, list[exp.Expr]]:
+    """Return the relation of a join, and the conditions of WHERE that it has not used up."""
+    item = join.this
+    for key in ("using", "method", "match_condition"):
+        if join.args.get(key):
+            raise compiler.error(item, f"JOIN … {key.upper()} is not supported", "write ON a.x = b.x")
+    side, kind = (join.side or "").upper(), (join.kind or "").upper()
+    if kind not in ("", "INNER", "CROSS", "OUTER"):
+        raise compiler.error(item, f"{kind} JOIN is not supported", "use IN or EXISTS in WHERE")
+    if isinstance(item, exp.Lateral | exp.Unnest):
+        from headrace_sql.correlate import correlated
+
+        return correlated(compiler, left, join), conditions
+    on = conjuncts(join.args.get("on"))
+    version = item.args.get("version") if isinstance(item, exp.Table) else None
+    how = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}[side]
+    if version is not None:
+        from headrace_sql.temporal import temporal
+
+        return temporal(compiler, left, item, version, on, how), conditions
+    right = pruned(compiler, node, from_item(compiler, item))
+    sides = sides_of(left, right, item.alias_or_name)
+    on = [each for each in on if not (isinstance(each, exp.Boolean) and each.this)]
+    used: list[exp.Expr] = []
+    if how == "inner":
+        used = [
+            each for each in conditions if each.find(exp.Select) is None and touches(compiler, sides, each) == "both"
+        ]
+        on = [*on, *used]
+    if pushes:
+        moved: list[exp.Expr] = []
+        sides, moved = _pushed(compiler, sides, [each for each in conditions if each not in used], how)
+        used += moved
+    left_conditions = [each for each in conditions if not any(each is one for one in used)]
+    return _made(compiler, sides, on, how, item), left_conditions
+
+
+def sides_of(left: Relation, right: Relation, alias: str) -> Sides:
+    """Return two relations whose physical columns are called differently."""
+    taken = set(left.schema)
+    names = {}
+    for name in right.schema:
+        target = name if name not in taken else unused_name(f"{alias or 'right'}__{name}", taken)
+        taken.add(target)
+        names[name] = target
+    renamed = {old: new for old, new in names.items() if old != new}
+    stream = right.stream.rename(renamed) if renamed else right.stream
+    columns = tuple(replace(c, physical=names.get(c.physical, c.physical)) for c in right.columns)
+    right = replace(right, stream=stream, columns=columns)
+    both = Relation(left.stream, (*left.columns, *right.columns))
+    return Sides(left, right, both)
+
+
+def touches(compiler: QueryCompiler, sides: Sides, node: exp.Expr) -> str:
+    """Return which sides an expression reads: "left", "right", "both", "none", or "other" for what is none of theirs."""
+    left = {column.physical for column in sides.left.columns}
+    found = set()
+    for column in own_columns(node):
+        try:
+            meant, _ = resolve(sides.both, column, compiler.text)
+        except ExpressionError:
+            return "other"  # of the query around, or wrong: whoever compiles it says so
+        found.add("left" if meant.physical in left and meant in sides.left.columns else "right")
+    return found.pop() if len(found) == 1 else "both" if found else "none"
+
+
+def _pushed(
+    compiler: QueryCompiler, sides: Sides, conditions: Sequence[exp.Expr], how: str
+) -> tuple[Sides, list[exp.Expr]]:
+    """Let conditions of WHERE on one side filter before the join, where that keeps the result."""
+    moved: list[exp.Expr] = []
+    left, right = sides.left, sides.right
+    for each in conditions:
+        if each.find(exp.Select) is not None:
+            continue
+        where = touches(compiler, sides, each)
+        if where == "left" and how in ("inner", "left") and left.ranking is None:
+            left = compiler.where(left, [each])
+            moved.append(each)
+        elif where == "right" and how == "inner" and right.ranking is None:
+            right = compiler.where(right, [each])
+            moved.append(each)
+    return replace_sides(sides, left, right), moved
+
+
+def replace_sides(sides: Sides, left: Relation, right: Relation) -> Sides:
+    return Sides(left, right, Relation(left.stream, (*left.columns, *right.columns)), sides.keys, sides.rest)
+
+
+def split_condition(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr]) -> Sides:
+    """Find the pairs of equal columns in a join's condition; expressions in them become columns of their side."""
+    left, right = sides.left, sides.right
+    keys: list[tuple[str, str]] = []
+    rest: list[exp.Expr] = []
+    for each in on:
+        while isinstance(each, exp.Paren):
+            each = each.this
+        pair = _equal_pair(compiler, sides, each)
+        if pair is None:
+            rest.append(each)
+            continue
+        kinds = [
+            Translator(side, compiler.text, compiler.catalog.functions).type_of(part)
+            for side, part in zip((left, right), pair, strict=True)
+        ]
+        common = common_type(kinds[0], kinds[1])
+        if common is None:
+            raise compiler.error(
+                each, f"{types.word_for(kinds[0])} and {types.word_for(kinds[1])} are never equal", "CAST one of them"
+            )
+        left, left_key = _key_column(compiler, left, pair[0], common, "left", len(keys))
+        right, right_key = _key_column(compiler, right, pair[1], common, "right", len(keys))
+        keys.append((left_key, right_key))
+    made = replace_sides(sides, left, right)
+    made.keys, made.rest = keys, rest
+    return made
+
+
+def _equal_pair(compiler: QueryCompiler, sides: Sides, node: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
+    if not isinstance(node, exp.EQ):
+        return None
+    where = [touches(compiler, sides, part) for part in (node.left, node.right)]
+    if where == ["left", "right"]:
+        return node.left, node.right
+    if where == ["right", "left"]:
+        return node.right, node.left
+    return None
+
+
+def _key_column(
+    compiler: QueryCompiler, side: Relation, node: exp.Expr, common: Any, what: str, number: int
+) -> tuple[Relation, str]:
+    translator = Translator(side, compiler.text, compiler.catalog.functions)
+    made = translator.translate(node)
+    kind = translator.compile(made).data_type
+    if isinstance(made, exp.Column) and (kind == common or (kind.is_integer() and common.is_integer())):
+        return side, str(made.name)
+    if kind != common and types.word_for(common) is not None:
+        made = cast(made, str(types.word_for(common)))
+    name = unused_name(f"__{what}_key_{number}", side.schema)
+    return replace(side, stream=side.stream.with_columns(**{name: text_of(made)})), name
+
+
+def _made(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], how: str, item: exp.Expr) -> Relation:
+    for side in (sides.left, sides.right):
+        if side.ranking is not None:
+            raise compiler.error(
+                item, "ROW_NUMBER() needs a condition on it before its rows are joined", "WHERE rn = 1"
+            )
+    sides = split_condition(compiler, sides, on)
+    if not sides.keys and how != "inner":
+        raise compiler.error(item, f"a {how.upper()} JOIN needs an equality of columns in ON")
+    options: dict[str, Any] = {}
+    bound = _time_bound(compiler, sides)
+    if bound is not None:
+        (low, high), times, sides.rest = bound
+        options = {"within": (f"{low} us", f"{high} us"), "time": times}
+    elif (ttl := compiler.catalog.options.get("table.exec.state.ttl")) is not None:
+        from headrace_sql.emitting import duration_us
+
+        options = {"ttl": f"{duration_us(ttl, 'table.exec.state.ttl')} us"}
+    condition = residual(compiler, sides)
+    stream = sides.left.stream.join(
+        sides.right.stream, sides.keys, how=how, where=condition, suffix="__other", **options
+    )
+    columns = [_after_join(column, bounded=bound is not None) for column in sides.both.columns]
+    return Relation(stream, tuple(columns))
+
+
+def _after_join(column: Column, *, bounded: bool) -> Column:
+    """A join without bound keeps rows for ever: their times are plain columns then."""
+    return column if bounded or column.time == "processing" else replace(column, time=None)
+
+
+def residual(compiler: QueryCompiler, sides: Sides) -> str | None:
+    """Return what is left of the condition as text over the columns of both sides."""
+    if not sides.rest:
+        return None
+    translator = _PairTranslator(sides.both, compiler.text, compiler.catalog.functions)
+    translator.schema = _pair_schema(sides)
+    return " AND ".join(f"({translator.sql(each)})" for each in sides.rest)
+
+
+def _pair_schema(sides: Sides) -> Any:
+    from headrace.schema import Schema
+
+    return Schema({**sides.left.schema, **sides.right.schema})
+
+
+class _PairTranslator(Translator):
+    """Translates conditions on pairs of rows."""
+
+
+def _time_bound(
+    compiler: QueryCompiler, sides: Sides
+) -> tuple[tuple[int, int], tuple[str, str], list[exp.Expr]] | None:
+    """Return ((lowest, highest), time columns, rest) where the condition bounds right time minus left time, else None."""
+    if is_updating(sides.left) or is_updating(sides.right):
+        return None
+    low: int | None = None
+    high: int | None = None
+    times: tuple[str, str] | None = None
+    rest: list[exp.Expr] = []
+    for each in sides.rest:
+        found = _bound(compiler, sides, each)
+        if found is None or (times is not None and found[1] != times):
+            rest.append(each)
+            continue
+        (lower, upper), times = found
+        if lower is not None:
+            low = lower if low is None else max(low, lower)
+        if upper is not None:
+            high = upper if high is None else min(high, upper)
+    for left_key, right_key in sides.keys:
+        pair = (_event_column(sides.left, left_key), _event_column(sides.right, right_key))
+        if all(pair) and times is None:
+            return (0, 0), (left_key, right_key), sides.rest
+    if times is None or low is None or high is None or low > high:
+        return None
+    return (low, high), times, rest
+
+
+def _event_column(side: Relation, name: str) -> bool:
+    return any(column.physical == name and column.time == "event" for column in side.columns)
+
+
+def _bound(
+    compiler: QueryCompiler, sides: Sides, node: exp.Expr
+) -> tuple[tuple[int | None, int | None], tuple[str, str]] | None:
+    """Read ``right.t >= left.t - INTERVAL …`` and its like."""
+    if not isinstance(node, exp.GT | exp.GTE | exp.LT | exp.LTE):
+        return None
+    first, second = (_shifted(compiler, sides, part) for part in (node.left, node.right))
+    if first is None or second is None or first[0] == second[0]:
+        return None
+    kind: type[exp.Expr] = type(node)
+    if first[0] == "left":
+        first, second, kind = second, first, _MIRRORED[kind]
+    # right.t + a  <op>  left.t + b   =>   right.t - left.t  <op>  b - a
+    difference = second[2] - first[2]
+    times = (second[1], first[1])
+    if kind in (exp.GT, exp.GTE):
+        return (difference + (kind is exp.GT), None), times
+    return (None, difference - (kind is exp.LT)), times
+
+
+def _shifted(compiler: QueryCompiler, sides: Sides, node: exp.Expr) -> tuple[str, str, int] | None:
+    """Return (side, event-time column, microseconds added) of ``t``, ``t + INTERVAL …``, ``t - INTERVAL …``."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval):
+        inner = _shifted(compiler, sides, node.this)
+        months, micros = interval_length(node.expression, compiler.text)
+        if inner is None or months:
+            return None
+        return inner[0], inner[1], inner[2] + (micros if isinstance(node, exp.Add) else -micros)
+    if not isinstance(node, exp.Column):
+        return None
+    where = touches(compiler, sides, node)
+    if where not in ("left", "right"):
+        return None
+    column, fields = resolve(sides.both, node, compiler.text)
+    return None if fields or column.time != "event" else (where, column.physical, 0)
+
+
+__all__ = ["Join", "Sides", "joined", "nodes", "physical", "sides_of", "split_condition"]

@@ -1,0 +1,77 @@
+"""Syntax nodes of Flink SQL that sqlglot has no class for."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sqlglot import exp
+
+
+class Watermark(exp.Expression):
+    """``WATERMARK [name] FOR column AS expression`` among the columns of a table."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "expression": True, "alias": False}
+
+
+class SystemTimePeriod(exp.Expression):
+    """``PERIOD FOR SYSTEM_TIME``: Blink's mark of a dimension table."""
+
+    arg_types: ClassVar[dict[str, Any]] = {}
+
+
+class MetadataConstraint(exp.Expression, exp.ColumnConstraintKind):
+    """``METADATA [FROM 'key'] [VIRTUAL]``, or Blink's ``HEADER``, behind a column."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": False, "virtual": False, "header": False}
+
+
+class WindowTable(exp.Expression):
+    """``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL …))``. ``expressions`` are the lengths, in the order of the text."""
+
+    arg_types: ClassVar[dict[str, Any]] = {
+        "this": True,
+        "source": True,
+        "partition_by": False,
+        "descriptor": True,
+        "expressions": True,
+        "alias": False,
+    }
+
+
+class TableCall(exp.Expression):
+    """``TABLE(f(a, b))`` behind LATERAL: the call of a table function."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True}
+
+
+class Emit(exp.Expression):
+    """``EMIT WITH DELAY '1' MINUTE BEFORE WATERMARK, WITHOUT DELAY AFTER WATERMARK`` behind an INSERT's query.
+
+    ``before`` and ``after`` are intervals, or TRUE for WITHOUT DELAY.
+    """
+
+    arg_types: ClassVar[dict[str, Any]] = {"before": False, "after": False}
+
+
+class SetOption(exp.Expression):
+    """``SET 'key' = 'value'``."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "expression": True}
+
+
+class Explain(exp.Expression):
+    """``EXPLAIN statement``."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "style": False}
+
+
+class StatementSet(exp.Expression):
+    """Where a statement set begins or ends; ``this`` is BEGIN or END."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True}
+
+
+class MatchPattern(exp.Expression):
+    """``PATTERN (A B+ C) WITHIN INTERVAL …``: the pattern's text, and how long a match may last."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "within": False}

@@ -1,0 +1,196 @@
+"""OVER in SELECT: ROW_NUMBER() for a Top-N, and aggregates over the rows before each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.keyed import shuffled
+from sqlglot import exp
+
+from headrace_sql.expressions import Translator, interval_length, physical
+from headrace_sql.over_aggregate import OverAggregate, OverCall
+from headrace_sql.query import is_updating
+from headrace_sql.scope import Column, Ranking, Relation, Time, resolve, unused_name
+
+if TYPE_CHECKING:
+    from headrace_sql.query import QueryCompiler
+
+_RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
+Listed = tuple[str | None, exp.Expr, Column | None]
+
+
+def with_over(compiler: QueryCompiler, relation: Relation, listed: Sequence[Listed]) -> Relation:
+    """Return what a SELECT with OVER gives of each row."""
+    if relation.ranking is not None:
+        raise compiler.error(listed[0][1], "ROW_NUMBER() needs a condition on it first", "WHERE rn = 1")
+    ranks = [each for each in listed if isinstance(each[1], exp.Window) and each[1].this.name.upper() in _RANKS]
+    if ranks:
+        return _ranking(compiler, relation, listed, ranks)
+    return _aggregates(compiler, relation, listed)
+
+
+def _ranking(
+    compiler: QueryCompiler, relation: Relation, listed: Sequence[Listed], ranks: Sequence[Listed]
+) -> Relation:
+    name, window, _ = ranks[0]
+    assert isinstance(window, exp.Window)
+    if len(ranks) > 1 or sum(each[1].find(exp.Window) is not None for each in listed) > 1:
+        raise compiler.error(ranks[-1][1], "one ROW_NUMBER() can stand in a SELECT, and no other OVER beside it")
+    if window.this.name.upper() != "ROW_NUMBER":
+        raise compiler.error(window, f"{window.this.name}() is not supported", "use ROW_NUMBER()")
+    others = [each for each in listed if each is not ranks[0]]
+    if any(each[1].find(exp.Window) for each in others):
+        raise compiler.error(window, "OVER inside of an expression is not supported")
+    relation, partition, order = _partition_and_order(compiler, relation, window)
+    projected = compiler.selected(relation, others, compiler.translator(relation))
+    # The columns of the order may be missing in what SELECT gives: they are kept until the rank is bounded.
+    stream, kept = relation.stream, {}
+    texts: dict[str, str] = {}
+    from headrace_sql.expressions import text_of
+
+    given = compiler.translator(relation)
+    for (_, node, column), made_column in zip(others, projected.columns, strict=True):
+        if made_column.time == "processing":
+            continue
+        texts[made_column.physical] = text_of(physical(column.physical)) if column is not None else given.sql(node)
+    for wanted in (*partition, *(term[0] for term in order)):
+        if wanted in kept or not wanted:
+            continue
+        text = text_of(physical(wanted))
+        found = next((known for known, one in texts.items() if one == text), None)
+        if found is None:
+            found = unused_name(wanted, texts)
+            texts[found] = text
+        kept[wanted] = found
+    rank_name = name or "EXPR$0"
+    target = unused_name(rank_name, texts)
+    ranking = Ranking(
+        "ROW_NUMBER",
+        tuple(kept[each] for each in partition),
+        tuple((kept.get(c, c), down, time) for c, down, time in order),
+        rank_name,
+    )
+    columns = list(projected.columns)
+    columns.insert(listed.index(ranks[0]), Column(rank_name, target))
+    return Relation(stream.select(**texts), tuple(columns), ranking=ranking)
+
+
+def _partition_and_order(
+    compiler: QueryCompiler, relation: Relation, window: exp.Window
+) -> tuple[Relation, tuple[str, ...], tuple[tuple[str, bool, Time | None], ...]]:
+    """Return the physical columns of PARTITION BY and ORDER BY; expressions become columns."""
+    translator = compiler.translator(relation)
+    computed: dict[str, str] = {}
+
+    def column_of(node: exp.Expr) -> tuple[str, Time | None]:
+        if isinstance(node, exp.Column):
+            found, fields = resolve(relation, node, compiler.text)
+            if not fields:
+                return ("", "processing") if found.time == "processing" else (found.physical, found.time)
+        if isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME":
+            return "", "processing"
+        name = unused_name(f"__over_{len(computed)}", relation.schema)
+        computed[name] = translator.sql(node)
+        return name, None
+
+    partition = tuple(column_of(each)[0] for each in window.args.get("partition_by") or ())
+    order = window.args.get("order")
+    if order is None:
+        raise compiler.error(window, "OVER needs ORDER BY in a stream")
+    terms = tuple((*_first(column_of(each.this), bool(each.args.get("desc"))),) for each in order.expressions)
+    if computed:
+        relation = replace(relation, stream=relation.stream.with_columns(**computed))
+    return relation, partition, terms
+
+
+def _first(column: tuple[str, Time | None], descending: bool) -> tuple[str, bool, Time | None]:
+    return column[0], descending, column[1]
+
+
+def _aggregates(compiler: QueryCompiler, relation: Relation, listed: Sequence[Listed]) -> Relation:
+    """Return OVER aggregates: all windows of a SELECT have the same partition and order."""
+    windows = [window for each in listed for window in each[1].find_all(exp.Window)]
+    if is_updating(relation):
+        raise compiler.error(windows[0], "OVER takes rows that are only added, not results that change")
+    first = windows[0]
+    relation, partition, order = _partition_and_order(compiler, relation, first)
+    if len(order) != 1 or order[0][2] is None or order[0][1]:
+        raise compiler.error(first, "OVER is ordered by a time attribute, ascending")
+    given = Translator(relation, compiler.text, compiler.catalog.functions)
+    same = {_shape(window) for window in windows}
+    if len(same) > 1:
+        raise compiler.error(windows[1], "all OVER windows of a SELECT must have the same PARTITION BY and ORDER BY")
+    calls: dict[str, OverCall] = {}
+    replaced: dict[str, str] = {}
+    inputs: dict[str, str] = {}
+    for window in windows:
+        key = given.key_of(window)
+        if key in replaced:
+            continue
+        name = unused_name(f"__over_result_{len(calls)}", relation.schema)
+        calls[name] = _call(compiler, given, window, inputs)
+        replaced[key] = name
+    stream = relation.stream.with_columns(**inputs) if inputs else relation.stream
+    on = None if order[0][2] == "processing" else order[0][0]
+    spec = OverAggregate(partition, on, calls)
+    made = replace(relation, stream=shuffled(stream, partition).apply(spec), base=None)
+    columns = [(name, node, column) for name, node, column in listed]
+    translator = Translator(made, compiler.text, compiler.catalog.functions, replaced)
+    return compiler.selected(made, columns, translator)
+
+
+def _shape(window: exp.Window) -> str:
+    parts = [each.sql(dialect="flink") for each in window.args.get("partition_by") or ()]
+    return "|".join([*parts, window.args["order"].sql(dialect="flink") if window.args.get("order") else ""])
+
+
+def _call(compiler: QueryCompiler, given: Translator, window: exp.Window, inputs: dict[str, str]) -> OverCall:
+    call = window.this
+    condition = None
+    if isinstance(call, exp.Filter):
+        condition, call = call.expression.this, call.this
+    function = call.name.upper()
+    arguments = list(call.expressions)
+    if function not in OverCall.FUNCTIONS:
+        raise compiler.error(
+            call, f"{function} is not supported with OVER", f"supported: {', '.join(OverCall.FUNCTIONS)}"
+        )
+    if arguments and isinstance(arguments[0], exp.Distinct):
+        raise compiler.error(call, "DISTINCT is not supported with OVER")
+    argument = None
+    if arguments and not isinstance(arguments[0], exp.Star):
+        argument = f"__over_input_{len(inputs)}"
+        inputs[argument] = given.sql(arguments[0])
+    elif function != "COUNT" and function not in ("ROW_NUMBER",):
+        raise compiler.error(call, f"{function} needs an argument")
+    if condition is not None:
+        name = f"__over_input_{len(inputs)}"
+        value = inputs[argument] if argument else "1"
+        inputs[name] = f"CASE WHEN {given.sql(condition)} THEN {value} END"
+        argument = name
+    distance = int(arguments[1].name) if len(arguments) > 1 and isinstance(arguments[1], exp.Literal) else 1
+    kind, preceding = _frame(compiler, window)
+    return OverCall(function, argument, kind, preceding, distance)
+
+
+def _frame(compiler: QueryCompiler, window: exp.Window) -> tuple[str, int | None]:
+    """Return ("ROWS" or "RANGE", rows or microseconds before the row; None: all)."""
+    spec = window.args.get("spec")
+    if spec is None:
+        return "RANGE", None
+    kind = str(spec.args["kind"]).upper()
+    end = spec.args.get("end")
+    if end is not None and str(getattr(end, "name", end)).upper() != "CURRENT ROW":
+        raise compiler.error(window, "an OVER window ends with the current row")
+    start = spec.args["start"]
+    if isinstance(start, str):
+        if start.upper() == "UNBOUNDED":
+            return kind, None
+        if start.upper() == "CURRENT ROW":
+            return kind, 0
+        raise compiler.error(window, f"{start} is not supported as the start of an OVER window")
+    if isinstance(start, exp.Interval):
+        return "RANGE", interval_length(start, compiler.text)[1]
+    return kind, int(start.name)

@@ -1,0 +1,356 @@
+"""Aggregates over the rows before each row: ``SUM(x) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 4 PRECEDING AND CURRENT ROW)``.
+
+In event time a row waits until the watermark has reached its time; rows of one key are then taken in the order of their times, those
+of equal times as they came. A row that comes when one of its key with the same or a later time has been given is late: it is dropped
+and counted, and goes to the output ``late``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from headrace.errors import PlanError
+from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark
+from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.schema import Schema
+from headrace_stateful.state_bytes import pack, unpack
+
+NEVER = -(2**63)
+_END = 2**62
+_SEQ, _TS, _GROUP, _AT = "__over_seq", "__over_ts", "__over_group", "__over_at"
+
+
+@dataclass(frozen=True)
+class OverCall:
+    """One aggregate. ``preceding``: rows, or microseconds with RANGE; None: all rows before."""
+
+    FUNCTIONS: ClassVar[tuple[str, ...]] = (
+        "COUNT",
+        "SUM",
+        "AVG",
+        "MIN",
+        "MAX",
+        "FIRST_VALUE",
+        "LAST_VALUE",
+        "LAG",
+        "ROW_NUMBER",
+    )
+
+    function: str
+    argument: str | None
+    kind: str
+    preceding: int | None
+    distance: int = 1
+
+    def result_type(self, schema: Mapping[str, pl.DataType]) -> pl.DataType:
+        """Return the type of the result for a type of the argument."""
+        if self.function in ("COUNT", "ROW_NUMBER"):
+            return pl.Int64()
+        kind = schema[str(self.argument)]
+        if self.function == "SUM" and kind.is_integer():
+            return pl.Int64()
+        if self.function == "SUM" and isinstance(kind, pl.Decimal):
+            return pl.Decimal(38, kind.scale)
+        if self.function == "AVG":
+            return pl.Int64() if kind.is_integer() else pl.Float64()
+        return kind
+
+
+class OverAggregate(StatefulSpec):
+    """Adds the results of OVER aggregates to each row. ``on``: the event-time column; None: processing time."""
+
+    name: ClassVar[str] = "over_aggregate"
+    outputs: Sequence[str] = ("", "late")
+
+    def __init__(self, keys: Sequence[str], on: str | None, calls: Mapping[str, OverCall]) -> None:
+        self.keys = tuple(keys)
+        self.on = on
+        self.calls = dict(calls)
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        assert schema is not None
+        if output == "late":
+            return schema
+        return Schema({**schema, **{name: call.result_type(schema) for name, call in self.calls.items()}})
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        if before is not None:
+            raise PlanError("OVER takes rows that are only added, not results that change")
+        return None
+
+    def open(self, schema: Schema | None) -> StatefulOperator:
+        assert schema is not None
+        return RunningOver(self, schema)
+
+    def describe(self) -> str:
+        calls = ", ".join(f"{name}={call.function}({call.argument or '*'})" for name, call in self.calls.items())
+        return f"per {', '.join(self.keys) or 'all'} by {self.on or 'processing time'}: {calls}"
+
+
+class RunningOver(StatefulOperator):
+    """The running operator: rows that wait, and the rows of each key that later frames still reach."""
+
+    def __init__(self, spec: OverAggregate, schema: Schema) -> None:
+        self._spec = spec
+        self._schema = dict(schema)
+        columns = {**self._schema, _SEQ: pl.Int64(), _TS: pl.Int64(), _AT: pl.Int64()}
+        self._waiting = pl.DataFrame(schema=columns)
+        self._history = pl.DataFrame(schema=columns)
+        self._last = pl.DataFrame(schema={**{name: self._schema[name] for name in spec.keys}, _TS: pl.Int64()})
+        self._sequence = 0
+        self._watermark = NEVER
+        self._late = 0
+        self._changed = False
+
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+        frame = batch.frame
+        marks = (
+            frame[WATERMARK].fill_null(NEVER).to_numpy() if WATERMARK in frame.columns else np.full(frame.height, NEVER)
+        )
+        sequence = np.arange(self._sequence, self._sequence + frame.height)
+        self._sequence += frame.height
+        self._changed = True
+        times = sequence if self._spec.on is None else frame[self._spec.on].dt.epoch("us").fill_null(NEVER).to_numpy()
+        rows = frame.select(list(self._schema)).with_columns(
+            pl.Series(_SEQ, sequence, dtype=pl.Int64),
+            pl.Series(_TS, times, dtype=pl.Int64),
+            pl.Series(_AT, marks, dtype=pl.Int64),
+        )
+        if self._spec.on is None:
+            yield from self._fired(batch, rows, in_order=True)
+            return
+        late = self._late_rows(rows)
+        if late.any():
+            self._late += int(late.sum())
+            yield batch.with_frame(frame.filter(pl.Series(late)), "late")
+            rows = rows.filter(pl.Series(~late))
+        self._waiting = pl.concat([self._waiting, rows])
+        # What the rows themselves say of the watermark: it holds before the last of them.
+        if frame.height:
+            yield from self._reached(batch.queue, int(marks[-1]), batch)
+
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
+        if isinstance(message, Watermark) and self._spec.on is not None:
+            yield from self._reached(message.queue, message.time_us, None)
+        elif isinstance(message, EndOfInput) and self._spec.on is not None and self._waiting.height:
+            last: Any = self._waiting[_TS].max()
+            yield from self._reached(Queue("end"), max(int(last), self._watermark), None)
+
+    def _late_rows(self, rows: pl.DataFrame) -> Any:
+        """Return which rows come after a row of their key with the same or a later time has been given."""
+        behind = np.flatnonzero(rows[_TS].to_numpy() <= np.maximum(rows[_AT].to_numpy(), NEVER))
+        late = np.zeros(rows.height, dtype=bool)
+        if not behind.size:
+            return late
+        known = pl.concat([self._waiting, rows]).select([*self._spec.keys, _SEQ, _TS])
+        for place in behind.tolist():
+            row = rows.row(place, named=True)
+            same = _same_key(self._spec.keys, row)
+            given: Any = self._last.filter(same)[_TS].max() if self._last.height else None
+            lost = rows.filter(pl.Series(late))[_SEQ] if late.any() else None
+            waiting = known.filter(same & (pl.col(_SEQ) < row[_SEQ]) & (pl.col(_TS) <= row[_AT]))
+            if lost is not None:
+                waiting = waiting.filter(~pl.col(_SEQ).is_in(lost.implode()))
+            newest: Any = waiting[_TS].max()
+            latest = max((each for each in (given, newest) if each is not None), default=None)
+            late[place] = row[_TS] == NEVER or (latest is not None and latest >= row[_TS])
+        return late
+
+    def _reached(self, queue: Queue, time_us: int, batch: Batch | None) -> Iterable[Batch]:
+        if time_us > self._watermark:
+            self._watermark = time_us
+            self._changed = True
+        due = pl.col(_TS) <= self._watermark
+        rows = self._waiting.filter(due)
+        if not rows.height:
+            return
+        self._waiting = self._waiting.filter(~due)
+        yield from self._fired(batch or Batch(queue, rows), rows, in_order=False)
+
+    def _fired(self, batch: Batch, rows: pl.DataFrame, *, in_order: bool) -> Iterable[Batch]:
+        if not rows.height:
+            return
+        self._changed = True
+        if not in_order:
+            # A row that came behind the watermark is given at once: after all that were due by then.
+            rows = (
+                rows.with_columns(pl.max_horizontal(pl.col(_TS), pl.col(_AT)).alias("__due"))
+                .sort("__due", _TS, _SEQ)
+                .drop("__due")
+            )
+        keys = self._spec.keys
+        whole = pl.concat([self._history.with_columns(new=False), rows.with_columns(new=True)])
+        grouped = _grouped(whole, keys).with_row_index("__place").sort(_GROUP, "new", "__place")
+        results = [
+            _over(call, grouped).alias(name).cast(call.result_type(self._schema))
+            for name, call in self._spec.calls.items()
+        ]
+        table = grouped.with_columns(results).filter("new").sort("__place")
+        self._keep(grouped)
+        columns = [*self._schema, *self._spec.calls]
+        given = table.select(columns)
+        if self._spec.on is not None:
+            last = rows.group_by(keys).agg(pl.col(_TS).max()) if keys else rows.select(pl.col(_TS).max())
+            both = pl.concat([self._last, last.select(self._last.columns)])
+            self._last = both.group_by(keys).agg(pl.col(_TS).max()) if keys else both.select(pl.col(_TS).max())
+            marks = table[_TS] - 1
+            given = given.with_columns(pl.max_horizontal(marks, table[_AT]).cum_max().alias(WATERMARK))
+            given = given.with_columns(pl.when(pl.col(WATERMARK) > NEVER + 1).then(pl.col(WATERMARK)).alias(WATERMARK))
+        elif WATERMARK in batch.frame.columns:
+            given = given.with_columns(batch.frame[WATERMARK])
+        yield batch.with_frame(given)
+
+    def _keep(self, grouped: pl.DataFrame) -> None:
+        """Keep the rows that frames of later rows reach."""
+        calls = self._spec.calls.values()
+        columns = list(self._history.columns)
+        if any(call.preceding is None for call in calls):
+            self._history = grouped.sort("__place").select(columns)
+            return
+        rows_kept = max(
+            [call.distance if call.function == "LAG" else call.preceding or 0 for call in calls if call.kind == "ROWS"],
+            default=0,
+        )
+        length = max([call.preceding or 0 for call in calls if call.kind == "RANGE"], default=-1)
+        back = pl.len().over(_GROUP) - pl.int_range(pl.len()).over(_GROUP)
+        keep = back <= rows_kept
+        if length >= 0:
+            keep = keep | (pl.col(_TS) >= pl.col(_TS).max().over(_GROUP) - length)
+        self._history = grouped.filter(keep).sort("__place").select(columns)
+
+    def late_rows(self) -> int:
+        return self._late
+
+    def delta(self) -> bytes:
+        return self.snapshot() if self._changed else b""
+
+    def snapshot(self) -> bytes:
+        self._changed = False
+        values = {"sequence": self._sequence, "watermark": self._watermark}
+        return pack("snapshot", {"waiting": self._waiting, "history": self._history, "last": self._last}, values)
+
+    def apply(self, state: bytes) -> None:
+        _, frames, values = unpack(state)
+        self._waiting, self._history, self._last = frames["waiting"], frames["history"], frames["last"]
+        self._sequence, self._watermark = int(values["sequence"]), int(values["watermark"])
+        self._changed = False
+
+    def state_rows(self) -> int:
+        return self._waiting.height + self._history.height
+
+
+def _same_key(keys: Sequence[str], row: Mapping[str, Any]) -> pl.Expr:
+    if not keys:
+        return pl.lit(True)
+    return pl.all_horizontal([pl.col(name).eq_missing(pl.lit(row[name])) for name in keys])
+
+
+def _grouped(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Add a number per key."""
+    if not keys:
+        return rows.with_columns(pl.lit(0, dtype=pl.UInt32).alias(_GROUP))
+    groups = rows.select(keys).unique(maintain_order=True).with_row_index(_GROUP)
+    return rows.join(groups, on=list(keys), how="left", nulls_equal=True, maintain_order="left")
+
+
+def _over(call: OverCall, rows: pl.DataFrame) -> pl.Series:
+    """Return the result of a call for each row; rows stand by group, then in their order."""
+    height = rows.height
+    groups = rows[_GROUP].to_numpy()
+    places = np.arange(height)
+    begins = np.searchsorted(groups, groups, "left")
+    ends = places + 1
+    if call.function == "ROW_NUMBER":
+        return pl.Series(places - begins + 1)
+    if call.function == "LAG":
+        at = places - call.distance
+        valid = at >= begins
+        taken = rows[str(call.argument)][np.where(valid, at, 0)]
+        return pl.select(pl.when(pl.Series(valid)).then(taken)).to_series()
+    starts = begins
+    times = rows[_TS].to_numpy()
+    if call.kind == "ROWS" and call.preceding is not None:
+        starts = np.maximum(begins, places - call.preceding)
+    elif call.kind == "RANGE":
+        starts, ends = _range(groups, times, begins, call.preceding)
+    if call.argument is None:
+        return pl.Series(ends - starts)
+    return _reduced(call, rows[call.argument], starts, ends, begins)
+
+
+def _range(groups: Any, times: Any, begins: Any, preceding: int | None) -> tuple[Any, Any]:
+    """Return the first and last row of RANGE frames: rows of equal times belong to each other's frames."""
+    starts, ends = begins.copy(), np.empty_like(begins)
+    for begin in np.unique(begins):
+        end = np.searchsorted(groups, groups[begin], "right")
+        own = times[begin:end]
+        ends[begin:end] = begin + np.searchsorted(own, own, "right")
+        if preceding is not None:
+            starts[begin:end] = begin + np.searchsorted(own, own - preceding, "left")
+    return starts, ends
+
+
+def _reduced(call: OverCall, values: pl.Series, starts: Any, ends: Any, begins: Any) -> pl.Series:
+    """Return an aggregate of the values that are not NULL between two places of each row."""
+    present = values.is_not_null().to_numpy()
+    before = np.concatenate([[0], np.cumsum(present)])
+    first, last = before[starts], before[ends]
+    counts = last - first
+    if call.function == "COUNT":
+        return pl.Series(counts)
+    known = values.drop_nulls()
+    if call.function in ("FIRST_VALUE", "LAST_VALUE"):
+        at = np.where(counts > 0, first if call.function == "FIRST_VALUE" else last - 1, 0)
+        taken = known[at] if known.len() else values.clear(len(at))
+        return pl.select(pl.when(pl.Series(counts > 0)).then(taken)).to_series()
+    ufunc = {"MIN": np.minimum, "MAX": np.maximum}.get(call.function, np.add)
+    numeric = values.dtype.is_integer() or values.dtype.is_float()
+    array = (
+        known.cast(pl.Int64).to_numpy()
+        if values.dtype.is_integer()
+        else known.to_numpy()
+        if numeric
+        else np.array(known.to_list(), dtype=object)
+    )
+    totals = _segments(ufunc, array, first, last, before[begins], unbounded=call.preceding is None)
+    if call.function == "AVG":
+        totals = [
+            None if total is None else _average(total, count)
+            for total, count in zip(totals, counts.tolist(), strict=True)
+        ]
+    dtype = None if numeric or call.function == "AVG" else values.dtype
+    if dtype is not None and isinstance(dtype, pl.Decimal) and call.function == "SUM":
+        dtype = pl.Decimal(38, dtype.scale)
+    return pl.Series(totals, dtype=dtype, strict=False)
+
+
+def _average(total: Any, count: int) -> Any:
+    if isinstance(total, int):
+        return int(abs(total) // count) * (1 if total >= 0 else -1)
+    return float(total) / count
+
+
+def _segments(ufunc: Any, array: Any, first: Any, last: Any, begins: Any, *, unbounded: bool) -> list[Any]:
+    """Return the reduction of each segment [first, last), None for empty ones."""
+    if not len(array):
+        return [None] * len(first)
+    empty = last <= first
+    if unbounded:
+        running = np.empty_like(array)
+        cuts = [*np.unique(begins).tolist(), len(array)]
+        for begin, end in pairwise(cuts):
+            if end > begin:
+                running[begin:end] = ufunc.accumulate(array[begin:end])
+        made = running[np.where(empty, 0, last - 1)]
+    else:
+        padded = np.concatenate([array, array[-1:]])
+        pairs = np.stack(
+            [np.minimum(first, len(array)), np.minimum(np.maximum(last, first), len(array))], axis=1
+        ).ravel()
+        made = ufunc.reduceat(padded, pairs)[::2]
+    return [None if none else value for none, value in zip(empty.tolist(), made.tolist(), strict=True)]

@@ -1,0 +1,22 @@
+"""What headrace-sql offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_sinks() -> Mapping[str, str]:
+    return {"blackhole": "headrace_sql.sinks:BlackholeSink", "collect": "headrace_sql.sinks:CollectSink"}
+
+
+@hookimpl
+def headrace_languages() -> Mapping[str, str]:
+    return {"sql": "headrace_sql.api:SqlLanguage"}
+
+
+@hookimpl
+def headrace_sources() -> Mapping[str, str]:
+    return {"frame": "headrace_sql.frames:FrameSource", "datagen": "headrace_sql.datagen:DatagenSource"}

@@ -1,0 +1,370 @@
+"""Queries as streams: FROM, WHERE, GROUP BY, HAVING, SELECT, set operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from headrace.plan import Input
+from sqlglot import exp
+
+from headrace_sql import nodes, types
+from headrace_sql.expressions import AGGREGATES, Translator, physical, text_of
+from headrace_sql.functions import cast
+from headrace_sql.scope import Column, Ranking, Relation, error_at, unused_name
+
+if TYPE_CHECKING:
+    from headrace.operator import Changes
+
+    from headrace_sql.catalog import Catalog
+
+_CLAUSES = {
+    "kind", "expressions", "from_", "joins", "where", "group", "having", "windows", "distinct", "laterals", "order", "limit", "match",
+    "with_",
+}  # fmt: skip
+
+
+def changes_of(edge: Input) -> Changes | None:
+    """Return whether the rows on an edge change earlier results, and by which key."""
+    from headrace.operator import Changes
+    from headrace.plan import OperatorNode, ShuffleNode, UnionNode
+
+    node = edge.node
+    if isinstance(node, OperatorNode):
+        return node.spec.changes(changes_of(node.input))
+    if isinstance(node, UnionNode | ShuffleNode):
+        found = [changes_of(each) for each in node.inputs]
+        return found[0] if len(found) == 1 else Changes(None) if any(each is not None for each in found) else None
+    return None
+
+
+def is_updating(relation: Relation) -> bool:
+    return changes_of(relation.stream._edge) is not None
+
+
+def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
+    """Return the parts of a condition that AND joins."""
+    if node is None:
+        return []
+    while isinstance(node, exp.Paren) and isinstance(node.this, exp.And | exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        return [*conjuncts(node.left), *conjuncts(node.right)]
+    if isinstance(node, exp.Between):
+        low, high = node.args["low"], node.args["high"]
+        return [exp.GTE(this=node.this, expression=low), exp.LTE(this=node.this.copy(), expression=high)]
+    return [node]
+
+
+def own_columns(node: exp.Expr) -> list[exp.Column]:
+    """Return the columns that an expression names."""
+    return [each for each in node.find_all(exp.Column) if not isinstance(each.this, exp.Star)]
+
+
+def is_aggregate(node: exp.Expr, functions: Any) -> bool:
+    """Return whether a node is the call of an aggregate function, built in or the user's."""
+    from headrace.functions import AggregateFunction
+
+    if isinstance(node, exp.Filter):
+        return is_aggregate(node.this, functions)
+    if not isinstance(node, exp.Anonymous):
+        return False
+    name = node.name
+    return name.upper() in AGGREGATES or isinstance(functions.get(name.lower()), AggregateFunction)
+
+
+class QueryCompiler:
+    """Compiles one query of a script."""
+
+    def __init__(self, catalog: Catalog, text: str) -> None:
+        self.catalog = catalog
+        self.text = text
+        self._common: dict[str, Relation] = {}
+        #: What EMIT or the options say of early and late results of windows.
+        self.emit: Any = None
+        #: The SELECT at hand.
+        self.around: exp.Select | None = None
+
+    def error(self, node: Any, message: str, hint: str | None = None) -> Exception:
+        return error_at(node, self.text, message, hint)
+
+    def translator(
+        self, relation: Relation, replaced: dict[str, str] | None = None, *, grouped: bool = False
+    ) -> Translator:
+        return Translator(relation, self.text, self.catalog.functions, replaced, grouped=grouped)
+
+    # ------------------------------------------------------------------------------------------------------ queries
+
+    def query(self, node: exp.Expr) -> Relation:
+        """Return the relation of a query. Raises JobError for what is wrong or not supported."""
+        outer = dict(self._common)
+        try:
+            common = node.args.get("with_")
+            for each in common.expressions if common is not None else ():
+                if common is not None and common.args.get("recursive"):
+                    raise self.error(each, "recursive queries are not supported")
+                columns = [column.name for column in each.args["alias"].args.get("columns") or ()]
+                self._common[each.alias] = self.query(each.this).named(each.alias, columns)
+            if isinstance(node, exp.Subquery):
+                made = self.query(node.this)
+            elif isinstance(node, exp.SetOperation):
+                from headrace_sql.sets import set_operation
+
+                made = set_operation(self, node)
+            elif isinstance(node, exp.Select):
+                made = self.select(node)
+            else:
+                raise self.error(node, f"{type(node).__name__.upper()} is not supported as a query")
+            return made
+        finally:
+            self._common = outer
+
+    def select(self, node: exp.Select) -> Relation:
+        for key, value in node.args.items():
+            if value and key not in _CLAUSES and key != "hint":
+                raise self.error(
+                    value if isinstance(value, exp.Expr) else node, f"{key.strip('_').upper()} is not supported here"
+                )
+        if node.args.get("from_") is None:
+            raise self.error(node, "a SELECT without FROM has no rows to read", "select from a table")
+        node = _with_windows(node)
+        from headrace_sql.sources import from_clause
+
+        conditions = conjuncts(node.args["where"].this if node.args.get("where") else None)
+        relation, conditions = from_clause(self, node, conditions)
+        self.around = node
+        relation = self.where(relation, conditions)
+        if node.args.get("group") is not None or self._has_aggregates(node):
+            from headrace_sql.grouping import aggregated
+
+            relation = aggregated(self, node, relation)
+        else:
+            if node.args.get("having") is not None:
+                raise self.error(node.args["having"], "HAVING needs GROUP BY or an aggregate")
+            relation = self.projected(relation, node.expressions)
+        if node.args.get("distinct") is not None:
+            from headrace_sql.sets import distinct
+
+            relation = distinct(relation)
+        return self._ordered(node, relation)
+
+    def _has_aggregates(self, node: exp.Select) -> bool:
+        parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") else [])]
+        return any(aggregates_in(part, self.catalog.functions) for part in parts)
+
+    def _ordered(self, node: exp.Select, relation: Relation) -> Relation:
+        order, limit = node.args.get("order"), node.args.get("limit")
+        if order is None and limit is None:
+            return relation
+        if limit is None:
+            assert order is not None
+            first = order.expressions[0]
+            column = first.this
+            found = relation.find(column.name) if isinstance(column, exp.Column) else []
+            if found and found[0].time is not None and not first.args.get("desc"):
+                return relation
+            raise self.error(
+                order, "ORDER BY sorts a stream by its time attribute only, ascending", "add LIMIT for a Top-N"
+            )
+        if order is None:
+            raise self.error(limit, "LIMIT needs ORDER BY", "which rows would these be?")
+        translator = self.translator(relation)
+        stream, terms = relation.stream, []
+        for index, term in enumerate(order.expressions):
+            name = unused_name(f"__order_{index}", relation.schema)
+            stream = stream.with_columns(**{name: translator.sql(term.this)})
+            terms.append(f'"{name}" {"desc" if term.args.get("desc") else "asc"}')
+        stream = stream.key_by().top_n(int(limit.expression.name), by=", ".join(terms))
+        return replace(
+            relation, stream=stream.select(*_quoted([c.physical for c in relation.columns if c.time != "processing"]))
+        )
+
+    # ------------------------------------------------------------------------------------------------- WHERE, SELECT
+
+    def where(self, relation: Relation, conditions: Sequence[exp.Expr]) -> Relation:
+        """Keep the rows for which all conditions are true; a condition on a ROW_NUMBER() makes it a Top-N."""
+        if relation.ranking is not None:
+            from headrace_sql.ranking import ranked
+
+            relation, conditions = ranked(self, relation, conditions)
+        plain: list[exp.Expr] = []
+        for condition in conditions:
+            if condition.find(exp.Select) is None:
+                plain.append(condition)
+                continue
+            from headrace_sql.subqueries import filtered
+
+            relation = filtered(self, relation, condition)
+        if not plain:
+            return relation
+        translator = self.translator(relation)
+        texts = [translator.sql(condition) for condition in plain]
+        for text, condition in zip(texts, plain, strict=True):
+            kind = translator.type_of(condition)
+            if not isinstance(kind, pl.Boolean | pl.Null):
+                raise self.error(condition, f"the condition must be boolean, not {types.word_for(kind) or kind}")
+            del text
+        stream = relation.stream.where(" AND ".join(f"({each})" for each in texts))
+        return replace(relation, stream=stream, base=None, version_key=(), version_stream=None)
+
+    def expanded(
+        self, relation: Relation, items: Sequence[exp.Expr]
+    ) -> list[tuple[str | None, exp.Expr, Column | None]]:
+        """Return what SELECT lists as (name, expression, column), stars replaced by their columns."""
+        made: list[tuple[str | None, exp.Expr, Column | None]] = []
+        for item in items:
+            table = item.table if isinstance(item, exp.Column) and isinstance(item.this, exp.Star) else None
+            if isinstance(item, exp.Star) or table is not None:
+                columns = [c for c in relation.columns if table is None or (c.table or "").lower() == table.lower()]
+                if not columns:
+                    raise self.error(item, f"unknown table {table!r}")
+                made += [(c.name, physical(c.physical), c) for c in columns]
+                continue
+            alias, inner = (item.alias, item.this) if isinstance(item, exp.Alias) else (None, item)
+            column = None
+            bare = inner.unnest() if isinstance(inner, exp.Paren) else inner
+            if isinstance(bare, exp.Column):
+                from headrace_sql.scope import resolve
+
+                found, fields = resolve(relation, bare, self.text) if not _is_bare_call(relation, bare) else (None, [])
+                column = found if found is not None and not fields else None
+                alias = alias or (fields[-1].name if fields else bare.name)
+            made.append((alias, inner, column))
+        return made
+
+    def projected(
+        self, relation: Relation, items: Sequence[exp.Expr], translator: Translator | None = None
+    ) -> Relation:
+        """Return what SELECT gives of each row."""
+        listed = self.expanded(relation, items)
+        if translator is None and any(each[1].find(exp.Window) for each in listed):
+            from headrace_sql.over import with_over
+
+            return with_over(self, relation, listed)
+        given = translator or self.translator(relation)
+        return self.selected(relation, listed, given)
+
+    def selected(
+        self, relation: Relation, listed: Sequence[tuple[str | None, exp.Expr, Column | None]], translator: Translator
+    ) -> Relation:
+        columns: list[Column] = []
+        expressions: dict[str, str] = {}
+        for index, (name, node, column) in enumerate(listed):
+            name = name or f"EXPR${index}"
+            target = unused_name(name, expressions)
+            is_processing = column.time == "processing" if column is not None else _is_proctime(node)
+            if is_processing:
+                columns.append(Column(name, target, None, "processing"))
+                continue
+            if column is not None and column.window is not None and column.physical not in relation.schema:
+                columns.append(replace(column, name=name, table=None))
+                continue
+            if column is not None:
+                expressions[target] = text_of(physical(column.physical))
+            else:
+                expressions[target] = translator.sql(node)
+            columns.append(
+                Column(
+                    name, target, None, column.time if column is not None else None, column.window if column else None
+                )
+            )
+        if not expressions:
+            raise self.error(listed[0][1], "a query needs a column that is not PROCTIME()")
+        table_window = relation.table_window
+        if table_window is not None:
+            expressions, table_window = self._carried(relation, listed, expressions)
+        same = list(relation.schema) == list(expressions) and all(
+            expressions[each] == text_of(physical(each)) for each in expressions
+        )
+        stream = relation.stream if same else relation.stream.select(**expressions)
+        made = Relation(stream, tuple(columns), table_window=table_window)
+        return self._with_versions(relation, made, expressions)
+
+    def _with_versions(self, relation: Relation, made: Relation, expressions: dict[str, str]) -> Relation:
+        """Keep what a temporal join needs of a versioned view: all versions of its rows, projected alike."""
+        if relation.version_stream is None:
+            return made
+        texts = {text: name for name, text in expressions.items()}
+        keys = [texts.get(text_of(physical(key))) for key in relation.version_key]
+        if None in keys or relation.stream.schema != relation.version_stream.schema:
+            return made
+        versions = relation.version_stream.select(**expressions)
+        return replace(made, version_key=tuple(str(key) for key in keys), version_stream=versions)
+
+    def _carried(self, relation: Relation, listed: Any, expressions: dict[str, str]) -> Any:
+        """Keep what an open window function of the table needs: its time column and partition."""
+        window = relation.table_window
+        assert window is not None
+        expressions = dict(expressions)
+        names = {}
+        for name in (*([window.on] if window.on else []), *window.partition):
+            text = text_of(physical(name))
+            kept = next((target for target, each in expressions.items() if each == text), None)
+            if kept is None:
+                kept = unused_name(name, expressions)
+                expressions[kept] = text
+            names[name] = kept
+        return expressions, replace(
+            window, on=names.get(window.on or "", window.on), partition=tuple(names[each] for each in window.partition)
+        )
+
+
+def _quoted(names: Sequence[str]) -> list[str]:
+    return [text_of(physical(name)) for name in names]
+
+
+def _is_bare_call(relation: Relation, node: exp.Column) -> bool:
+    from headrace_sql.functions import BARE_CALLS
+
+    return len(node.parts) == 1 and node.name.upper() in BARE_CALLS and not relation.find(node.name)
+
+
+def _is_proctime(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME"
+
+
+def aggregates_in(node: exp.Expr, functions: Any) -> list[exp.Expr]:
+    """Return the calls of aggregate functions in an expression, outermost first, but none in subqueries or behind OVER."""
+    if isinstance(node, exp.Window | exp.Select | exp.Subquery):
+        return []
+    if is_aggregate(node, functions):
+        return [node]
+    found: list[exp.Expr] = []
+    for child in node.iter_expressions():
+        found += aggregates_in(child, functions)
+    return found
+
+
+def _with_windows(node: exp.Select) -> exp.Select:
+    """Put named windows (WINDOW w AS …) where they are used."""
+    named = {each.name: each for each in node.args.get("windows") or ()}
+    if not named:
+        return node
+    made = node.copy()
+    for window in list(made.find_all(exp.Window)):
+        target = named.get(window.alias)
+        if target is not None and window.args.get("this") is not None and window.args.get("over"):
+            for key in ("partition_by", "order", "spec"):
+                if target.args.get(key):
+                    window.set(key, target.copy().args[key])
+            window.set("alias", None)
+    made.set("windows", None)
+    return made
+
+
+def cast_to(relation: Relation, columns: Sequence[Column], kinds: Sequence[pl.DataType], names: Sequence[str]) -> Any:
+    """Return expressions that give columns under names, cast where the types differ."""
+    made = {}
+    for column, kind, name in zip(columns, kinds, names, strict=True):
+        node: exp.Expr = physical(column.physical)
+        if relation.schema[column.physical] != kind:
+            word = types.word_for(kind)
+            if word is not None:
+                node = cast(node, word)
+        made[name] = text_of(node)
+    return made
+
+
+__all__ = ["QueryCompiler", "Ranking", "nodes"]

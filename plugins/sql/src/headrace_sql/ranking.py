@@ -1,0 +1,114 @@
+"""ROW_NUMBER() in a derived table with a condition on it: Top-N, deduplication, versioned views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.keyed import shuffled
+from sqlglot import exp
+
+from headrace_sql.expressions import physical, text_of
+from headrace_sql.query import is_updating
+from headrace_sql.scope import Column, Relation
+
+if TYPE_CHECKING:
+    from headrace_sql.query import QueryCompiler
+
+
+def ranked(
+    compiler: QueryCompiler, relation: Relation, conditions: Sequence[exp.Expr]
+) -> tuple[Relation, list[exp.Expr]]:
+    """Return the relation with its Top-N, and the conditions that are left. Raises when none bounds the rank."""
+    ranking = relation.ranking
+    assert ranking is not None
+    bound, left = None, []
+    for condition in conditions:
+        found = _bound(ranking.name, relation, condition)
+        if found is None:
+            left.append(condition)
+        else:
+            bound = found if bound is None else min(bound, found)
+    if bound is None:
+        raise compiler.error(
+            conditions[0] if conditions else None, f"the rank {ranking.name!r} has no upper bound: every row would be kept for ever",
+            f"add WHERE {ranking.name} <= 10",
+        )  # fmt: skip
+    rest = tuple(column for column in relation.columns if column.name != ranking.name)
+    names = [column for column in relation.columns if column.name == ranking.name]
+    base = replace(relation, columns=rest, ranking=None, base=None)
+    time = ranking.order[0][2] if len(ranking.order) == 1 else None
+    used = _rank_is_used(compiler, ranking.name, conditions)
+    if bound == 1 and time is not None and not is_updating(base) and ranking.function == "ROW_NUMBER":
+        made = _deduplicated(base, ranking.partition, ranking.order[0], time)
+        if ranking.order[0][1] and time == "event":
+            made = replace(made, version_key=ranking.partition, version_stream=base.stream)
+        if used:
+            stream = made.stream.with_columns(**{names[0].physical: "1"})
+            return replace(made, stream=stream, columns=relation.columns), left
+        return made, left
+    terms = [f"{text_of(physical(name))} {'desc' if down else 'asc'}" for name, down, _ in ranking.order]
+    if any(time == "processing" for _, _, time in ranking.order):
+        raise compiler.error(None, "a Top-N in processing time keeps the first or last row only", f"{ranking.name} = 1")
+    keys = ranking.partition
+    stream = shuffled(base.stream, keys)._operator(
+        "top_n", keys, bound, by=", ".join(terms), rank=names[0].physical if used else None
+    )
+    return replace(base, stream=stream, columns=relation.columns if used else rest), left
+
+
+def _rank_is_used(compiler: QueryCompiler, name: str, conditions: Sequence[exp.Expr]) -> bool:
+    """Return whether the query around reads the rank beside bounding it."""
+    node = compiler.around
+    if node is None:
+        return True
+    inside = {id(each) for condition in conditions for each in condition.walk()}
+    items = [each for item in node.expressions for each in item.walk()]
+    return any(
+        (isinstance(each, exp.Star) and not isinstance(each.parent, exp.Anonymous))
+        or (isinstance(each, exp.Identifier) and each.name == name)
+        for each in items
+        if id(each) not in inside
+    )
+
+
+def _bound(name: str, relation: Relation, condition: exp.Expr) -> int | None:
+    """Return the greatest rank that a condition lets through, or None when it is about something else."""
+    while isinstance(condition, exp.Paren):
+        condition = condition.this
+    if not isinstance(condition, exp.LTE | exp.LT | exp.EQ | exp.GTE | exp.GT):
+        return None
+    left, right = condition.left, condition.right
+    turned = isinstance(right, exp.Column) and isinstance(left, exp.Literal)
+    column, literal = (right, left) if turned else (left, right)
+    if not (
+        isinstance(column, exp.Column)
+        and column.name == name
+        and isinstance(literal, exp.Literal)
+        and not literal.is_string
+    ):
+        return None
+    number = int(literal.name)
+    if isinstance(condition, exp.EQ):
+        return number if number == 1 else None
+    less = isinstance(condition, exp.GTE | exp.GT) if turned else isinstance(condition, exp.LTE | exp.LT)
+    if not less:
+        return None
+    return number - 1 if isinstance(condition, exp.LT | exp.GT) else number
+
+
+def _deduplicated(
+    relation: Relation, keys: tuple[str, ...], order: tuple[str, bool, str | None], time: str
+) -> Relation:
+    """Keep the first or last row of each key by a time attribute. Of equal times the later arrival is the last."""
+    name, last, _ = order
+    stream = shuffled(relation.stream, keys)
+    if time == "processing" and not last:
+        return replace(relation, stream=stream._operator("distinct", keys))
+    options = {} if time == "processing" else {"by": f"{text_of(physical(name))} {'desc' if last else 'asc'}"}
+    made = stream._operator("top_n", keys, 1, keep="last" if last else "first", **options)
+    return replace(relation, stream=made)
+
+
+__all__ = ["Column", "ranked"]

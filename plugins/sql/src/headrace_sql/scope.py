@@ -1,0 +1,156 @@
+"""What names mean at one point of a query: its columns, and what is known of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.errors import ExpressionError, did_you_mean
+from headrace_columnar.dialect import span
+from sqlglot import exp
+
+if TYPE_CHECKING:
+    import polars as pl
+    from headrace.dsl import Stream
+
+Time = Literal["event", "processing"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a relation: what the query calls it, and what the stream does.
+
+    A processing-time column has no place in the stream: it is computed where it is used.
+    """
+
+    name: str
+    physical: str
+    table: str | None = None
+    time: Time | None = None
+    #: "start", "end" or "time" for what a window function of the table adds.
+    window: str | None = None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A ROW_NUMBER() of a derived table that waits for the condition which makes it a Top-N."""
+
+    function: str
+    partition: tuple[str, ...]
+    #: (physical column, descending, time attribute)
+    order: tuple[tuple[str, bool, Time | None], ...]
+    name: str
+
+
+@dataclass(frozen=True)
+class TableWindow:
+    """A window function around a table, which waits for the aggregation or whatever reads its window columns."""
+
+    kind: Literal["tumbling", "sliding", "session", "cumulative"]
+    size_us: int
+    every_us: int
+    offset_us: int
+    #: Physical event-time column; None: processing time.
+    on: str | None
+    partition: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A stream and what its columns are called."""
+
+    stream: Stream
+    columns: tuple[Column, ...]
+    ranking: Ranking | None = None
+    table_window: TableWindow | None = None
+    #: Whether rows change earlier results, and by which physical columns a row is known.
+    updating: bool = False
+    key: tuple[str, ...] | None = None
+    #: Name of the table that it comes from unchanged: for lookups.
+    base: str | None = None
+    #: Keys of a versioned view (last row of each key): for temporal joins.
+    version_key: tuple[str, ...] = ()
+    version_stream: Stream | None = None
+    windows: tuple[str, ...] = field(default=())
+
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        assert self.stream.schema is not None
+        return dict(self.stream.schema)
+
+    def named(self, alias: str | None, columns: Sequence[str] = ()) -> Relation:
+        """Return the relation under an alias: only that qualifies its columns then."""
+        made = []
+        for index, column in enumerate(self.columns):
+            name = columns[index] if index < len(columns) else column.name
+            made.append(replace(column, table=alias if alias is not None else column.table, name=name))
+        ranking = self.ranking
+        if ranking is not None and columns:
+            names = {old.name: new.name for old, new in zip(self.columns, made, strict=True)}
+            ranking = replace(ranking, name=names.get(ranking.name, ranking.name))
+        return replace(self, columns=tuple(made), ranking=ranking)
+
+    def find(self, name: str, table: str | None = None) -> list[Column]:
+        found = [c for c in self.columns if c.name == name and (table is None or c.table == table)]
+        if not found:
+            low = name.lower()
+            found = [
+                c
+                for c in self.columns
+                if c.name.lower() == low and (table is None or (c.table or "").lower() == table.lower())
+            ]
+        return found
+
+    def tables(self) -> set[str]:
+        return {column.table for column in self.columns if column.table is not None}
+
+
+def resolve(relation: Relation, node: exp.Column, text: str) -> tuple[Column, list[exp.Expr]]:
+    """Return the column that a name means, and the fields behind it. Raises ExpressionError."""
+    parts: list[Any] = list(node.parts)
+    names = [part.name for part in parts]
+    if len(names) > 1:
+        found = relation.find(names[1], names[0])
+        if found:
+            return _only(found, node, text), parts[2:]
+    found = relation.find(names[0])
+    if found:
+        return _only(found, node, text), parts[1:]
+    if len(names) > 1 and names[0] in relation.tables():
+        known = [column.name for column in relation.columns if column.table == names[0]]
+        raise error_at(
+            node, text, f"table {names[0]!r} has no column {names[1]!r}", did_you_mean(names[1], known, known="columns")
+        )
+    known = [column.name for column in relation.columns]
+    what = "unknown table or column" if len(names) > 1 else "unknown column"
+    raise error_at(node, text, f"{what} {names[0]!r}", did_you_mean(names[0], known, known="columns"))
+
+
+def _only(found: list[Column], node: exp.Column, text: str) -> Column:
+    if len({column.physical for column in found}) > 1:
+        tables = sorted({column.table or "?" for column in found})
+        raise error_at(
+            node, text, f"column {found[0].name!r} is in several tables: {', '.join(tables)}",
+            f"write {tables[0]}.{found[0].name}",
+        )  # fmt: skip
+    return found[0]
+
+
+def error_at(node: Any, text: str, message: str, hint: str | None = None) -> ExpressionError:
+    """Return an error that underlines where a node stands in the text."""
+    position, length = span(text, node) if node is not None else (0, len(text))
+    if length == len(text):
+        return ExpressionError(message, text=text, position=None, hint=hint)
+    return ExpressionError(message, text=text, position=position, length=length, hint=hint)
+
+
+def unused_name(wanted: str, taken: Iterable[str]) -> str:
+    """Return a name that is not taken: the wanted one, or with a number behind it."""
+    names = set(taken)
+    if wanted not in names:
+        return wanted
+    number = 2
+    while f"{wanted}_{number}" in names:
+        number += 1
+    return f"{wanted}_{number}"

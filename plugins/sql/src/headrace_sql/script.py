@@ -1,0 +1,309 @@
+"""A script: statements in their order, and the job that its INSERTs make together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from headrace import errors
+from headrace.dsl import Pipeline, Stream
+from headrace.errors import ExpressionError, PlanError, did_you_mean
+from headrace.jobs import Job
+from headrace_columnar import dialect as columnar_dialect
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+
+from headrace_sql import nodes, types
+from headrace_sql.catalog import Catalog, View, read_table
+from headrace_sql.connectors import sink_job
+from headrace_sql.dialect import Blink, Flink
+from headrace_sql.query import QueryCompiler, cast_to
+from headrace_sql.scope import Relation, error_at
+
+_BLINK_MARKS = re.compile(r"(?is)\bwith\s*\(\s*(type|topic)\s*=|\bwithoffset\s*\(|\bdata_format\s*=")
+#: Options of SET that mean something here.
+KNOWN_OPTIONS = (
+    "table.exec.emit.early-fire.enabled", "table.exec.emit.early-fire.delay", "table.exec.emit.late-fire.enabled",
+    "table.exec.emit.late-fire.delay", "table.exec.emit.allow-lateness", "table.exec.state.ttl", "pipeline.name",
+    "table.local-time-zone",
+)  # fmt: skip
+_RUNTIME = ("table.exec.mini-batch.", "table.optimizer.", "parallelism.", "execution.", "state.", "taskmanager.", "jobmanager.",
+            "rest.",
+            "table.exec.resource.", "sql-client.", "restart-strategy", "metrics.",
+            "env.", "pipeline.", "table.exec.", "table.dml-sync")  # fmt: skip
+
+
+def parse(text: str, dialect: str | None = None) -> tuple[list[exp.Expr], str]:
+    """Return the statements of a text and the name of its dialect. Raises ExpressionError with the place of a mistake."""
+    name = dialect or ("blink" if _BLINK_MARKS.search(text) else "flink")
+    if name not in ("flink", "blink"):
+        raise PlanError(f"unknown SQL dialect {name!r}", hint=did_you_mean(name, ["flink", "blink"], known="dialects"))
+    made = Blink() if name == "blink" else Flink()
+    try:
+        tokens = made.tokenize(text)
+        statements = made.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
+    except TokenError as error:
+        raise columnar_dialect._token_error(text, error) from None
+    except ParseError as error:
+        raise _parse_error(text, error) from None
+    except RecursionError:
+        raise ExpressionError("the statement is nested too deeply", text=text, position=0) from None
+    return [each for each in statements if each is not None and not isinstance(each, exp.Semicolon)], name
+
+
+_HINTS = (
+    (re.compile(r"(?is)\bover\s*\(.*\brange\b.*unbounded following"), "only preceding rows are known in a stream"),
+    (re.compile(r"^LIKE$"), "write the columns out"),
+)
+
+
+def _parse_error(text: str, error: ParseError) -> ExpressionError:
+    made = columnar_dialect._parse_error(text, error)
+    word = text[made.position or 0 : (made.position or 0) + made.length]
+    known = [
+        "SELECT",
+        "INSERT INTO",
+        "CREATE TABLE",
+        "CREATE VIEW",
+        "CREATE FUNCTION",
+        "SET",
+        "EXPLAIN",
+        "BEGIN STATEMENT SET",
+    ]
+    if "is no statement" in made.message:
+        made.hint = did_you_mean(word.upper(), known, known="statements")
+    elif '"' in word:
+        made.hint = "names stand in backticks: `name`; text stands in single quotes: 'text'"
+    elif made.hint is None:
+        made.hint = _near_keyword(word)
+    line = text.count("\n", 0, made.position or 0) + 1
+    column = (made.position or 0) - (text.rfind("\n", 0, made.position or 0) + 1) + 1
+    made.message = f"{made.message} (line {line}, column {column})"
+    return made
+
+
+_KEYWORDS = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "INSERT", "INTO", "CREATE", "TABLE", "VIEW", "FUNCTION", "WATERMARK",
+             "PRIMARY",
+             "INTERVAL", "PARTITION", "BETWEEN", "LATERAL", "WITH", "UNION", "ORDER", "JOIN", "VALUES",
+             "MATCH_RECOGNIZE", "EMIT")  # fmt: skip
+
+
+def _near_keyword(word: str) -> str | None:
+    found = errors.nearest(word.upper(), list(_KEYWORDS))
+    return f"did you mean {found}?" if found and found != word.upper() else None
+
+
+@dataclass(frozen=True)
+class Insert:
+    """One INSERT of a script: the relation that it writes, with the columns of its table."""
+
+    table: str
+    relation: Relation
+    node: exp.Expr
+
+
+class Script:
+    """The statements of a text, compiled one after the other."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        functions: Mapping[str, Any] | Sequence[Any] = (),
+        dialect: str | None = None,
+        namespace: str = "sql",
+        pipeline: str = "job",
+        frames: Mapping[str, pl.DataFrame] | None = None,
+        streams: Mapping[str, Stream] | None = None,
+        by_name: bool = False,
+        bad_records: str | None = None,
+        tables: Mapping[str, Any] | None = None,
+        views: Mapping[str, Any] | None = None,
+        known_functions: Mapping[str, Any] | None = None,
+    ) -> None:
+        from headrace.dsl import FunctionCatalog
+
+        self.text = text
+        statements, self.dialect = parse(text, dialect)
+        for each in statements:
+            if isinstance(each, nodes.SetOption) and each.this.name == "pipeline.name":
+                pipeline = re.sub(r"[^A-Za-z0-9._-]+", "-", each.expression.name)
+        made = (
+            next(iter(streams.values()))._pipeline
+            if streams
+            else Pipeline(namespace, pipeline, FunctionCatalog(), bad_records)
+        )
+        self.catalog = Catalog(made, _named_functions(functions))
+        self.catalog.streams.update(streams or {})
+        for name, function in (known_functions or {}).items():
+            self.catalog.add_function(name, function)
+        self.catalog.tables.update(tables or {})
+        self.catalog.views.update(views or {})
+        self._own: set[str] = set()
+        self.created_functions: dict[str, Any] = {}
+        self.by_name = by_name
+        self.inserts: list[Insert] = []
+        self.queries: list[Relation] = []
+        self.explain_only = False
+        for name, frame in (frames or {}).items():
+            self._register(name, frame)
+        for statement in statements:
+            self._run(statement)
+
+    def _register(self, name: str, frame: pl.DataFrame) -> None:
+        from headrace_sql.frames import FrameSource
+
+        stream = self.catalog.pipeline.from_(FrameSource.of(frame), name=name)
+        self.catalog.streams[name] = stream
+
+    def _run(self, node: exp.Expr) -> None:
+        if isinstance(node, nodes.Explain):
+            self.explain_only = True
+            node = node.this
+        if isinstance(node, nodes.StatementSet | exp.EndStatement):
+            return
+        if isinstance(node, nodes.SetOption):
+            self._set(node)
+        elif isinstance(node, exp.Create):
+            self._create(node)
+        elif isinstance(node, exp.Insert):
+            self._insert(node)
+        elif isinstance(node, exp.Query):
+            self.queries.append(self._compiler(node.meta.get("emit")).query(node))
+        else:
+            raise error_at(node, self.text, f"{type(node).__name__} is not supported as a statement")
+
+    def _set(self, node: nodes.SetOption) -> None:
+        key, value = node.this.name, node.expression.name
+        if key in KNOWN_OPTIONS:
+            if key == "table.local-time-zone" and value.upper() not in ("UTC", "GMT", "Z"):
+                raise error_at(node.expression, self.text, "only the time zone UTC is supported")
+            self.catalog.options[key] = value
+        elif key.startswith(_RUNTIME):
+            self.catalog.notices.append(f"SET {key!r} has no effect here: it is a matter of Flink's own runtime")
+        else:
+            raise error_at(
+                node.this, self.text, f"unknown option {key!r}", did_you_mean(key, KNOWN_OPTIONS, known="options")
+            )
+
+    def _create(self, node: exp.Create) -> None:
+        kind = node.args["kind"]
+        name = node.this.this.name if isinstance(node.this, exp.Schema) else node.this.name
+        if kind == "FUNCTION":
+            self.created_functions[name] = self.catalog.create_function(node, self.text)
+            return
+        if name in self._own:
+            if node.args.get("exists"):
+                return
+            raise error_at(node.this, self.text, f"{name!r} is defined twice")
+        self._own.add(name)
+        self.catalog.forget(name)
+        if kind == "TABLE":
+            self.catalog.tables[name] = read_table(node, self.text)
+            return
+        columns = tuple(each.name for each in node.this.expressions) if isinstance(node.this, exp.Schema) else ()
+        self.catalog.views[name] = View(name, node.expression, columns, self.text)
+
+    def _compiler(self, emit: exp.Expr | None) -> QueryCompiler:
+        from headrace_sql.emitting import emit_of
+
+        compiler = QueryCompiler(self.catalog, self.text)
+        self.catalog.emit = emit_of(self.catalog.options, emit, self.text)
+        return compiler
+
+    def _insert(self, node: exp.Insert) -> None:
+        target = node.this
+        name_node = target.this if isinstance(target, exp.Schema) else target
+        found = self.catalog.find(name_node.name)
+        if found is None or found not in self.catalog.tables:
+            what = f"{name_node.name!r} is no table" if found else f"unknown table {name_node.name!r}"
+            raise error_at(
+                name_node, self.text, what, did_you_mean(name_node.name, self.catalog.tables, known="tables")
+            )
+        table = self.catalog.tables[found]
+        listed = [each.name for each in target.expressions] if isinstance(target, exp.Schema) else []
+        columns = table.sink_columns
+        for each, part in zip(listed, target.expressions if listed else (), strict=True):
+            if each not in columns:
+                raise error_at(
+                    part,
+                    self.text,
+                    f"table {found!r} has no column {each!r}",
+                    did_you_mean(each, columns, known="columns"),
+                )
+        if isinstance(node.expression, exp.Values):
+            raise error_at(
+                node.expression, self.text, "INSERT … VALUES is not supported", "register a frame and select from it"
+            )
+        relation = self._compiler(node.args.get("emit")).query(node.expression)
+        self.inserts.append(Insert(found, self._fitted(relation, columns, listed, node), node))
+
+    def _fitted(
+        self, relation: Relation, columns: dict[str, pl.DataType], listed: list[str], node: exp.Insert
+    ) -> Relation:
+        """Return the relation with the sink's columns: by position, types widened as INSERT allows."""
+        from headrace_sql.fitting import fitted
+
+        return fitted(self, relation, columns, listed, node)
+
+    def job(self) -> Job:
+        """Return the job that all INSERTs make together; a query that stands alone is printed. Raises PlanError."""
+        jobs = []
+        for insert in self.inserts:
+            table = self.catalog.tables[insert.table]
+            jobs.append(sink_job(self.catalog, table, insert.relation.stream, insert.table))
+        for index, relation in enumerate(self.queries):
+            jobs.append(_printable(relation).to_print(name="result" if not index else f"result_{index + 1}"))
+        if not jobs:
+            raise PlanError(
+                "the text has no INSERT INTO and no SELECT, so there is nothing to run",
+                job=self.catalog.pipeline.pipeline,
+            )
+        return jobs[0].also(*jobs[1:])
+
+    def relations(self) -> dict[str, Relation]:
+        """Return what the INSERTs and queries give, by table; a query alone is called ``result``."""
+        made: dict[str, Relation] = {}
+        for insert in self.inserts:
+            if insert.table in made:
+                from headrace_sql.sets import united
+
+                made[insert.table] = united([made[insert.table], insert.relation])
+            else:
+                made[insert.table] = insert.relation
+        for index, relation in enumerate(self.queries):
+            made["result" if not index else f"result_{index + 1}"] = replaced_names(relation)
+        return made
+
+
+def replaced_names(relation: Relation) -> Relation:
+    return Relation(_printable(relation), relation.columns)
+
+
+def _printable(relation: Relation) -> Stream:
+    real = [column for column in relation.columns if column.physical in relation.schema]
+    wanted: dict[str, str] = {}
+    for column in real:
+        wanted.setdefault(column.name, column.physical)
+    if list(wanted.values()) == list(relation.schema) and list(wanted) == list(wanted.values()):
+        return relation.stream
+    renamed = cast_to(relation, [c for c in real if wanted.get(c.name) == c.physical],
+                      [relation.schema[p] for p in wanted.values()], list(wanted))  # fmt: skip
+    return relation.stream.select(**renamed)
+
+
+def _named_functions(functions: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+    """Return functions by name: of a list, each under its own."""
+    if isinstance(functions, Mapping):
+        return dict(functions)
+    made = {}
+    for each in functions:
+        name = getattr(each, "name", None) or getattr(each, "__name__", None) or type(each).__name__
+        made[str(name)] = each
+    return made
+
+
+__all__ = ["Script", "parse", "types"]

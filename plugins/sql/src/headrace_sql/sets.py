@@ -1,0 +1,121 @@
+"""UNION, INTERSECT, EXCEPT and DISTINCT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.keyed import shuffled
+from headrace_columnar.sql_types import common_type
+from sqlglot import exp
+
+from headrace_sql.expressions import physical, text_of
+from headrace_sql.query import cast_to, is_updating
+from headrace_sql.scope import Column, Relation, unused_name
+
+if TYPE_CHECKING:
+    from headrace_sql.query import QueryCompiler
+
+
+def set_operation(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
+    """Return the relation of UNION [ALL], INTERSECT or EXCEPT."""
+    for key in ("order", "limit", "offset"):
+        if node.args.get(key):
+            raise compiler.error(
+                node,
+                f"{key.upper()} behind {type(node).__name__.upper()} is not supported",
+                "put the whole into a derived table",
+            )
+    sides = [compiler.query(side) for side in (node.left, node.right)]
+    left, right = sides
+    if len(left.columns) != len(right.columns):
+        raise compiler.error(
+            node,
+            f"{type(node).__name__.upper()}: one side has {len(left.columns)} columns, the other {len(right.columns)}",
+        )
+    every = not node.args.get("distinct", True)
+    for mine, other in zip(left.columns, right.columns, strict=True):
+        pair = [side.schema.get(c.physical) for side, c in ((left, mine), (right, other))]
+        if None not in pair and common_type(pair[0], pair[1]) is None:  # type: ignore[arg-type]
+            raise compiler.error(
+                node, f"column {mine.name!r} has types that do not go together: {pair[0]} and {pair[1]}"
+            )
+    if isinstance(node, exp.Union):
+        made = united(sides)
+        return made if every else distinct(made)
+    if every:
+        raise compiler.error(node, f"{type(node).__name__.upper()} ALL is not supported")
+    return _counted(sides, "and" if isinstance(node, exp.Intersect) else "and not")
+
+
+def _aligned(relations: Sequence[Relation]) -> tuple[list[Relation], tuple[Column, ...]]:
+    """Return the relations with the columns of the first, by position, in common types."""
+    first = relations[0]
+    kept = [
+        index
+        for index, column in enumerate(first.columns)
+        if column.physical in first.schema or column.time != "processing"
+    ]
+    kept = [i for i in kept if all(each.columns[i].physical in each.schema for each in relations)]
+    names: list[str] = []
+    kinds = []
+    for index in kept:
+        names.append(unused_name(first.columns[index].name, names))
+        kind = first.schema[first.columns[index].physical]
+        for other in relations[1:]:
+            found = common_type(kind, other.schema[other.columns[index].physical])
+            kind = kind if found is None else found
+        kinds.append(kind)
+    columns = []
+    for index, name in zip(kept, names, strict=True):
+        times = {each.columns[index].time for each in relations}
+        columns.append(Column(first.columns[index].name, name, None, next(iter(times)) if len(times) == 1 else None))
+    made = []
+    for each in relations:
+        chosen = [each.columns[index] for index in kept]
+        texts = cast_to(each, chosen, kinds, names)
+        same = list(each.schema) == names and all(texts[name] == text_of(physical(name)) for name in names)
+        stream = each.stream if same else each.stream.select(**texts)
+        made.append(Relation(stream, tuple(columns)))
+    return made, tuple(columns)
+
+
+def united(relations: Sequence[Relation]) -> Relation:
+    """Return UNION ALL of relations."""
+    aligned, columns = _aligned(relations)
+    first, *others = (each.stream for each in aligned)
+    if any(is_updating(each) for each in aligned):
+        first, *others = (each.stream for each in _all_changing(aligned))
+    return Relation(first.union(*others), columns)
+
+
+def _all_changing(relations: Sequence[Relation]) -> Sequence[Relation]:
+    return relations
+
+
+def distinct(relation: Relation) -> Relation:
+    """Return each row once."""
+    columns = [c for c in relation.columns if c.physical in relation.schema]
+    names = list(dict.fromkeys(c.physical for c in columns))
+    stream = relation.stream
+    if set(names) != set(relation.schema):
+        stream = stream.select(*[text_of(physical(name)) for name in names])
+    if not is_updating(relation):
+        return Relation(shuffled(stream, tuple(names))._operator("distinct", tuple(names)), tuple(columns))
+    made = shuffled(stream, tuple(names))._operator("aggregate", tuple(names), {"__rows": "count(*)"})
+    return Relation(made.select(*[text_of(physical(name)) for name in names]), tuple(columns))
+
+
+def _counted(sides: Sequence[Relation], how: str) -> Relation:
+    """INTERSECT and EXCEPT: count each row's appearances on both sides. NULL equals NULL here."""
+    aligned, columns = _aligned(sides)
+    names = [column.physical for column in columns]
+    marked = []
+    for index, each in enumerate(aligned):
+        stream = each.stream.with_columns(__left="1" if index == 0 else "0", __right="0" if index == 0 else "1")
+        marked.append(stream)
+    stream = marked[0].union(marked[1])
+    counts = {"__in_left": 'sum("__left")', "__in_right": 'sum("__right")'}
+    made = shuffled(stream, tuple(names))._operator("aggregate", tuple(names), counts)
+    condition = '"__in_left" > 0 AND "__in_right" ' + ("> 0" if how == "and" else "= 0")
+    return Relation(made.where(condition).select(*[text_of(physical(name)) for name in names]), columns)
