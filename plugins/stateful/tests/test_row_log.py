@@ -1,0 +1,106 @@
+"""Row logs against a list, with compaction forced early and keys whose hashes are equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from headrace.errors import CheckpointError
+from headrace_stateful import columns as columns_module
+from headrace_stateful import row_log as row_log_module
+from headrace_stateful.row_log import RowLog
+from headrace_stateful.state_bytes import pack, unpack
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+SCHEMA = {"k": pl.String(), "n": pl.Int64()}
+KEYS = [None, "", "a", "b", "ab", "c"]
+ROW = st.tuples(st.sampled_from(KEYS), st.integers(0, 3))
+STEP = st.tuples(
+    st.sampled_from(["append", "append", "remove", "remove_equal", "mark", "delta", "snapshot", "tidy"]),
+    st.lists(ROW, max_size=8),
+    st.randoms(use_true_random=False),
+)
+
+
+@pytest.fixture(autouse=True)
+def _compact_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_log_module, "_LEAST_DEAD", 2)
+    monkeypatch.setattr(columns_module, "_LEAST_DEAD", 2)
+
+
+def contents(log: RowLog) -> list[tuple[Any, ...]]:
+    places = log.places()
+    marks = log.mark("m", places).tolist()
+    return [(*row, mark) for row, mark in zip(log.take(places).rows(), marks, strict=True)]
+
+
+@given(st.lists(STEP, max_size=30), st.booleans())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_log_is_a_list(steps: list[Any], collide: bool) -> None:
+    hashes = row_log_module.key_hashes
+    if collide:
+        row_log_module.key_hashes = lambda frame, keys: hashes(frame, keys) & np.uint64(1)
+    try:
+        run(steps)
+    finally:
+        row_log_module.key_hashes = hashes
+
+
+def run(steps: list[Any]) -> None:
+    log, copy = RowLog(SCHEMA, ("k",), ("m",)), RowLog(SCHEMA, ("k",), ("m",))
+    model: list[list[Any]] = []
+    for what, rows, random in steps:
+        frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+        places = log.places()
+        if what == "append":
+            log.append(frame, m=np.arange(len(rows)))
+            model += [[*row, number] for number, row in enumerate(rows)]
+        elif what == "remove":
+            chosen = sorted(random.sample(range(len(model)), min(len(model), len(rows))))
+            log.remove(places[chosen])
+            model = [row for at, row in enumerate(model) if at not in chosen]
+        elif what == "remove_equal":
+            found = log.find_equal(frame)
+            log.remove(found[found >= 0])
+            for row, place in zip(rows, found, strict=True):
+                at = next((at for at, other in enumerate(model) if tuple(other[:2]) == row), None)
+                assert (at is None) == (place < 0)
+                if at is not None:
+                    del model[at]
+        elif what == "mark" and model:
+            chosen = sorted(random.sample(range(len(model)), min(len(model), len(rows))))
+            log.set_mark("m", places[chosen], np.array(chosen, dtype=np.int64) * 10)
+            for at in chosen:
+                model[at][2] = at * 10
+        elif what == "delta":
+            copy.apply(log.delta())
+        elif what == "snapshot":
+            copy = RowLog(SCHEMA, ("k",), ("m",))
+            copy.apply(log.snapshot())
+        elif what == "tidy":
+            log.tidy()
+        assert contents(log) == [tuple(row) for row in model]
+        assert len(log) == len(model)
+        owners, at = log.find(frame, ("k",))
+        found_rows = [(owner, row) for owner, row in zip(owners.tolist(), log.take(at).rows(), strict=True)]
+        assert found_rows == [
+            (owner, tuple(other[:2])) for owner, row in enumerate(rows) for other in model if other[0] == row[0]
+        ]
+    copy.apply(log.delta())
+    assert contents(copy) == contents(log)
+    assert log.delta() == {}
+
+
+def test_state_of_a_newer_version_is_refused() -> None:
+    packed = pack("delta", {"a": pl.DataFrame({"x": [1]})}, {"v": 1})
+    kind, frames, values = unpack(packed)
+    assert (kind, frames["a"]["x"].to_list(), values) == ("delta", [1], {"v": 1})
+    with pytest.raises(CheckpointError, match="newer version"):
+        unpack(packed.replace(b"\xa6format\x01", b"\xa6format\x63"))
+    with pytest.raises(CheckpointError, match="damaged"):
+        unpack(packed[:-5])
+    with pytest.raises(CheckpointError, match="damaged"):
+        unpack(packed.replace(b"ARROW1", b"ARROW0"))
