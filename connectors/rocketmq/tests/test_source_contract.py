@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from headrace_contract import SourceContract
+from headrace_contract import GroupSourceContract, SourceContract
+from headrace_contract.source_harness import SourceHarness
 from headrace_rocketmq import Client, Message, MessageQueue
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
@@ -19,11 +20,10 @@ from .reading import wait_until
 pytestmark = pytest.mark.servers
 
 
-class TestRocketMQSource(SourceContract):
+class RocketMQWorld(SourceHarness):
     """A topic per check, its message queues as queues."""
 
     plugin = "rocketmq"
-    odd_bodies = (*SourceContract.odd_bodies, b"two\nlines\r\n")  # RocketMQ knows no empty bodies
 
     @pytest.fixture(autouse=True)
     def _server(self, request: pytest.FixtureRequest) -> Iterator[None]:
@@ -80,6 +80,18 @@ class TestRocketMQSource(SourceContract):
 
     def make_with_secret(self, secret: str) -> RocketMQSource:
         return self.make(name_servers="127.0.0.1:1", request_timeout="300 ms", access_key="u", secret_key=secret)
+
+
+class TestRocketMQSource(RocketMQWorld, SourceContract):
+    """Each queue by itself."""
+
+    odd_bodies = (*SourceContract.odd_bodies, b"two\nlines\r\n")  # RocketMQ knows no empty bodies
+
+
+class TestRocketMQGroup(RocketMQWorld, GroupSourceContract):
+    """Instances that share queues."""
+
+    patience = timedelta(seconds=60)
 
 
 class TestDeduplicatingSource(TestRocketMQSource):

@@ -14,6 +14,7 @@ from headrace_contract import (
     CodecContract,
     Contract,
     FunctionContract,
+    GroupSourceContract,
     OperatorContract,
     SinkContract,
     SourceContract,
@@ -24,6 +25,7 @@ from headrace_contract import (
 MODULES: Mapping[str, tuple[type[Contract], ...]] = {
     "broken_sinks": (SinkContract,),
     "broken_sources": (SourceContract,),
+    "broken_group_sources": (GroupSourceContract,),
     "broken_operators": (OperatorContract,),
     "broken_functions": (FunctionContract, TableFunctionContract, AggregateFunctionContract),
     "broken_codecs": (CodecContract,),

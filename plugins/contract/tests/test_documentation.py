@@ -12,6 +12,7 @@ from headrace_contract import (
     CodecContract,
     Contract,
     FunctionContract,
+    GroupSourceContract,
     OperatorContract,
     SinkContract,
     SourceContract,
@@ -24,6 +25,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "contract-suite.md"
 SECTIONS: dict[str, tuple[type[Contract], ...]] = {
     "SinkContract": (SinkContract,),
     "SourceContract": (SourceContract,),
+    "GroupSourceContract": (GroupSourceContract,),
     "OperatorContract": (OperatorContract,),
     "FunctionContract": (FunctionContract, TableFunctionContract, AggregateFunctionContract),
     "CodecContract": (CodecContract,),

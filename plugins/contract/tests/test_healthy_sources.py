@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contract_samples.group_contracts import GroupLogContract
 from contract_samples.source_contracts import ColumnLogContract, LogContract
 
 
@@ -11,3 +12,7 @@ class TestLogSource(LogContract):
 
 class TestColumnLogSource(ColumnLogContract):
     """A source of columns."""
+
+
+class TestGroupLogSource(GroupLogContract):
+    """Members that share the queues."""

@@ -21,9 +21,12 @@ _MODULES = {
     "headrace_contract.contract": ("Contract", "ContractViolation", "checks_of", "optional_hook"),
     "headrace_contract.crash": ("Moment",),
     "headrace_contract.function": ("AggregateFunctionContract", "FunctionContract", "TableFunctionContract"),
+    "headrace_contract.group_source": ("GroupSourceContract",),
     "headrace_contract.operator": ("OperatorContract",),
     "headrace_contract.sink": ("SinkContract",),
     "headrace_contract.source": ("SourceContract",),
+    "headrace_contract.state_store": ("StateStoreContract",),
+    "headrace_contract.stateful_operator": ("StatefulOperatorContract",),
     "headrace_contract.values": ("ALL_TYPES", "BASIC_TYPES"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -40,9 +43,12 @@ if TYPE_CHECKING:
     from headrace_contract.function import AggregateFunctionContract as AggregateFunctionContract
     from headrace_contract.function import FunctionContract as FunctionContract
     from headrace_contract.function import TableFunctionContract as TableFunctionContract
+    from headrace_contract.group_source import GroupSourceContract as GroupSourceContract
     from headrace_contract.operator import OperatorContract as OperatorContract
     from headrace_contract.sink import SinkContract as SinkContract
     from headrace_contract.source import SourceContract as SourceContract
+    from headrace_contract.state_store import StateStoreContract as StateStoreContract
+    from headrace_contract.stateful_operator import StatefulOperatorContract as StatefulOperatorContract
     from headrace_contract.values import ALL_TYPES as ALL_TYPES
     from headrace_contract.values import BASIC_TYPES as BASIC_TYPES
 

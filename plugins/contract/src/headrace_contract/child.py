@@ -35,7 +35,8 @@ def main() -> None:
     elif isinstance(task, ReadTask):
         _read(task)
     else:
-        Path(sys.argv[2]).write_bytes(pickle.dumps(task()))
+        result = task()
+        Path(sys.argv[2]).write_bytes(pickle.dumps(result))
 
 
 def _load_module(name: str, path: str) -> None:

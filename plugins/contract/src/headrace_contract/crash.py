@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -71,7 +71,7 @@ class ReadTask:
 class Child:
     """A child process that runs one task."""
 
-    def __init__(self, task: WriteTask | ReadTask, *, importable: Sequence[type] = ()) -> None:
+    def __init__(self, task: WriteTask | ReadTask | Callable[[], Any], *, importable: Sequence[type] = ()) -> None:
         data = pickled(task, what="the sink or source")
         directory = tempfile.mkdtemp(prefix="headrace-contract-")
         self._spec = Path(directory) / "task"

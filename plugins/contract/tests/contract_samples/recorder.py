@@ -11,6 +11,7 @@ import pytest
 VARIABLE = "CONTRACT_RECORD"
 #: Checks that start processes, half a second each: left out for plug-ins whose fault is another, see ``thorough``.
 PROCESS_CHECKS = (
+    "test_a_dead_member_is_replaced",
     "test_kill_after_checkpoint_loses_nothing",
     "test_kill_keeps_the_guarantee",
     "test_paused_process_adds_nothing",

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from headrace_contract import SourceContract
+from headrace_contract.source_harness import SourceHarness
 
 from contract_samples.sources import ColumnLogSource, LogSource, LogWorld
 
 
-class LogContract(SourceContract):
+class LogHarness(SourceHarness):
     """Every method, also the optional ones."""
 
     kind: type[LogSource] = LogSource
@@ -46,6 +47,10 @@ class LogContract(SourceContract):
 
     def make_with_secret(self, secret: str) -> LogSource:
         return self.kind(self.kind.Settings.of({"database": str(self.tmp_path / "no" / "log"), "password": secret}))
+
+
+class LogContract(LogHarness, SourceContract):
+    """The contract of the source of bodies."""
 
 
 class ColumnLogContract(LogContract):

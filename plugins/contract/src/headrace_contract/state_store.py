@@ -1,0 +1,213 @@
+"""The contract of state stores."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+from headrace.state_store import StateStore
+
+from headrace_contract.contract import Contract, expect, shortened
+from headrace_contract.pickling import pickled
+from headrace_contract.processes import child_command, child_environment, write_task
+
+#: Names of shards as runtimes make them, and worse.
+_SHARDS = ("key_by/0", "key_by/10", "key_by-2/0", "schlüssel/1", "a%2fb/0", "../escape/0")
+Version = tuple[int, bytes, bool]
+
+
+def _content(number: int, size: int = 50) -> bytes:
+    return bytes((number * 31 + place * 7) % 256 for place in range(size))
+
+
+class StateStoreContract(Contract):
+    """What every state store must do. An author gives ``make_store``.
+
+    class TestMyStore(StateStoreContract):
+        def make_store(self):
+            return MyStore(MySettings(path=str(self.tmp_path / "state")))
+    """
+
+    #: The size of a large version, in bytes.
+    large_bytes: ClassVar[int] = 5_000_000
+
+    def make_store(self) -> StateStore:
+        """Return a new store over the same place each time within one check."""
+        raise NotImplementedError
+
+    def _saved(self, *versions: Version, shard: str = _SHARDS[0]) -> StateStore:
+        store = self.make_store()
+        for number, content, whole in versions:
+            store.save(shard, number, content, snapshot=whole)
+        return store
+
+    def _expect(self, found: list[Version], wanted: list[Version], mend: str) -> None:
+        __tracebackhide__ = True
+        expect(found == wanted, expected=shortened(wanted), found=shortened(found), mend=mend)
+
+    def test_versions_come_back_in_their_order(self) -> None:
+        """What was saved is given back, byte for byte, oldest first: a state is a snapshot and the deltas on it.
+
+        Steps: save the versions 1 to 12, empty and binary ones among them, and load. Passes when all are given in order.
+        """
+        versions = [(n, _content(n, 0 if n == 4 else 10 * n), n == 1) for n in range(1, 13)]
+        store = self._saved(*versions)
+        self._expect(
+            list(store.load(_SHARDS[0])), versions, "order versions by number, not as texts; keep contents as they are"
+        )
+        store.close()
+
+    def test_load_begins_at_the_newest_snapshot(self) -> None:
+        """What lies before a snapshot is not needed: reading it costs time, and applying it twice is wrong.
+
+        Steps: save delta 1, snapshot 2, delta 3, and load. Passes when 2 and 3 are given.
+        """
+        versions = [(1, _content(1), False), (2, _content(2), True), (3, _content(3), False)]
+        store = self._saved(*versions)
+        self._expect(list(store.load(_SHARDS[0])), versions[1:], "begin at the newest snapshot")
+        store.close()
+
+    def test_load_of_a_version_knows_nothing_newer(self) -> None:
+        """A crash between saving state and making the checkpoint leaves a version that belongs to no checkpoint.
+
+        Steps: save snapshot 1, delta 2, snapshot 3 and load version 2; save 3 anew and load it. Passes when 1 and 2
+        are given at first, and the new 3 in the end.
+        """
+        store = self._saved((1, _content(1), True), (2, _content(2), False), (3, _content(3), True))
+        mend = "give versions up to the one asked for, beginning at the newest snapshot among them"
+        self._expect(list(store.load(_SHARDS[0], 2)), [(1, _content(1), True), (2, _content(2), False)], mend)
+        store.save(_SHARDS[0], 3, b"again")
+        wanted = [(1, _content(1), True), (2, _content(2), False), (3, b"again", False)]
+        self._expect(list(store.load(_SHARDS[0], 3)), wanted, "saving a version again replaces it, whatever it was")
+        store.close()
+
+    def test_shards_are_kept_apart(self) -> None:
+        """Shards have names of any characters, and one has nothing to do with another.
+
+        Steps: save one version for each of several shards, load each, and one that was never saved. Passes when each
+        gives its own and the last one nothing.
+        """
+        store = self.make_store()
+        for number, shard in enumerate(_SHARDS):
+            store.save(shard, 1, _content(number))
+        for number, shard in enumerate(_SHARDS):
+            self._expect(
+                list(store.load(shard)), [(1, _content(number), False)], f"keep the shard {shard!r} under its own name"
+            )
+        self._expect(list(store.load("key_by/1")), [], "give nothing for a shard that was never saved")
+        store.close()
+
+    def test_what_was_saved_outlives_the_store(self) -> None:
+        """On return from ``save`` a version is stored: another process may ask for it.
+
+        Steps: save, do not close, and load from a store made anew; close both twice. Passes when it is there.
+        """
+        store = self._saved((1, _content(1), True), (2, _content(2), False))
+        self.before_another(store)
+        other = self.make_store()
+        wanted = [(1, _content(1), True), (2, _content(2), False)]
+        self._expect(list(other.load(_SHARDS[0])), wanted, "write before save() returns")
+        for each in (store, other, store, other):
+            each.close()
+
+    def before_another(self, store: StateStore) -> None:
+        """Make way for another store object over the same place. Override it when only one may have it open."""
+
+    def test_remove_keeps_what_is_needed(self) -> None:
+        """``remove(before=…)`` frees space, but never the snapshot on which a later load builds.
+
+        Steps: save 1 to 6 with snapshots 1 and 4, remove before 5, then before 99, and load after each. Passes when
+        all from 4 on are there both times.
+        """
+        versions = [(n, _content(n), n in (1, 4)) for n in range(1, 7)]
+        store = self._saved(*versions)
+        store.remove(_SHARDS[0], before=5)
+        mend = "remove only what lies before the newest snapshot at or before the given version"
+        self._expect(list(store.load(_SHARDS[0])), versions[3:], mend)
+        store.remove(_SHARDS[0], before=99)
+        self._expect(list(store.load(_SHARDS[0], 6)), versions[3:], mend)
+        store.close()
+
+    def test_a_large_version(self) -> None:
+        """A snapshot may have many megabytes.
+
+        Steps: save one of ``large_bytes`` and load it. Passes when it is the same.
+        """
+        content = os.urandom(self.large_bytes)
+        store = self._saved((1, content, True))
+        found = list(store.load(_SHARDS[0]))
+        expect(
+            found == [(1, content, True)],
+            expected=f"the {len(content)} bytes that were saved",
+            found=f"{len(found)} versions of {[len(each) for _, each, _ in found]} bytes",
+            mend="split what is too large for one piece, and put it together again",
+        )
+        store.close()
+
+    def test_a_kill_leaves_whole_versions(self) -> None:
+        """A process that is killed while it saves leaves each version whole or not there, and all that it was told of.
+
+        Steps: a process saves versions and notes each in a file when ``save`` has returned; it is killed with SIGKILL.
+        Passes when a new store gives every noted version as it was, and at most one more, whole.
+        """
+        notes = self.tmp_path / "notes"
+        make, shard = self.make_store, _SHARDS[0]
+
+        def save_for_ever() -> None:
+            store = make()
+            with open(notes, "ab", buffering=0) as file:
+                number = 0
+                while True:
+                    number += 1
+                    store.save(shard, number, _content(number, 20_000), snapshot=number == 1)
+                    file.write(b"%d\n" % number)
+
+        self._run_and_kill(save_for_ever, notes)
+        noted = [int(line) for line in notes.read_bytes().split()]
+        store = self.make_store()
+        found = list(store.load(shard))
+        wanted = [(n, _content(n, 20_000), n == 1) for n in range(1, len(found) + 1)]
+        expect(
+            found == wanted and len(noted) <= len(found) <= len(noted) + 1,
+            expected=f"versions 1 to {len(noted)}, whole, and perhaps one more",
+            found=f"{[number for number, _, _ in found]}, as they were: {found == wanted}",
+            mend="write a version beside and rename it, or in one transaction; return when it is stored",
+        )
+        store.close()
+
+    def _run_and_kill(self, work: Callable[[], None], notes: Path) -> None:
+        __tracebackhide__ = True
+        with tempfile.TemporaryDirectory(prefix="headrace-contract-") as directory:
+            task, log = Path(directory) / "task", Path(directory) / "log"
+            write_task(task, pickled(work, what="the store's contract"), [type(self)])
+            with open(log, "wb") as output:
+                process = subprocess.Popen(
+                    [*child_command(task), str(Path(directory) / "result")],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=child_environment(),
+                )
+            try:
+                self.eventually(
+                    lambda: (notes.exists() and notes.read_bytes().count(b"\n") >= 20) or process.poll() is not None,
+                    expected="a process that saves versions notes 20 of them",
+                    mend="save() must return when the version is stored",
+                )
+                time.sleep(0.003 * (notes.stat().st_size % 7 if notes.exists() else 0))
+                ended = process.poll()
+            finally:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            expect(
+                ended is None,
+                expected="a process that saves versions until it is killed",
+                found=f"it ended with {ended}: {log.read_text(errors='replace')[-3000:]}",
+                mend="save() must not fail for an ordinary version",
+            )

@@ -1,0 +1,291 @@
+"""The contract of operators with state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import polars as pl
+from headrace.messages import (
+    CHANGE,
+    INDEX,
+    OFFSET,
+    WATERMARK,
+    Batch,
+    Checkpoint,
+    EndOfInput,
+    Queue,
+    SystemMessage,
+    Tick,
+    Watermark,
+)
+from headrace.operator import RejectedRows, StatefulOperator, StatefulSpec
+from headrace.schema import Schema
+
+from headrace_contract.contract import Contract, expect, shortened, violated
+from headrace_contract.pickling import through_pickle
+from headrace_contract.processes import elsewhere
+from headrace_contract.values import mixed_rows
+
+QUEUE = Queue("0", "contract")
+_ROWS = 150
+_SECOND_US = 1_000_000
+_START_US = 1_700_000_000 * _SECOND_US
+Given = list[tuple[str, str]]
+
+
+class StatefulOperatorContract(Contract):
+    """What every operator with state must do. An author gives ``make_spec`` and ``schema``.
+
+    class TestMyOperator(StatefulOperatorContract):
+        schema = {"user": "string", "ms": "int64"}
+
+        def make_spec(self):
+            return SlowestSoFar(keys=("user",), value="ms")
+    """
+
+    #: The columns of the input.
+    schema: ClassVar[Mapping[str, Any]]
+
+    def make_spec(self) -> StatefulSpec:
+        """Return the operator's spec, as a verb of the DSL makes it."""
+        raise NotImplementedError
+
+    def make_rows(self, first: int, count: int) -> list[dict[str, Any]]:
+        """Return rows of ``schema``. Override it so that keys come again and results change."""
+        return mixed_rows(Schema.of(self.schema), first, count)
+
+    # ------------------------------------------------------------------------------------------ the checks use
+
+    def input(self) -> pl.DataFrame:
+        """Return the whole input with header: one row per entry, a watermark that rises by a second each."""
+        user = pl.DataFrame(self.make_rows(0, _ROWS), schema=dict(Schema.of(self.schema)), orient="row")
+        header = pl.DataFrame(
+            [
+                pl.Series(OFFSET, range(1, _ROWS + 1), dtype=pl.Int64),
+                pl.Series(INDEX, [0] * _ROWS, dtype=pl.Int32),
+                pl.Series(WATERMARK, [_START_US + (n - 10) * _SECOND_US for n in range(_ROWS)], dtype=pl.Int64),
+            ]
+        )
+        return pl.concat([header, user], how="horizontal")
+
+    def open(self, spec: StatefulSpec | None = None) -> StatefulOperator:
+        """Return a running operator, as a shard's lane opens it."""
+        return (spec or self.make_spec()).open(Schema.of(self.schema))
+
+    def feed(self, operator: StatefulOperator, frame: pl.DataFrame) -> Given:
+        """Give an operator one entry: the clock, the rows, and the watermark after them."""
+        last = int(frame[WATERMARK][-1])
+        given = texts(operator.on_system(Tick(last + 60 * _SECOND_US)))
+        given += texts(operator.process(Batch(QUEUE, frame)))
+        return given + texts(operator.on_system(Watermark(QUEUE, last)))
+
+    def run(self, operator: StatefulOperator, parts: Iterable[pl.DataFrame]) -> Given:
+        """Give an operator entries and the end of input; return what it gave, row by row."""
+        given: Given = []
+        for part in parts:
+            given += self.feed(operator, part)
+        return given + texts(operator.on_system(EndOfInput()))
+
+    def parts(self, rows: int) -> Sequence[pl.DataFrame]:
+        """Return the input cut into entries of so many rows."""
+        return list(self.input().iter_slices(rows))
+
+    # ------------------------------------------------------------------------------------------------- checks
+
+    def test_results_do_not_depend_on_batch_cuts(self) -> None:
+        """The same input comes to the same results however it is cut: where batches end is chance.
+
+        Steps: run 150 rows at once, and in entries of 1, 7 and 50; changes of one result are added up to what there is
+        in the end. Passes when every run comes to the same rows.
+        """
+        whole = table(self.run(self.open(), self.parts(_ROWS)))
+        expect(
+            whole,
+            expected="an operator that gives rows for 150 rows and the end of input",
+            found="none",
+            mend="override make_rows() so that something comes out",
+        )
+        for rows in (1, 7, 50):
+            found = table(self.run(self.open(), self.parts(rows)))
+            expect(
+                found == whole,
+                expected=f"the same results in entries of {rows} rows: {shortened(whole - found)}",
+                found=shortened(found - whole),
+                mend="decide row by row, by the watermark in front of each row; look at no batch as a whole",
+            )
+
+    def test_the_same_entries_give_the_same_rows_in_the_same_order(self) -> None:
+        """After a crash entries are done again, and sinks drop rows by their place in the entry.
+
+        Steps: run 150 rows in entries of 7, twice, and in another process with another hash seed. Passes when all three
+        give the same rows in the same order.
+        """
+        parts, schema = self.parts(7), Schema.of(self.schema)
+        first = self.run(self.open(), parts)
+        again = self.run(self.open(), parts)
+        spec = self.make_spec()
+
+        def there() -> Given:
+            return run_alone(spec, schema, parts)
+
+        other = elsewhere(there, importable=[type(self)], patience_seconds=self.patience.total_seconds() * 4)
+        for found, where in ((again, "the second time"), (other, "in another process")):
+            expect(
+                found == first,
+                expected="the same rows in the same order",
+                found=f"{where} other ones, first at {first_difference(first, found)}",
+                mend="let nothing depend on hashes of Python, the clock or chance; sort what comes of a set",
+            )
+
+    def test_a_restored_operator_goes_on_as_the_original(self) -> None:
+        """State moves: a checkpoint is restored in another process, and what comes after must be the same.
+
+        Steps: run entries of 7; after each of several, take the deltas so far (or a snapshot) to a new operator and give
+        both the rest. Passes when both give the same rows at every place.
+        """
+        parts = self.parts(7)
+        for stop in (1, len(parts) // 3, len(parts) // 2, len(parts) - 1):
+            for whole in (False, True):
+                original = self.open()
+                saved: list[bytes] = []
+                for number, part in enumerate(parts[:stop]):
+                    self.feed(original, part)
+                    saved.append(original.snapshot() if whole and number == stop // 2 else original.delta())
+                restored = self.open(through_pickle(self.make_spec(), what="the spec"))
+                begin = stop // 2 if whole else 0
+                for state in saved[begin:]:
+                    if state:
+                        restored.apply(state)
+                wanted, found = self.run(original, parts[stop:]), self.run(restored, parts[stop:])
+                expect(
+                    found == wanted,
+                    expected=f"after {stop} entries, restored from {'a snapshot and ' if whole else ''}deltas, the same rows",
+                    found=f"other ones, first at {first_difference(wanted, found)}",
+                    mend="put everything that decides about later rows into delta() and snapshot()",
+                )
+
+    def test_saving_changes_nothing(self) -> None:
+        """Checkpoints come at any moment, and results must not depend on when.
+
+        Steps: run entries of 7 with ``delta`` or ``snapshot`` and ``Checkpoint`` after each, and without. Passes when
+        both give the same rows, and a ``delta`` right after another is empty.
+        """
+        parts = self.parts(7)
+        plain, saving = self.open(), self.open()
+        wanted, found = self.run(plain, parts), Given()
+        for number, part in enumerate(parts):
+            found += self.feed(saving, part)
+            (saving.snapshot if number % 3 == 2 else saving.delta)()
+            found += texts(saving.on_system(Checkpoint(number)))
+            again = saving.delta()
+            expect(
+                again == b"",
+                expected="an empty delta when nothing has come since the last",
+                found=f"{len(again)} bytes",
+                mend="return b'' from delta() when nothing has changed since",
+            )
+        found += texts(saving.on_system(EndOfInput()))
+        expect(
+            found == wanted,
+            expected="the same rows with and without saving",
+            found=f"other ones, first at {first_difference(wanted, found)}",
+            mend="delta() and snapshot() read the state; they must not change what comes out later",
+        )
+
+    def test_rows_have_no_place_of_their_own(self) -> None:
+        """The lane says where results stand: an operator gives user columns, and the change kind where results change.
+
+        Steps: run 150 rows and look at the columns. Passes when they are those of ``output_schema``, without header
+        columns other than change kind and watermark, and the change kind is there if the spec says so.
+        """
+        spec, schema = self.make_spec(), Schema.of(self.schema)
+        operator = spec.open(schema)
+        results = list(operator.process(Batch(QUEUE, self.input()))) + list(operator.on_system(EndOfInput()))
+        changes = spec.changes(None) is not None
+        for result in results:
+            if not isinstance(result, Batch) or not result.frame.height:
+                continue
+            declared = spec.output_schema(schema, result.output)
+            found = {name: kind for name, kind in result.frame.schema.items() if name not in (CHANGE, WATERMARK)}
+            expect(
+                declared is not None and {n: k for n, k in found.items() if n not in (OFFSET, INDEX)} == dict(declared),
+                expected=f"columns {dict(declared or {})}",
+                found=f"{found}",
+                mend="give what output_schema() declares, with those types",
+            )
+            expect(
+                (CHANGE in result.frame.columns) == changes or result.output == "late",
+                expected="a change kind on every row" if changes else "no change kind",
+                found=f"{result.frame.columns}",
+                mend="let changes() say what the rows carry",
+            )
+
+    def test_state_rows_are_counted(self) -> None:
+        """People watch how large state is.
+
+        Steps: ask a new operator, and again after 75 rows. Passes when it is 0 first and never negative.
+        """
+        operator = self.open()
+        empty = operator.state_rows()
+        self.feed(operator, self.input().head(75))
+        expect(
+            empty == 0 and operator.state_rows() >= 0,
+            expected="0 rows in a new operator, and no negative number later",
+            found=f"{empty}, then {operator.state_rows()}",
+            mend="return the number of keys, groups or waiting rows",
+        )
+
+
+def run_alone(spec: StatefulSpec, schema: Schema, parts: Sequence[pl.DataFrame]) -> Given:
+    """Run entries and the end of input through a new operator, in whatever process this is."""
+    operator = spec.open(schema)
+    given: Given = []
+    for part in parts:
+        last = int(part[WATERMARK][-1])
+        messages: list[SystemMessage] = [Tick(last + 60 * _SECOND_US)]
+        given += texts(operator.on_system(messages[0]))
+        given += texts(operator.process(Batch(QUEUE, part)))
+        given += texts(operator.on_system(Watermark(QUEUE, last)))
+    return given + texts(operator.on_system(EndOfInput()))
+
+
+def texts(results: Iterable[Batch | RejectedRows | Watermark]) -> Given:
+    """Return what an operator gave, each row as (output, text)."""
+    given: Given = []
+    for result in results:
+        if isinstance(result, Batch):
+            frame = result.frame.drop(OFFSET, INDEX, WATERMARK, strict=False)
+            given += [(result.output, repr(row)) for row in frame.iter_rows(named=True)]
+        elif isinstance(result, RejectedRows):
+            given += [("rejected", repr(row)) for row in zip(result.frame[OFFSET], result.reasons, strict=True)]
+        elif not isinstance(result, Watermark):
+            violated(
+                expected="Batch, RejectedRows or Watermark",
+                found=shortened(result),
+                mend="return batch.with_frame(frame)",
+            )
+    return given
+
+
+def table(given: Given) -> Counter[tuple[str, str]]:
+    """Return the rows that there are after all changes."""
+    rows: Counter[tuple[str, str]] = Counter()
+    for output, text in given:
+        for kind, sign in ((0, 1), (1, -1), (2, 1), (3, -1)):
+            marked = f"{CHANGE!r}: {kind}"
+            if marked in text:
+                rows[output, text.replace(marked, f"{CHANGE!r}: …")] += sign
+                break
+        else:
+            rows[output, text] += 1
+    return Counter({row: count for row, count in rows.items() if count})
+
+
+def first_difference(one: Given, other: Given) -> str:
+    """Return where two runs differ first, for a message."""
+    for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
+        if mine != theirs:
+            return f"row {place}: {shortened(mine)} and {shortened(theirs)}"
+    return f"row {min(len(one), len(other))}: one run has {len(one)} rows, the other {len(other)}"
