@@ -12,6 +12,7 @@ rows that an instant of their window has passed since the last piece.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -61,6 +62,11 @@ class AlignedWindows(WindowOperator):
         self._pending: list[pl.DataFrame] = []
         self._pending_count = 0
         self._pending_least = FOREVER
+        window = shape.window
+        #: Rows whose times are in the same pane are in the same windows: they are aggregated before they are spread over these.
+        self._pane_us = math.gcd(window.size_us, window.every_us)
+        self._by_panes = window.kind != "tumbling" and not shape.changes and not shape.plan.order_sensitive
+        self._panes: list[pl.DataFrame] = []
         #: Windows that have given a result since the last delta: their rows are in ``base`` now.
         self._moved: set[int] = set()
 
@@ -70,6 +76,8 @@ class AlignedWindows(WindowOperator):
     # ------------------------------------------------------------------------------------------------- rows come
 
     def accept(self, arrived: Arrived) -> tuple[list[pl.DataFrame], Times | None]:
+        if self._by_panes and self._accept_panes(arrived):
+            return [], None
         rows, ends = window_ends(self.shape.window, arrived.times)
         watermarks = arrived.watermarks if rows is None else arrived.watermarks[rows]
         in_time = (
@@ -93,6 +101,36 @@ class AlignedWindows(WindowOperator):
         self._put_aside(entries, int(ends.min()))
         return [], late
 
+    def _accept_panes(self, arrived: Arrived) -> bool:
+        """Put rows aside by pane if each is in time for all of its windows; return whether they are."""
+        window, pane = self.shape.window, self._pane_us
+        begins = (arrived.times - window.offset_us) // pane * pane + window.offset_us
+        if window.kind == "cumulative":
+            first = begins + pane
+        else:
+            # The window that began first of those that hold the pane.
+            latest = (begins - window.offset_us) // window.every_us * window.every_us + window.offset_us
+            first = (
+                latest - (latest + window.size_us - begins - 1) // window.every_us * window.every_us + window.size_us
+            )
+        if not (first > arrived.watermarks).all():
+            return False
+        self._panes.append(arrived.values.with_columns(pl.Series(END, begins)))
+        self._pending_count += len(begins)
+        self._pending_least = min(self._pending_least, int(first.min()))
+        if self._pending_count >= self._most_pending:
+            self._aggregate_pending()
+        return True
+
+    def _spread_panes(self) -> pl.DataFrame:
+        """Aggregate what is put aside by pane, and spread it over the windows that hold each pane."""
+        entries = self._panes[0] if len(self._panes) == 1 else pl.concat(self._panes)
+        self._panes = []
+        panes = self.shape.plan.partial(entries, self._by)
+        rows, ends = window_ends(self.shape.window, panes[END].to_numpy())
+        spread = panes if rows is None else panes[rows]
+        return self.shape.plan.merge(spread.with_columns(pl.Series(END, ends)), self._by)
+
     def _put_aside(self, entries: pl.DataFrame, least: int) -> None:
         self._pending.append(entries)
         self._pending_count += entries.height
@@ -101,11 +139,13 @@ class AlignedWindows(WindowOperator):
             self._aggregate_pending()
 
     def _aggregate_pending(self) -> None:
-        if not self._pending:
-            return
-        entries = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending)
-        self._pending, self._pending_count, self._pending_least = [], 0, FOREVER
-        self._rows.append(self.shape.plan.partial(entries, self._by))
+        pending, self._pending = self._pending, []
+        self._pending_count, self._pending_least = 0, FOREVER
+        if pending:
+            entries = pending[0] if len(pending) == 1 else pl.concat(pending)
+            self._rows.append(self.shape.plan.partial(entries, self._by))
+        if self._panes:
+            self._rows.append(self._spread_panes())
 
     def _accept_in_pieces(self, entries: pl.DataFrame, ends: Times, watermarks: Times) -> list[pl.DataFrame]:
         results: list[pl.DataFrame] = []
@@ -159,7 +199,7 @@ class AlignedWindows(WindowOperator):
 
     def _least_end(self) -> int | None:
         ends = [end for end in (self._rows.least_end, self._base.least_end) if end is not None]
-        if self._pending:
+        if self._pending_count:
             ends.append(self._pending_least)
         return min(ends, default=None)
 

@@ -18,7 +18,7 @@ from headrace_stateful.window_shape import FOREVER, START, Times
 
 _BUCKET_BITS = 20
 #: Frames of fewer rows are not worth merging: their rows are merged when they are taken out.
-_MERGED_FROM = 1 << 16
+_MERGED_FROM = 1 << 18
 Buckets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
