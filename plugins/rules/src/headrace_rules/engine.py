@@ -72,7 +72,8 @@ class RuleEngine:
         self.conditions = [self._preparer.prepare(text) for text in texts]
         self._cache = DatabaseCache() if self.options.cache else None
         self._plan: TriggerPlan | None = None
-        self._next_plan: TriggerPlan | None = None
+        #: What is used from the next batch on.
+        self._next: tuple[TriggerPlan, Verifier] | None = None
         self._planning: threading.Thread | None = None
         self._lock = threading.Lock()
         entries = self.options.verdict_cache_entries
@@ -120,7 +121,8 @@ class RuleEngine:
     def use_triggers(self, plan: TriggerPlan | None = None) -> None:
         """Use these triggers from the next batch on; by default those chosen without knowing the traffic."""
         cache, scanner = self._cache, self.options.scanner
-        self._next_plan = plan or plan_triggers(self.conditions, cache=cache, engine=scanner)
+        chosen = plan or plan_triggers(self.conditions, cache=cache, engine=scanner)
+        self._next = chosen, Verifier(self.conditions, chosen.atoms, self._preparer, self.verdict_cache)
 
     def settle(self) -> None:
         """Wait until triggers that are being chosen are in use. For tests and measurements."""
@@ -131,21 +133,17 @@ class RuleEngine:
     # ------------------------------------------------------------------------------------------------ private
 
     def _current_plan(self, frame: pl.DataFrame) -> tuple[TriggerPlan, Verifier]:
-        if self._next_plan is not None:
-            self._use(self._next_plan)
-            self._next_plan = None
-        if self._plan is None and frame.height:
-            self._use(self.choose_triggers(sampled(frame, self.options.sample_rows)))
+        if self._next is None and self._plan is None and frame.height:
+            self.use_triggers(self.choose_triggers(sampled(frame, self.options.sample_rows)))
+        if self._next is not None:
+            self._plan, self._verifier = self._next
+            self._next = None
+            self._rows_since = self._pairs_since = 0
+            self.figures.plans += 1
         if self._plan is None or self._verifier is None:  # no row has come yet
             plan = plan_triggers(self.conditions, engine=self.options.scanner)
             return plan, Verifier(self.conditions, plan.atoms, self._preparer)
         return self._plan, self._verifier
-
-    def _use(self, plan: TriggerPlan) -> None:
-        self._verifier = Verifier(self.conditions, plan.atoms, self._preparer, self.verdict_cache)
-        self._plan = plan
-        self._rows_since = self._pairs_since = 0
-        self.figures.plans += 1
 
     def _count(self, rows: int, candidates: Any, matches: Matches, scan: float, verify: float) -> None:
         count = len(self.conditions)
@@ -173,14 +171,14 @@ class RuleEngine:
         self._drift_rows *= 2
         sample = sampled(frame, self.options.sample_rows)
         if not self.options.background:
-            self._next_plan = self.choose_triggers(sample)
+            self.use_triggers(self.choose_triggers(sample))
             return
         self._planning = threading.Thread(target=self._plan_anew, args=(sample,), name="headrace rules", daemon=True)
         self._planning.start()
 
     def _plan_anew(self, sample: pl.DataFrame) -> None:
         try:
-            self._next_plan = self.choose_triggers(sample)
+            self.use_triggers(self.choose_triggers(sample))
         except Exception:
             # The triggers in use stay right, they only cost more.
             logger.exception("rules: triggers could not be chosen anew")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 Integers = NDArray[np.int64]
 #: Engines kept per run: the one in use, the one that takes its place, and one for records that are read again.
 _ENGINES_MAX = 3
+_PAUSE_SECONDS = 0.0002
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,16 +226,26 @@ class GroupRun:
         if not any(waiting):
             return
         newest = self._newest()
-        if newest in self._engines or not self._engines:
-            for versions, number in zip(self._versions, newest, strict=True):
-                if versions is not None:
-                    versions.admit(number)
-        elif not self._options.background:
+        ready = newest if not self._engines else self._newest_ready()
+        for versions, number in zip(self._versions, ready, strict=True):
+            if versions is not None:
+                versions.admit(number)
+        if ready == newest:
+            return
+        if not self._options.background:
             self._build(newest)
             self._prepare_newest()
         elif self._building is None:
             self._building = threading.Thread(target=self._build, args=(newest,), name="headrace rules", daemon=True)
             self._building.start()
+
+    def _newest_ready(self) -> tuple[int, ...]:
+        """Return the newest versions that there is an engine for and that are not older than those in use."""
+        used = tuple(FIRST if versions is None else versions.admitted for versions in self._versions)
+        later = [
+            numbers for numbers in self._engines if all(one >= other for one, other in zip(numbers, used, strict=True))
+        ]
+        return max(later, key=sum, default=used)
 
     def _newest(self) -> tuple[int, ...]:
         return tuple(FIRST if versions is None else versions.newest for versions in self._versions)
@@ -241,6 +253,8 @@ class GroupRun:
     def _build(self, numbers: tuple[int, ...]) -> None:
         """Make the engine of new versions beside the one that is in use; it is used from a next batch on."""
         try:
+            if self._options.background:
+                self._prepare_politely(numbers)
             engine = self._made(numbers)
             if self._sample is not None:
                 engine.use_triggers(engine.choose_triggers(self._sample.head(self._options.sample_rows)))
@@ -253,6 +267,13 @@ class GroupRun:
                 raise
         finally:
             self._building = None
+
+    def _prepare_politely(self, numbers: tuple[int, ...]) -> None:
+        """Parse the rules one by one with pauses, so that the threads that process batches get the interpreter's lock."""
+        for place, number in enumerate(numbers):
+            for rule in self._rules(place, number):
+                self.preparer.prepare(rule.expression)
+                time.sleep(_PAUSE_SECONDS)
 
     def _engine_for(self, numbers: tuple[int, ...]) -> RuleEngine:
         with self._lock:

@@ -49,7 +49,7 @@ class MemberVersions:
         self._stamp: tuple[int, int] | None = None
         self.newest = FIRST
         #: The newest version that this process has made ready.
-        self._admitted = FIRST
+        self.admitted = FIRST
         self._read: dict[int, RuleSet] = {}
         self._histories: dict[str, list[tuple[int, int]]] = {}
         self._looked_seconds = self._clock.monotonic()
@@ -67,11 +67,11 @@ class MemberVersions:
             self._stamp = stamp
             self.newest = max(self.journal.latest(), FIRST)
             self._histories.clear()  # another process may have switched queues
-        return self.newest > self._admitted
+        return self.newest > self.admitted
 
     def admit(self, number: int) -> None:
         """Use a version from the next batch of each queue on."""
-        self._admitted = max(self._admitted, number)
+        self.admitted = max(self.admitted, number)
 
     def rules(self, number: int) -> RuleSet:
         """Return the rules of a version."""
@@ -91,11 +91,11 @@ class MemberVersions:
         history = self._histories.get(queue)
         if history is None:
             history = self._histories[queue] = self.journal.switches(queue)
-        if self._admitted > FIRST and (not history or history[-1][1] < self._admitted):
+        if self.admitted > FIRST and (not history or history[-1][1] < self.admitted):
             at = now_text(self._clock)
-            offset = self.journal.switch(self._admitted, queue, first, at=at)
-            history.append((offset, self._admitted))
-            logger.info("rules: version %d holds in %s from offset %d", self._admitted, queue, offset)
+            offset = self.journal.switch(self.admitted, queue, first, at=at)
+            history.append((offset, self.admitted))
+            logger.info("rules: version %d holds in %s from offset %d", self.admitted, queue, offset)
         return [(_BEFORE_ALL, FIRST), *history]
 
     def _look_at_files(self) -> None:

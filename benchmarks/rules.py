@@ -1,0 +1,276 @@
+"""What many rules cost: message bodies in, rows with the ids of the rules that match out, on one core.
+
+    python -m benchmarks.rules [--messages 100000] [--rounds 3]     # everything; writes docs/benchmarks-rules.md and its plot
+    python -m benchmarks.rules measure ENGINE KIND COUNT MESSAGES   # one measurement, as JSON
+
+Every measurement runs in a process of its own on one pinned core, and takes the time of ``orjson.loads`` of the same bodies
+in the same process: ratios are of CPU time, of the best round of each. All engines must find the same number of matches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from benchmarks.measure import ROOT, measure
+from benchmarks.python_rules import python_rules
+from benchmarks.rule_sets import COLUMNS, rule_set
+from demo.security_events import events
+
+BATCH = 10_000
+PAGE = ROOT / "docs" / "benchmarks-rules.md"
+PLOT = ROOT / "docs" / "benchmarks-rules.svg"
+COUNTS = (41, 1_000, 10_000)
+KINDS = ("selective", "fragments")
+#: What the peers are given, so that each takes seconds: they are slower by orders of magnitude.
+PEER_MESSAGES = {
+    "python": {41: 20_000, 1_000: 2_000},
+    "polars": {41: 20_000, 1_000: 10_000},
+    "spark": {41: 40_000, 1_000: 5_000},
+}
+
+Run = Callable[[], int]
+
+
+def headrace(bodies: Sequence[bytes], kind: str, count: int, *, raw: bool) -> tuple[Run, Callable[[], dict[str, Any]]]:
+    """Return what takes all bodies through a lane (decode, rules), and what tells about its work."""
+    import headrace as hr
+    from headrace.lane import Lane
+    from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
+    from headrace.testing import MemorySink, MemorySource
+
+    stream = hr.stream("benchmark", "rules").from_(MemorySource({"q": []}), format="json", schema=COLUMNS)
+    plan = stream.rules(rule_set(kind, count), raw_scan=raw).to(MemorySink()).plan()
+    source = next(iter(plan.sources.values()))
+    lane = Lane(plan, source, Queue("q", source="memory"))
+    starts = range(0, len(bodies), BATCH)
+    batches = []
+    for start in starts:
+        part = bodies[start : start + BATCH]
+        offsets = np.arange(start, start + len(part))
+        batches.append(RawBatch(offsets, ReadPosition(start + len(part)), bodies=Bodies.of(part)))
+    lane.process(batches[0])  # triggers are chosen once, before what is measured
+
+    def run() -> int:
+        return sum(
+            int(delivery.batch.frame["rule_ids"].list.len().sum())
+            for batch in batches
+            for delivery in lane.process(batch)
+            if delivery.target != "dead-letters"
+        )
+
+    def figures() -> dict[str, Any]:
+        spec: Any = plan.nodes["rules"]
+        engine = spec.spec.group.run_for(stream.schema).engine()
+        met = float(engine.figures.candidates.sum() / max(1, engine.figures.rows))
+        scan: Any = source.body_filter
+        scanned, kept = scan.figures() if scan is not None else (0, 0)
+        return {"triggers_per_row": met, "kept": kept / scanned if scanned else 1.0, "scanned": scanned}
+
+    return run, figures
+
+
+def python(bodies: Sequence[bytes], kind: str, count: int) -> Run:
+    """The loop that one would write: parse, then each rule as a compiled lambda."""
+    functions = python_rules(rule_set(kind, count))
+
+    def run() -> int:
+        found = 0
+        for body in bodies:
+            event = orjson.loads(body)
+            matched = [rule_id for rule_id, function in functions if function(event)]
+            found += len(matched)
+        return found
+
+    return run
+
+
+def polars(bodies: Sequence[bytes], kind: str, count: int) -> Run:
+    """The same conditions as one select of polars expressions per batch."""
+    import polars as pl
+    from headrace.schema import Schema
+    from headrace_columnar.expressions import compile_predicate
+
+    schema = Schema.of(COLUMNS)
+    rules = rule_set(kind, count)
+    columns = [compile_predicate(rule["expression"], schema).expression.alias(rule["id"]) for rule in rules]
+
+    def run() -> int:
+        found = 0
+        for start in range(0, len(bodies), BATCH):
+            frame = pl.read_ndjson(b"\n".join(bodies[start : start + BATCH]), schema=dict(schema))
+            found += int(frame.select(columns).sum().sum_horizontal()[0])
+        return found
+
+    return run
+
+
+def spark(bodies: Sequence[bytes], kind: str, count: int) -> Run:
+    """``from_json`` and Spark's own expressions, generated code and all, on one core."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as f
+
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    lines = session.createDataFrame([(body.decode(),) for body in bodies], "value string").repartition(1).cache()
+    lines.count()
+    types = ", ".join(f"{name} {'long' if kind == 'int64' else kind}" for name, kind in COLUMNS.items())
+    parsed = lines.select(f.from_json("value", types).alias("e")).select("e.*")
+    matched = f.array(*(f.expr(f"IF({rule['expression']}, '{rule['id']}', NULL)") for rule in rule_set(kind, count)))
+    tagged = parsed.select(f.array_compact(matched).alias("ids")).where(f.size("ids") > 0)
+
+    def run() -> int:
+        return int(tagged.select(f.sum(f.size("ids"))).collect()[0][0])
+
+    run()  # code is generated and compiled once
+    return run
+
+
+def measure_one(engine: str, kind: str, count: int, messages: int, rounds: int = 3) -> dict[str, Any]:
+    """Measure one engine beside ``orjson.loads``; what Spark takes is wall time, since its CPU time is not this process's."""
+    bodies = [json.dumps(event).encode() for event in events(messages, suspicious_share=0.01)]
+    details: Callable[[], dict[str, Any]] = dict
+    if engine in ("columns", "raw"):
+        run, details = headrace(bodies, kind, count, raw=engine == "raw")
+    else:
+        run = {"python": python, "polars": polars, "spark": spark}[engine](bodies, kind, count)
+    clock = time.perf_counter if engine == "spark" else time.process_time
+    base, own = [], []
+    for _ in range(rounds):
+        base.append(_seconds(time.process_time, lambda: _parse(bodies)))
+        own.append(_seconds(clock, lambda: _keep(run())))
+    # The best round of each: what else runs on the machine can only make them slower.
+    return {
+        "ratio": min(base) / min(own), "messages_per_second": messages / min(own), "matches": _kept[-1],
+        "messages": messages, "load": os.getloadavg()[0], **details(),
+    }  # fmt: skip
+
+
+def _parse(bodies: Sequence[bytes]) -> None:
+    loads = orjson.loads
+    for body in bodies:
+        loads(body)
+
+
+_kept: list[int] = []
+
+
+def _keep(value: int) -> None:
+    _kept.append(value)
+
+
+def _seconds(clock: Callable[[], float], work: Callable[[], Any]) -> float:
+    begun = clock()
+    work()
+    return clock() - begun
+
+
+def replacing(messages: int) -> dict[str, Any]:
+    """Replace 1,000 rules again and again while batches of 1,000 messages go through a lane; tell how long batches take."""
+    import tempfile
+
+    import headrace as hr
+    from headrace.lane import Lane
+    from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
+    from headrace.testing import MemorySink, MemorySource
+
+    bodies = [json.dumps(event).encode() for event in events(messages, suspicious_share=0.01)]
+    sets = [rule_set("selective", 1_000, seed=seed) for seed in range(4)]
+    latencies: dict[bool, list[float]] = {False: [], True: []}
+    matches: dict[bool, int] = {False: 0, True: 0}
+    switches = 0
+    for replaced in (False, True):
+        stream = hr.stream("benchmark", "rules").from_(MemorySource({"q": []}), format="json", schema=COLUMNS)
+        job = stream.rules(sets[0]).to(MemorySink())
+        with tempfile.TemporaryDirectory() as place:
+            plan = job.plan(_run_options(place))
+            spec: Any = plan.nodes["rules"]
+            lane = Lane(plan, next(iter(plan.sources.values())), Queue("q", source="memory"))
+            for number, start in enumerate(range(0, messages, 1_000)):
+                if replaced and number % 50 == 10:
+                    spec.spec.replace_rules(sets[(number // 50 + 1) % 4], stream.schema, "benchmark")
+                part = bodies[start : start + 1_000]
+                raw = RawBatch(
+                    np.arange(start, start + len(part)), ReadPosition(start + len(part)), bodies=Bodies.of(part)
+                )
+                begun = time.perf_counter()
+                deliveries = lane.process(raw)
+                latencies[replaced].append(time.perf_counter() - begun)
+                # The seven rules that find the attacks are in all sets.
+                for delivery in deliveries:
+                    matches[replaced] += sum(
+                        rule_id.startswith("attack-") for ids in delivery.batch.frame["rule_ids"] for rule_id in ids
+                    )
+            if replaced:
+                from headrace_rules.journal import RuleJournal
+
+                switches = len(RuleJournal(f"{place}/rules/rules").switches("memory/q"))
+    p99 = {key: float(np.quantile(values[5:], 0.99)) * 1000 for key, values in latencies.items()}
+    return {"p99_ms": p99[False], "p99_replacing_ms": p99[True], "matches": matches[False],
+            "matches_replacing": matches[True], "switches": switches, "batches": len(latencies[True])}  # fmt: skip
+
+
+def _run_options(place: str) -> Any:
+    from headrace.backend import RunOptions
+
+    return RunOptions(checkpoint=place)
+
+
+def everything(messages: int, rounds: int) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Run all measurements, each in a process of its own on one core."""
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    wanted = [(engine, kind, count, messages) for kind in KINDS for count in COUNTS for engine in ("columns", "raw")]
+    wanted += [
+        (engine, "selective", count, some) for engine, counts in PEER_MESSAGES.items() for count, some in counts.items()
+    ]
+    for engine, kind, count, some in wanted:
+        arguments = ("measure", engine, kind, str(count), str(some), str(rounds))
+        cores = None if engine == "spark" else [0]
+        figures = dict(
+            measure("benchmarks.rules", *arguments, cores=cores, environment={"POLARS_MAX_THREADS": "1"}).figures
+        )
+        found[engine, kind, count] = figures
+        print(
+            f"{engine} {kind} {count}: {figures['ratio']:.4f} of orjson.loads, {figures['messages_per_second']:,.0f}/s",
+            flush=True,
+        )
+    return found
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["measure"]:
+        engine, kind, count, messages, *rest = sys.argv[2:]
+        if engine == "replacing":
+            print(json.dumps(replacing(int(messages))))
+        else:
+            print(json.dumps(measure_one(engine, kind, int(count), int(messages), int(rest[0]) if rest else 3)))
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    from benchmarks.rules_page import draw, page
+
+    found = everything(given.messages, given.rounds)
+    arguments = ("measure", "replacing", "selective", "1000", "200000")
+    swap = dict(measure("benchmarks.rules", *arguments, cores=[0], environment={"POLARS_MAX_THREADS": "1"}).figures)
+    PAGE.write_text(page(found, swap, given.messages, given.rounds))
+    draw(found, PLOT)
+    print(f"wrote {PAGE} and {PLOT}")
+
+
+if __name__ == "__main__":
+    main()
