@@ -2,7 +2,8 @@
 
     python -m tests.chaos.rocketmq_job '<json of build()'s arguments, and "run": options of the run>'
 
-It says ``started``, and stops gracefully when its standard input ends. Its log tells when queues were given up and taken.
+It says ``started``, and stops gracefully when its standard input ends; with ``"until": "end"`` among the options it ends by
+itself. Its log tells when queues were given up and taken.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def build(name_servers: str, source: str, target: str, group: str, instance: str
 def main(given: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     run = given.pop("run")
-    handle = build(**given).start("light", **run)
+    if run.pop("until", None) == "end":
+        build(**given).run(**run)
+        return
+    handle = build(**given).start(**run)
     print("started", flush=True)
     sys.stdin.read()  # until the test closes it
     handle.stop()

@@ -77,16 +77,26 @@ class World:
     directory: Path
     instances: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start(self, name: str, **given: Any) -> subprocess.Popen[bytes]:
-        """Start an instance with a checkpoint directory of its own; return when it runs."""
-        run = {"checkpoint": str(self.directory / f"checkpoint-{name}"), "checkpoint_interval": "200 ms"}
+    def start(
+        self, name: str, *, backend: str = "light", until: str = "never", **given: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start an instance with a checkpoint directory of its own; return when it runs, or at once if it is to end."""
+        run = {
+            "backend": backend,
+            "until": until,
+            "checkpoint": str(self.directory / f"checkpoint-{name}"),
+            "checkpoint_interval": "200 ms",
+            "max_batch_records": 500,
+        }
+        if backend == "spark":
+            run["master"] = "local[2]"
         arguments = {
             "name_servers": self.server.name_server,
             "source": self.source,
             "target": self.target,
             "group": self.group,
             "instance": name,
-            "run": {**run, "max_batch_records": 500},
+            "run": run,
             **given,
         }
         command = [sys.executable, "-m", "tests.chaos.rocketmq_job", json.dumps(arguments)]
@@ -96,7 +106,8 @@ class World:
             )
         self.instances.append(process)
         assert process.stdout is not None
-        assert process.stdout.readline() == b"started\n", self.log(name)[-3000:]
+        if until == "never":
+            assert process.stdout.readline() == b"started\n", self.log(name)[-3000:]
         return process
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
@@ -107,7 +118,7 @@ class World:
 
     def leave(self, process: subprocess.Popen[bytes]) -> None:
         """Let an instance leave the group and end, and see that it does so well."""
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
         assert process.returncode == 0
         self._forget(process)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.rocketmq_world import Feed, World, wait_until, world_of
+from tests.chaos.rocketmq_world import Feed, World, settle, wait_until, world_of
 from tests.servers.fixtures import StartRocketMQServer
 from tests.servers.rocketmq import RocketMQServer
 
@@ -37,19 +37,18 @@ def mortal(start_rocketmq_server: StartRocketMQServer, fresh_name: FreshName, tm
         yield made
 
 
-def kill_again_and_again(world: World, kills: int, seed: int) -> None:
+def kill_again_and_again(world: World, kills: int, seed: int, backend: str = "light") -> None:
     """Kill the only instance at random moments; its output is in a topic and in files."""
     rng, pause, files = random.Random(seed), threading.Event(), world.directory / "out"
-    feed = Feed(world.client, world.source, per_second=2000)
+    feed = Feed(world.client, world.source, per_second=2000 if backend == "light" else 400)
     for _ in range(kills):
-        process = world.start("only", files=str(files))
-        pause.wait(rng.uniform(0.0, 2.0))
+        process = world.start("only", backend=backend, files=str(files))
+        pause.wait(rng.uniform(0.0, 2.0 if backend == "light" else 6.0))
         world.kill(process)
-    last = world.start("only", files=str(files))
     feed.stop()
-    world.wait_until_done()
-    world.leave(last)
-    print(f"killed {kills} times:", world.expect_all_is_copied_once(feed.sent))
+    settle(world.client, world.source)
+    world.leave(world.start("only", backend=backend, files=str(files), until="end"))
+    print(f"{backend} killed {kills} times:", world.expect_all_is_copied_once(feed.sent))
     rows = (line for part in files.glob("*.json") for line in part.read_text().splitlines())
     world.expect_once(Counter(json.loads(line)["id"] for line in rows), world.wanted())
 
@@ -62,6 +61,19 @@ def test_killed(world: World) -> None:
 @pytest.mark.timeout(900)
 def test_killed_thirty_times(world: World) -> None:
     kill_again_and_again(world, kills=30, seed=2)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_spark_killed(world: World) -> None:
+    kill_again_and_again(world, kills=2, seed=5, backend="spark")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_spark_killed_thirty_times(world: World) -> None:
+    kill_again_and_again(world, kills=30, seed=6, backend="spark")
 
 
 def restart_broker(world: World, times: int, *, clean: bool) -> None:
