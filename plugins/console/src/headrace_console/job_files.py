@@ -11,11 +11,12 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 from headrace.errors import HeadraceError, JobError, did_you_mean
 from headrace.jobs import Job
+from headrace.registry import default_registry
 
 from headrace_console.reporting import UserCodeError
 
@@ -28,12 +29,17 @@ DEFAULT_NAME = "job"
 def load_job(target: str, parameters: Mapping[str, str] | None = None) -> Job:
     """Run a job file and return its job. ``target`` is a path, with ``:name`` behind it to choose one of several.
 
+    A file in a language that is installed (``.sql``) is a job by itself; ``parameters`` fill in its ``${NAME}``.
+
     A job is a variable that holds a ``headrace.Job``, or a function that returns one; ``parameters`` are the
     function's arguments, converted to the types of its annotations. The file's directory becomes importable, here and
     in worker processes that are started later. Raises JobError for what is wrong with the file or the choice.
     """
     path, name = _split(target)
     _make_importable(path.parent)
+    language = path.suffix.lstrip(".")
+    if language != "py" and default_registry().has("language", language):
+        return cast(Job, default_registry().find("language", language)().job(path, variables=parameters or {}))
     module = types.ModuleType(MODULE)
     module.__file__ = str(path)
     with _building(module, path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -19,7 +20,7 @@ from headrace_sql.scope import Column, Relation, error_at
 if TYPE_CHECKING:
     from headrace.jobs import Job
 
-NO_WATERMARK_BOUND = "0 s"
+MILLISECOND_US = 1_000
 
 
 @dataclass
@@ -246,7 +247,10 @@ class Catalog:
         if not isinstance(kind, pl.Datetime):
             raise error_at(node, table.text, f"WATERMARK: {name!r} is no TIMESTAMP column")
         delay_us = _watermark_delay(node, name, table.text)
-        stream = relation.stream.watermark(column.physical, delay=f"{delay_us} us")
+        # Flink's watermark says that nothing up to it comes any more, ours that nothing before it does: one millisecond apart.
+        stream = relation.stream.watermark(
+            column.physical, delay=timedelta(microseconds=max(0, delay_us - MILLISECOND_US))
+        )
         columns = [Column(c.name, c.physical, c.table, "event") if c is column else c for c in relation.columns]
         return Relation(stream, tuple(columns), base=relation.base)
 

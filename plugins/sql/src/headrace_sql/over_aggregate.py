@@ -139,11 +139,11 @@ class RunningOver(StatefulOperator):
             yield from self._reached(message.queue, message.time_us, None)
         elif isinstance(message, EndOfInput) and self._spec.on is not None and self._waiting.height:
             last: Any = self._waiting[_TS].max()
-            yield from self._reached(Queue("end"), max(int(last), self._watermark), None)
+            yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark), None)
 
     def _late_rows(self, rows: pl.DataFrame) -> Any:
         """Return which rows come after a row of their key with the same or a later time has been given."""
-        behind = np.flatnonzero(rows[_TS].to_numpy() <= np.maximum(rows[_AT].to_numpy(), NEVER))
+        behind = np.flatnonzero(rows[_TS].to_numpy() < rows[_AT].to_numpy())
         late = np.zeros(rows.height, dtype=bool)
         if not behind.size:
             return late
@@ -153,7 +153,7 @@ class RunningOver(StatefulOperator):
             same = _same_key(self._spec.keys, row)
             given: Any = self._last.filter(same)[_TS].max() if self._last.height else None
             lost = rows.filter(pl.Series(late))[_SEQ] if late.any() else None
-            waiting = known.filter(same & (pl.col(_SEQ) < row[_SEQ]) & (pl.col(_TS) <= row[_AT]))
+            waiting = known.filter(same & (pl.col(_SEQ) < row[_SEQ]) & (pl.col(_TS) < row[_AT]))
             if lost is not None:
                 waiting = waiting.filter(~pl.col(_SEQ).is_in(lost.implode()))
             newest: Any = waiting[_TS].max()
@@ -165,7 +165,7 @@ class RunningOver(StatefulOperator):
         if time_us > self._watermark:
             self._watermark = time_us
             self._changed = True
-        due = pl.col(_TS) <= self._watermark
+        due = pl.col(_TS) < self._watermark
         rows = self._waiting.filter(due)
         if not rows.height:
             return

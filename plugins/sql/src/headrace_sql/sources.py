@@ -21,7 +21,10 @@ def from_clause(
 ) -> tuple[Relation, list[exp.Expr]]:
     """Return the relation of FROM with its joins, and the conditions of WHERE that are not used up by them."""
     if node.args.get("match") is not None:
-        raise compiler.error(node.args["match"], "MATCH_RECOGNIZE is not supported")
+        from headrace_sql.match import matched
+
+        relation = from_item(compiler, node.args["from_"].this)
+        return matched(compiler, node.args["match"], relation), conditions
     relation = from_item(compiler, node.args["from_"].this)
     joins = [*(node.args["from_"].this.args.get("joins") or ()), *(node.args.get("joins") or ())]
     joins += [exp.Join(this=each) for each in node.args.get("laterals") or ()]

@@ -98,14 +98,14 @@ class RunningTemporalJoin(StatefulOperator):
             yield from self._reached(message.queue, message.time_us)
         elif isinstance(message, EndOfInput) and self._waiting.height:
             last: Any = self._waiting[_TS].max()
-            yield from self._reached(Queue("end"), max(int(last), self._watermark))
+            yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark))
 
     def _reached(self, queue: Queue, time_us: int) -> Iterable[Batch | RejectedRows]:
         if time_us <= self._watermark:
             return
         self._watermark = time_us
         self._changed = True
-        due = pl.col(_TS) <= time_us
+        due = pl.col(_TS) < time_us
         rows = self._waiting.filter(due)
         self._waiting = self._waiting.filter(~due)
         if rows.height:
@@ -141,7 +141,7 @@ class RunningTemporalJoin(StatefulOperator):
     def _effective(self) -> pl.DataFrame:
         """Return versions with the time from which left rows see them: a late one only after the watermark that it came behind."""
         keys = [right for _, right in self._spec.keys]
-        rows = self._versions.with_columns(pl.max_horizontal(pl.col(_TS), pl.col(_AT) + 1).alias(_FROM))
+        rows = self._versions.with_columns(pl.max_horizontal(pl.col(_TS), pl.col(_AT)).alias(_FROM))
         rows = rows.drop_nulls(keys).sort(_TS, _SEQ).with_row_index(_RANK).sort(_FROM, _RANK)
         # From then on the newest of those seen so far is the valid one.
         newest = rows.with_columns(pl.col(_RANK).cum_max().over(keys).alias("__newest"))

@@ -1,0 +1,368 @@
+"""The operator of MATCH_RECOGNIZE: rows of each key in the order of their times, and the matches that are under way.
+
+A match under way is a list of rows, each with the variable that it stands for. A row that comes next is tried for the variable at hand
+(once more) and for those that may follow. Greedy variables take as many rows as they can: of the matches that begin at one row, the one
+that stayed longest with its earlier variables wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import polars as pl
+from headrace.errors import PlanError
+from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark
+from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.schema import Schema
+from headrace_stateful.state_bytes import pack, unpack
+
+NEVER = -(2**63)
+_SEQ, _TS, _MARK, _NUMBER = "__mr_seq", "__mr_time", "__mr_mark", "__mr_number"
+#: (kind, …): operators over other nodes; ("LAST", variable, column, distance) and its like; ("value", constant).
+Node = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class PatternPart:
+    """One variable of the pattern and how many rows it may stand for; ``most`` None: any number."""
+
+    variable: str
+    least: int
+    most: int | None
+    greedy: bool = True
+
+
+class MatchRecognize(StatefulSpec):
+    """Gives one row per match: the key and the measures."""
+
+    name: ClassVar[str] = "match_recognize"
+
+    def __init__(
+        self, *, keys: tuple[str, ...], on: str, order: tuple[str, ...], pattern: tuple[PatternPart, ...], definitions: Mapping[str, Node],
+        measures: Mapping[str, Node], types: Mapping[str, pl.DataType], skip: tuple[str, str], within_us: int | None,
+    ) -> None:  # fmt: skip
+        self.keys = keys
+        self.on = on
+        self.order = order
+        self.pattern = pattern
+        self.definitions = dict(definitions)
+        self.measures = dict(measures)
+        self.types = dict(types)
+        self.skip = skip
+        self.within_us = within_us
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        assert schema is not None
+        return Schema({**{name: schema[name] for name in self.keys}, **self.types})
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        if before is not None:
+            raise PlanError("MATCH_RECOGNIZE takes rows that are only added, not results that change")
+        return None
+
+    def columns(self) -> list[str]:
+        """Return the columns that conditions and measures read."""
+        found: dict[str, None] = {}
+
+        def walk(node: Node) -> None:
+            if node[0].isupper() and len(node) == 4 and node[2] is not None:
+                found[node[2]] = None
+            for part in node[1:]:
+                if isinstance(part, tuple):
+                    walk(part)
+
+        for node in (*self.definitions.values(), *self.measures.values()):
+            walk(node)
+        return list(found)
+
+    def open(self, schema: Schema | None) -> StatefulOperator:
+        assert schema is not None
+        return RunningMatch(self, schema)
+
+    def describe(self) -> str:
+        parts = []
+        for part in self.pattern:
+            most = "" if part.most is None else part.most
+            parts.append(
+                part.variable if (part.least, part.most) == (1, 1) else f"{part.variable}{{{part.least},{most}}}"
+            )
+        return (
+            f"per {', '.join(self.keys) or 'all'} by {self.on}: {' '.join(parts)}, skip {' '.join(self.skip).strip()}"
+        )
+
+
+@dataclass
+class _Run:
+    """A match under way: ``rows`` are (place in the pattern, row), ``start`` the number of its first row in its key."""
+
+    start: int
+    place: int
+    count: int
+    rows: tuple[tuple[int, dict[str, Any]], ...]
+
+
+class RunningMatch(StatefulOperator):
+    """The running operator. State: rows that wait for the watermark, and per key the rows that matches under way still need."""
+
+    def __init__(self, spec: MatchRecognize, schema: Schema) -> None:
+        self._spec = spec
+        self._columns = list(dict.fromkeys([*spec.keys, spec.on, *spec.order, *spec.columns()]))
+        kinds = {name: schema[name] for name in self._columns}
+        extra = {_SEQ: pl.Int64(), _TS: pl.Int64(), _MARK: pl.Int64()}
+        self._waiting = pl.DataFrame(schema={**kinds, **extra})
+        self._schema = {**{name: schema[name] for name in spec.keys}, **spec.types}
+        self._partitions: dict[tuple[Any, ...], _Partition] = {}
+        self._sequence = 0
+        self._watermark = NEVER
+        self._late = 0
+        self._changed = False
+
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+        frame = batch.frame
+        marks = (
+            frame[WATERMARK].fill_null(NEVER)
+            if WATERMARK in frame.columns
+            else pl.repeat(NEVER, frame.height, dtype=pl.Int64, eager=True)
+        )
+        rows = frame.select(self._columns).with_columns(
+            pl.int_range(self._sequence, self._sequence + frame.height, dtype=pl.Int64).alias(_SEQ),
+            pl.col(self._spec.on).dt.epoch("us").alias(_TS), marks.alias(_MARK),
+        )  # fmt: skip
+        self._sequence += frame.height
+        self._changed = True
+        # A row that the watermark has passed when it comes is late: what stands behind it in time has been matched.
+        on_time = rows.filter(pl.col(_TS) >= pl.col(_MARK))
+        self._late += rows.height - on_time.height
+        self._waiting = pl.concat([self._waiting, on_time])
+        return ()
+
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
+        if isinstance(message, Watermark):
+            yield from self._reached(message.queue, message.time_us)
+        elif isinstance(message, EndOfInput) and self._waiting.height:
+            last: Any = self._waiting[_TS].max()
+            yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark))
+
+    def _reached(self, queue: Queue, time_us: int) -> Iterable[Batch]:
+        if time_us <= self._watermark:
+            return
+        self._watermark = time_us
+        self._changed = True
+        due = pl.col(_TS) < time_us
+        rows = self._waiting.filter(due).sort(_TS, *self._spec.order, _SEQ)
+        self._waiting = self._waiting.filter(~due)
+        found: list[tuple[Any, ...]] = []
+        marks: list[int] = []
+        for row in rows.iter_rows(named=True):
+            key = tuple(row[name] for name in self._spec.keys)
+            partition = self._partitions.get(key)
+            if partition is None:
+                partition = self._partitions[key] = _Partition(self._spec)
+            for match in partition.take(row):
+                found.append((*key, *match))
+                marks.append(row[_TS] - 1)
+            if partition.is_idle:
+                del self._partitions[key]
+        if found:
+            frame = pl.DataFrame(found, schema=self._schema, orient="row")
+            yield Batch(queue, frame.with_columns(pl.Series(WATERMARK, marks, dtype=pl.Int64).cum_max()))
+
+    def late_rows(self) -> int:
+        return self._late
+
+    def delta(self) -> bytes:
+        return self.snapshot() if self._changed else b""
+
+    def snapshot(self) -> bytes:
+        self._changed = False
+        # Rows of matches under way are taken again when the state is applied: they lead to the same matches.
+        kept = [row for partition in self._partitions.values() for row in partition.history()]
+        frames = {"waiting": self._waiting, "kept": pl.DataFrame(kept, schema=self._waiting.schema, orient="row")}
+        starts = [partition.starts() for partition in self._partitions.values()]
+        return pack("snapshot", frames, {"sequence": self._sequence, "watermark": self._watermark, "starts": starts})
+
+    def apply(self, state: bytes) -> None:
+        _, frames, values = unpack(state)
+        self._waiting = frames["waiting"]
+        self._sequence, self._watermark = int(values["sequence"]), int(values["watermark"])
+        self._partitions = {}
+        order = iter(values["starts"])
+        for row in frames["kept"].iter_rows(named=True):
+            key = tuple(row[name] for name in self._spec.keys)
+            partition = self._partitions.get(key)
+            if partition is None:
+                partition = self._partitions[key] = _Partition(self._spec, restored=frozenset(next(order)))
+            partition.take(row)
+        for partition in self._partitions.values():
+            partition.restored = None
+        self._changed = False
+
+    def state_rows(self) -> int:
+        return self._waiting.height + sum(
+            len(partition.runs) + len(partition.complete) for partition in self._partitions.values()
+        )
+
+
+class _Partition:
+    """The matches of one key: under way, and complete but waiting for one that began earlier.
+
+    ``restored``: the first rows (by their sequence) of the matches that a state held; others are not begun again.
+    """
+
+    def __init__(self, spec: MatchRecognize, *, restored: frozenset[int] | None = None) -> None:
+        self.spec = spec
+        self.runs: list[_Run] = []
+        self.complete: list[_Run] = []
+        self.restored = restored
+        self._number = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.runs and not self.complete
+
+    def starts(self) -> list[int]:
+        return sorted({int(run.rows[0][1][_SEQ]) for run in (*self.runs, *self.complete)})
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the rows that matches hold, in the order in which they were taken."""
+        rows = {row[_NUMBER]: row for run in (*self.runs, *self.complete) for _, row in run.rows}
+        return [{name: value for name, value in rows[number].items() if name != _NUMBER} for number in sorted(rows)]
+
+    def take(self, row: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Take the next row; return the measures of the matches that are decided by it."""
+        self._number += 1
+        row = {**row, _NUMBER: self._number}
+        within = self.spec.within_us
+        if within is not None:
+            self.runs = [run for run in self.runs if row[_TS] - run.rows[0][1][_TS] < within]
+        begins = self.restored is None or row[_SEQ] in self.restored
+        going: list[_Run] = []
+        for run in [*self.runs, *([_Run(self._number, 0, 0, ())] if begins else [])]:
+            for after in self._advanced(run, row):
+                (self.complete if self._is_complete(after) else going).append(after)
+        self.runs = going
+        return [] if self.restored is not None else self._decided()
+
+    def _advanced(self, run: _Run, row: dict[str, Any]) -> Iterable[_Run]:
+        """Yield the matches that a row makes of one, the most greedy first."""
+        pattern, place, count = self.spec.pattern, run.place, run.count
+        options: list[tuple[int, int]] = []
+        part = pattern[place]
+        if part.most is None or count < part.most:
+            options.append((place, count + 1))
+        following: list[tuple[int, int]] = []
+        while count >= pattern[place].least and place + 1 < len(pattern):
+            place, count = place + 1, 0
+            following.append((place, 1))
+        options = [*options, *following] if part.greedy else [*following, *options]
+        for target, number in options:
+            rows = (*run.rows, (target, row))
+            if self._fits(target, rows):
+                yield _Run(run.start, target, number, rows)
+
+    def _fits(self, place: int, rows: tuple[tuple[int, dict[str, Any]], ...]) -> bool:
+        definition = self.spec.definitions.get(self.spec.pattern[place].variable)
+        return definition is None or _evaluate(definition, self._view(rows)) is True
+
+    def _view(self, rows: Sequence[tuple[int, dict[str, Any]]]) -> dict[str | None, list[dict[str, Any]]]:
+        view: dict[str | None, list[dict[str, Any]]] = {part.variable: [] for part in self.spec.pattern}
+        view[None] = [row for _, row in rows]
+        for place, row in rows:
+            view[self.spec.pattern[place].variable].append(row)
+        return view
+
+    def _is_complete(self, run: _Run) -> bool:
+        last = len(self.spec.pattern) - 1
+        rest = self.spec.pattern[run.place + 1 :]
+        if run.count < self.spec.pattern[run.place].least or any(part.least for part in rest):
+            return False
+        part = self.spec.pattern[run.place]
+        return (
+            (run.place == last
+            and (not part.greedy or run.count == part.most or part.most == part.least))
+            or run.place < last
+        )
+
+    def _decided(self) -> list[tuple[Any, ...]]:
+        """Return the measures of complete matches before which no other that is under way has begun."""
+        made = []
+        while self.complete:
+            run = min(self.complete, key=lambda each: each.start)
+            if any(each.start < run.start for each in self.runs):
+                break
+            view = self._view(run.rows)
+            made.append(tuple(_evaluate(node, view) for node in self.spec.measures.values()))
+            first_kept = max(run.start + 1, self._skipped_to(run, view))
+            self.complete = [each for each in self.complete if each is not run and each.start >= first_kept]
+            self.runs = [each for each in self.runs if each.start >= first_kept]
+        return made
+
+    def _skipped_to(self, run: _Run, view: Mapping[str | None, list[dict[str, Any]]]) -> int:
+        """Return the number of the first row at which another match may begin."""
+        how, variable = self.spec.skip
+        rows = [row for _, row in run.rows]
+        if how == "PAST LAST ROW":
+            return int(rows[-1][_NUMBER]) + 1
+        if how == "TO NEXT ROW" or not view.get(variable):
+            return run.start + 1
+        return int(view[variable][0 if how == "TO FIRST" else -1][_NUMBER])
+
+
+def _evaluate(node: Node, view: Mapping[str | None, list[dict[str, Any]]]) -> Any:
+    """Return the value of a node, with SQL's logic of NULL."""
+    kind = node[0]
+    if kind == "value":
+        return node[1]
+    if kind == "interval":
+        return timedelta(microseconds=node[1])
+    if kind == "null":
+        return _evaluate(node[1], view) is None
+    if kind == "not":
+        value = _evaluate(node[1], view)
+        return None if value is None else not value
+    if kind in ("and", "or"):
+        left = _evaluate(node[1], view)
+        if left is (kind == "or"):
+            return left
+        right = _evaluate(node[2], view)
+        if right is (kind == "or"):
+            return right
+        return None if left is None or right is None else kind == "and"
+    if kind in _AGGREGATED:
+        return _aggregated(kind, node, view)
+    left, right = _evaluate(node[1], view), _evaluate(node[2], view)
+    return None if left is None or right is None else _BINARY[kind](left, right)
+
+
+def _divided(left: Any, right: Any) -> Any:
+    if isinstance(left, int) and isinstance(right, int):
+        return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+    return left / right
+
+
+_BINARY: Mapping[str, Any] = {
+    ">": lambda a, b: a > b, ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+    "=": lambda a, b: a == b, "<>": lambda a, b: a != b, "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
+    "/": _divided,
+}  # fmt: skip
+_AGGREGATED = ("COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST")
+
+
+def _aggregated(kind: str, node: Node, view: Mapping[str | None, list[dict[str, Any]]]) -> Any:
+    _, variable, column, distance = node
+    rows = view.get(variable, [])
+    if kind == "COUNT":
+        return len(rows) if column is None else sum(1 for row in rows if row[column] is not None)
+    if kind in ("FIRST", "LAST"):
+        at = distance if kind == "FIRST" else len(rows) - 1 - distance
+        return rows[at][column] if 0 <= at < len(rows) else None
+    values = [row[column] for row in rows if row[column] is not None]
+    if not values:
+        return None
+    if kind in ("MIN", "MAX"):
+        return min(values) if kind == "MIN" else max(values)
+    total = sum(values[1:], values[0])
+    return total if kind == "SUM" else _divided(total, len(values)) if isinstance(total, int) else total / len(values)
