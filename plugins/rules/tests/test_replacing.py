@@ -174,6 +174,18 @@ def test_a_new_engine_is_made_beside_the_old_one(world: World) -> None:
     assert set(matched(run, 20, 10).values()) == {"bar"}
 
 
+def test_versions_that_come_faster_than_they_are_made_ready_are_not_starved(world: World) -> None:
+    member = Member("rules", RuleSet(load_strictly(OLD)), str(world.place))
+    run = GroupRun(RuleGroup([member], {}, EngineOptions(cache=False)), SCHEMA)
+    matched(run, 0, 10)
+    for number in (1, 2, 3):
+        world.update({f"v{number}": "a LIKE '%foo%'"})
+        assert set(matched(run, 20 * number, 10).values()) == {"foo" if number == 1 else f"v{number - 1}"}
+        run.settle()
+    assert set(matched(run, 100, 10).values()) == {"v3"}
+    assert world.journal.switches("q") == [(40, 2), (60, 3), (100, 4)]
+
+
 def test_a_damaged_version_and_a_place_of_others(world: World) -> None:
     world.update(NEW)
     (world.place / "versions" / "000002.json").write_text("{")
