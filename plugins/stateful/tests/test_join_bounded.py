@@ -34,7 +34,7 @@ EVENTS = st.lists(
     st.tuples(
         st.booleans(),
         st.sampled_from([None, 1, 1, 2]),
-        st.one_of(st.none(), st.integers(-20, 40)),
+        st.one_of(st.none(), st.integers(-5, 12), st.integers(-20, 40)),
         st.booleans(),
         st.sampled_from(["", "", "store", "restart", "snapshot", "watermark"]),
     ),
@@ -133,7 +133,7 @@ def shaped(how: How, pairs: Any, alone: Any, matched: set[int], rows: Any) -> Co
     return Counter(given_rows)
 
 
-BOUNDS = st.tuples(st.integers(-10, 10), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+BOUNDS = st.tuples(st.integers(-5, 5), st.integers(0, 6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
 
 @given(how=st.sampled_from(HOWS), bounds=BOUNDS, events=EVENTS, delay=st.integers(0, 15), end=st.booleans())
@@ -162,6 +162,33 @@ def test_what_an_interval_join_gives_is_never_behind_its_watermark(
         times = [value for value in row if isinstance(value, datetime)]
         reached = [(time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) for time in times]
         assert mark is None or all(time >= mark for time in reached), (row, mark)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+def test_the_last_moment_at_which_rows_can_meet(how: How) -> None:
+    """A row of the last time that is still in the bound comes when the watermark is just there; the next is too late."""
+    for low, high, left_time, right_time in ((0, 10, 0, 10), (-10, 0, 10, 0)):
+        for late_by in (0, 1):
+            run = Run(
+                lambda low=low, high=high: IntervalJoin(
+                    JoinShape(how, LEFT, RIGHT, ("k",), ("k",)), ("ts", "at"), low, high
+                )
+            )
+            sides = [(left_time, "left", LEFT), (right_time, "right", RIGHT)]
+            sides.sort(key=lambda side: side[0])
+            for (time, side, schema), mark in zip(sides, (None, 10 + late_by), strict=True):
+                run.give(batch_of([(1, time, instant(time))], dict(schema), output=side, watermarks=[mark]))
+            pairs = [row for _, row in run.rows if None not in row]
+            assert len(pairs) == (0 if late_by else 1), (low, high, late_by)
+
+
+@pytest.mark.parametrize("late_by", [0, 1])
+def test_a_row_at_its_last_moment_is_kept(late_by: int) -> None:
+    run = Run(lambda: IntervalJoin(JoinShape("left", LEFT, RIGHT, ("k",), ("k",)), ("ts", "at"), 0, 0))
+    run.give(batch_of([(1, 1, instant(5))], dict(LEFT), output="left", watermarks=[5 + late_by]))
+    assert len(run.rows) == late_by
+    run.give(batch_of([(1, 2, instant(5))], dict(RIGHT), output="right", watermarks=[5 + late_by]))
+    assert [row[2] for _, row in run.rows] == [None if late_by else 2]
 
 
 def test_rows_are_forgotten_as_time_goes_on() -> None:

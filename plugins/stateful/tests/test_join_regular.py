@@ -104,6 +104,35 @@ def test_join_is_the_join_of_the_tables(how: How, where: bool, steps: list[Any],
         assert set(run.kinds) <= {ChangeKind.INSERT}
 
 
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([1, 2]), st.integers(0, 3), st.booleans()), max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_a_result_with_a_key_has_one_row_per_key_at_any_time(steps: list[Any]) -> None:
+    """Both sides have at most one row per key; so has the result, between any two changes: sinks go by that."""
+    run = Run(lambda: RegularJoin(shape_of("left"), changelog=True, ttl_us=None))
+    sides: tuple[dict[int, Row], dict[int, Row]] = ({}, {})
+    for right, key, value, ends in steps:
+        rows, kinds = [], []
+        before = sides[right].pop(key, None)
+        if before is not None:
+            rows, kinds = [before], [ChangeKind.UPDATE_BEFORE]
+        if value:
+            row = sides[right][key] = (key, float(value)) if right else (key, "abc"[value - 1])
+            rows, kinds = [*rows, row], [*kinds, ChangeKind.UPDATE_AFTER]
+        if rows:
+            schema = RIGHT if right else LEFT
+            parts = [(rows, kinds)] if ends else [([row], [kind]) for row, kind in zip(rows, kinds, strict=True)]
+            for part, kind in parts:
+                run.give(batch_of(part, dict(schema), output="right" if right else "left", kinds=kind))
+    table: dict[Any, Row] = {}
+    for (_, row), kind in zip(run.rows, run.kinds, strict=True):
+        if kind == ChangeKind.INSERT:
+            assert row[0] not in table
+            table[row[0]] = row
+        else:
+            assert table.pop(row[0]) == row
+    assert table == {key: (*row, sides[1].get(key, (key, None))[1]) for key, row in sides[0].items()}
+
+
 @pytest.mark.parametrize("cut", [1, 3, 10])
 def test_rows_that_are_only_added_keep_order_and_watermarks(cut: int) -> None:
     run = Run(lambda: RegularJoin(shape_of("inner"), changelog=False, ttl_us=None))
