@@ -18,6 +18,8 @@ from headrace_contract import (
     OperatorContract,
     SinkContract,
     SourceContract,
+    StatefulOperatorContract,
+    StateStoreContract,
     TableFunctionContract,
     checks_of,
 )
@@ -29,6 +31,8 @@ MODULES: Mapping[str, tuple[type[Contract], ...]] = {
     "broken_operators": (OperatorContract,),
     "broken_functions": (FunctionContract, TableFunctionContract, AggregateFunctionContract),
     "broken_codecs": (CodecContract,),
+    "broken_state_stores": (StateStoreContract,),
+    "broken_stateful_operators": (StatefulOperatorContract,),
 }
 
 

@@ -16,6 +16,8 @@ from headrace_contract import (
     OperatorContract,
     SinkContract,
     SourceContract,
+    StatefulOperatorContract,
+    StateStoreContract,
     TableFunctionContract,
     checks_of,
 )
@@ -29,6 +31,8 @@ SECTIONS: dict[str, tuple[type[Contract], ...]] = {
     "OperatorContract": (OperatorContract,),
     "FunctionContract": (FunctionContract, TableFunctionContract, AggregateFunctionContract),
     "CodecContract": (CodecContract,),
+    "StatefulOperatorContract": (StatefulOperatorContract,),
+    "StateStoreContract": (StateStoreContract,),
 }
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 

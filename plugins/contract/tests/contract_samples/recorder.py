@@ -12,12 +12,14 @@ VARIABLE = "CONTRACT_RECORD"
 #: Checks that start processes, half a second each: left out for plug-ins whose fault is another, see ``thorough``.
 PROCESS_CHECKS = (
     "test_a_dead_member_is_replaced",
+    "test_a_kill_leaves_whole_versions",
     "test_kill_after_checkpoint_loses_nothing",
     "test_kill_keeps_the_guarantee",
     "test_paused_process_adds_nothing",
     "test_resume_after_kill",
     "test_same_output_elsewhere",
     "test_same_results_elsewhere",
+    "test_the_same_entries_give_the_same_rows_in_the_same_order",
 )
 _found: dict[str, list[dict[str, str]]] = {}
 

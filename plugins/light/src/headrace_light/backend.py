@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, ClassVar
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
+import msgspec
 from headrace.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
 from headrace.clock import Clock, SystemClock
 from headrace.plan import Plan
-from headrace.settings import Settings, option
+from headrace.registry import default_registry
+from headrace.settings import Settings, option, option_fields
+from headrace.state_store import StateStore
 
 from headrace_light.engine import Engine
 
@@ -23,6 +28,12 @@ class LightSettings(Settings, frozen=True, kw_only=True):
         timedelta(milliseconds=200)
     )
     shards: Annotated[int, option("partitions of keyed state, fixed for a checkpoint", ge=1)] = 1
+    state_store: Annotated[str, option("where keyed state is kept, with a checkpoint: an installed state store")] = (
+        "directory"
+    )
+    state_options: Annotated[dict[str, Any], option("options of the state store; 'path' is below the checkpoint")] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
 class LightBackend(Backend):
@@ -34,6 +45,19 @@ class LightBackend(Backend):
         super().__init__(settings)
         self._clock = clock or SystemClock()
 
+    def _state_store(self, job: str, directory: Path) -> StateStore:
+        """Make the state store that the options name; those on disk keep their files below the checkpoint."""
+        name = self.settings.state_store
+        kind = default_registry().find("state store", name)
+        fields = {each.encode_name for each in option_fields(kind.Settings)}
+        given = dict(self.settings.state_options)
+        if "path" in fields:
+            given.setdefault("path", str(directory / "state"))
+        if "job" in fields:
+            given.setdefault("job", job)
+        store: StateStore = kind(kind.Settings.of(given, plugin=name))
+        return store
+
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         assert isinstance(self.settings, LightSettings)
         engine = Engine(
@@ -43,6 +67,7 @@ class LightBackend(Backend):
             retry_timeout=self.settings.retry_timeout,
             idle_wait_max=self.settings.idle_wait_max,
             shards=self.settings.shards,
+            state_store=partial(self._state_store, plan.job_name),
         )
         engine.prepare()
         engine.start()

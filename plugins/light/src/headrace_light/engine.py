@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 from headrace.backend import JobReport, JobState, JobStatus, QueueStatus, RunOptions
 from headrace.clock import Clock
@@ -30,7 +31,7 @@ from headrace_light.keyed_stages import KeyedStages, as_time, idle_timeout_us
 from headrace_light.membership import Membership
 from headrace_light.order_log import Entry, EntryKind
 from headrace_light.queue_run import QueueRun
-from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore, MemoryStateStore
+from headrace_light.state_directory import MemoryStateStore
 
 logger = logging.getLogger(__name__)
 _NO_WAIT = timedelta(0)
@@ -52,6 +53,7 @@ class Engine:
         retry_timeout: timedelta,
         idle_wait_max: timedelta,
         shards: int = 1,
+        state_store: Callable[[Path], StateStore] | None = None,
     ) -> None:
         self._plan = plan
         self._options = options
@@ -78,6 +80,7 @@ class Engine:
         self._progress = ProgressLine(enabled=options.show_progress, clock=clock)
         self._hooks = default_registry().load_all()
         self._shards = shards
+        self._make_state_store = state_store
         self._keyed: KeyedStages | None = None
         self._idle_seconds_of = {name: idle_timeout_us(plan, name) for name in plan.sources} if plan.shuffles else {}
         self._again: Entry | None = None
@@ -259,8 +262,8 @@ class Engine:
     def _open_keyed(self) -> KeyedStages:
         path = self._directory.path
         store: StateStore = MemoryStateStore()
-        if path is not None:
-            store = DirectoryStateStore(DirectoryStateSettings(path=str(path / "state")))
+        if path is not None and self._make_state_store is not None:
+            store = self._make_state_store(path)
         keyed = KeyedStages(self._plan, self._clock, shards=self._shards, store=store, directory=path)
         if self._checkpoint.sequence is not None and dict(self._checkpoint.shards) != dict(keyed.shard_counts):
             raise CheckpointError(

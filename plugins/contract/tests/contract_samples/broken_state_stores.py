@@ -1,0 +1,113 @@
+"""A broken state store for each check: it fails that check, and no other but those it names in ``also``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from headrace.state_store import StateStore
+from headrace_contract import StateStoreContract
+
+from contract_samples.broken import Fault
+from contract_samples.state_stores import LineStore
+
+
+class Stores(Fault, StateStoreContract):
+    """The contract of a broken LineStore; ``store`` is what it makes."""
+
+    large_bytes = 300_000
+    store: ClassVar[type[LineStore]]
+
+    def make_store(self) -> StateStore:
+        return self.store(self.tmp_path / "state")
+
+
+class BrokenOrder(Stores):
+    breaks = "test_versions_come_back_in_their_order"
+
+    class store(LineStore):
+        def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
+            found = list(super().load(shard, version))
+            # Sorted as texts; only where a snapshot begins it, so that the kill is not seen.
+            yield from sorted(found, key=lambda each: str(each[0])) if 10 <= len(found) <= 12 else found
+
+
+class BrokenBegin(Stores):
+    breaks = "test_load_begins_at_the_newest_snapshot"
+
+    class store(LineStore):
+        def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
+            versions = self._versions(shard)
+            for number in sorted(each for each in versions if version is None or each <= version):
+                yield number, *versions[number]
+
+
+class BrokenVersion(Stores):
+    breaks = "test_load_of_a_version_knows_nothing_newer"
+
+    class store(LineStore):
+        def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
+            yield from super().load(shard)
+
+
+class BrokenNames(Stores):
+    breaks = "test_shards_are_kept_apart"
+
+    class store(LineStore):
+        def _file(self, shard: str) -> Path:
+            return super()._file(shard.partition("/")[0])
+
+
+class BrokenLater(Stores):
+    breaks = "test_what_was_saved_outlives_the_store"
+    also = frozenset({"test_a_kill_leaves_whole_versions"})
+
+    class store(LineStore):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            self._waiting: list[tuple[str, int, bytes, bool]] = []
+
+        def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+            self._waiting.append((shard, version, delta, snapshot))
+
+        def _versions(self, shard: str) -> dict[int, tuple[bytes, bool]]:
+            self._write()
+            return super()._versions(shard)
+
+        def remove(self, shard: str, *, before: int) -> None:
+            self._write()
+            LineStore(self._path).remove(shard, before=before)
+
+        def _write(self) -> None:
+            for shard, version, delta, snapshot in self._waiting:
+                super().save(shard, version, delta, snapshot=snapshot)
+            self._waiting.clear()
+
+
+class BrokenRemove(Stores):
+    breaks = "test_remove_keeps_what_is_needed"
+
+    class store(LineStore):
+        def remove(self, shard: str, *, before: int) -> None:
+            kept = {number: each for number, each in self._versions(shard).items() if number >= before}
+            self._file(shard).unlink()
+            for number, (content, whole) in kept.items():
+                self.save(shard, number, content, snapshot=whole)
+
+
+class BrokenLarge(Stores):
+    breaks = "test_a_large_version"
+
+    class store(LineStore):
+        def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+            super().save(shard, version, delta[:65_535], snapshot=snapshot)
+
+
+class BrokenKill(Stores):
+    breaks = "test_a_kill_leaves_whole_versions"
+
+    class store(LineStore):
+        def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+            # Seen when a process is killed between the two; made sure of here.
+            super().save(shard, version, delta[:-1] if len(delta) == 20_000 else delta, snapshot=snapshot)

@@ -1,0 +1,96 @@
+"""A broken operator with state for each check: it fails that check, and no other but those it names in ``also``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import polars as pl
+from headrace.messages import OFFSET, Batch, EndOfInput, SystemMessage
+from headrace.operator import RejectedRows, StatefulOperator, StatefulSpec, Watermark
+from headrace.schema import Schema
+from headrace_contract import StatefulOperatorContract
+
+from contract_samples.broken import Fault
+from contract_samples.stateful_operators import Summing, Sums
+
+Results = Iterable[Batch | RejectedRows | Watermark]
+
+
+class Spec(Sums):
+    """The spec of a broken operator."""
+
+    def __init__(self, operator: type[Summing]) -> None:
+        self.operator = operator
+
+    def open(self, schema: Schema | None) -> StatefulOperator:
+        return self.operator()
+
+
+class Operators(Fault, StatefulOperatorContract):
+    """The contract of a broken Summing; ``operator`` is what runs."""
+
+    schema: ClassVar[Any] = {"key": "string", "value": "int64"}
+    operator: ClassVar[type[Summing]]
+
+    def make_spec(self) -> StatefulSpec:
+        return Spec(self.operator)
+
+    def make_rows(self, first: int, count: int) -> list[dict[str, Any]]:
+        return [{"key": f"k{n * n % 7}", "value": n} for n in range(first, first + count)]
+
+
+class BrokenCuts(Operators):
+    breaks = "test_results_do_not_depend_on_batch_cuts"
+
+    class operator(Summing):
+        def process(self, batch: Batch) -> Results:
+            for result in super().process(batch):
+                assert isinstance(result, Batch)
+                yield result.with_frame(result.frame.unique("key", keep="last", maintain_order=True))
+
+
+class BrokenOrder(Operators):
+    breaks = "test_the_same_entries_give_the_same_rows_in_the_same_order"
+
+    class operator(Summing):
+        def on_system(self, message: SystemMessage) -> Results:
+            if isinstance(message, EndOfInput):
+                yield self.made(self.last, [(key, self.sums[key]) for key in set(self.sums)])
+
+
+class BrokenRestore(Operators):
+    breaks = "test_a_restored_operator_goes_on_as_the_original"
+
+    class operator(Summing):
+        def apply(self, state: bytes) -> None:
+            super().apply(state)
+            self.sums.pop("k2", None)
+
+
+class BrokenSaving(Operators):
+    breaks = "test_saving_changes_nothing"
+    also = frozenset({"test_a_restored_operator_goes_on_as_the_original"})
+
+    class operator(Summing):
+        def snapshot(self) -> bytes:
+            state = super().snapshot()
+            self.sums.pop("k4", None)
+            return state
+
+
+class BrokenColumns(Operators):
+    breaks = "test_rows_have_no_place_of_their_own"
+
+    class operator(Summing):
+        def made(self, batch: Batch, rows: list[tuple[str, int]]) -> Batch:
+            made = super().made(batch, rows)
+            return made.with_frame(made.frame.with_columns(pl.lit(7, dtype=pl.Int64).alias(OFFSET)))
+
+
+class BrokenCount(Operators):
+    breaks = "test_state_rows_are_counted"
+
+    class operator(Summing):
+        def state_rows(self) -> int:
+            return len(self.sums) - 1

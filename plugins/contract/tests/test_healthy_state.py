@@ -1,0 +1,30 @@
+"""Healthy state stores and operators with state pass every check."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from contract_samples.state_stores import LineStore
+from contract_samples.stateful_operators import Sums
+from headrace.operator import StatefulSpec
+from headrace.state_store import StateStore
+from headrace_contract import StatefulOperatorContract, StateStoreContract
+
+
+class TestLineStore(StateStoreContract):
+    """A store of files of lines."""
+
+    def make_store(self) -> StateStore:
+        return LineStore(self.tmp_path / "state")
+
+
+class TestSums(StatefulOperatorContract):
+    """A running sum."""
+
+    schema: ClassVar[Any] = {"key": "string", "value": "int64"}
+
+    def make_spec(self) -> StatefulSpec:
+        return Sums()
+
+    def make_rows(self, first: int, count: int) -> list[dict[str, Any]]:
+        return [{"key": f"k{n * n % 7}", "value": n} for n in range(first, first + count)]

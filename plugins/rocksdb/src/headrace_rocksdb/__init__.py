@@ -1,0 +1,1 @@
+"""A state store in RocksDB, for headrace."""

@@ -1,0 +1,12 @@
+"""What headrace-rocksdb offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_state_stores() -> Mapping[str, str]:
+    return {"rocksdb": "headrace_rocksdb.state_store:RocksStateStore"}

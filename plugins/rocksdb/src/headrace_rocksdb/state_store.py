@@ -1,0 +1,93 @@
+"""The state store: one RocksDB for all shards of a job, one entry per version of a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar
+
+from headrace.errors import CheckpointError
+from headrace.settings import Settings, option
+from headrace.state_store import StateStore
+
+_DELTA, _SNAPSHOT = b"\x00", b"\x01"
+_VERSION_BYTES = 8
+
+
+class RocksStateSettings(Settings, frozen=True, kw_only=True):
+    """Options of the state store ``rocksdb``."""
+
+    path: Annotated[str, option("the directory of the database")]
+    sync: Annotated[
+        bool, option("wait for the disk at each save: state outlives the machine, not only the process")
+    ] = True
+
+
+class RocksStateStore(StateStore):
+    """Keeps versions under (shard, version). One process at a time may have the database open.
+
+    Many small deltas cost one write to the log each, where a file each would cost several operations of the file system.
+    """
+
+    Settings: ClassVar[type[Settings]] = RocksStateSettings
+
+    def __init__(self, settings: RocksStateSettings) -> None:
+        self._settings = settings
+        self._opened: Any = None
+
+    def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+        self._database()[_key(shard, version)] = (_SNAPSHOT if snapshot else _DELTA) + delta
+
+    def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
+        versions = self._versions(shard)
+        wanted = [each for each in versions if version is None or each[0] <= version]
+        begin = max((place for place, each in enumerate(wanted) if each[1]), default=0)
+        database = self._database()
+        for number, whole in wanted[begin:]:
+            yield number, bytes(database[_key(shard, number)][1:]), whole
+        for number, _ in versions[len(wanted) :]:  # of a checkpoint that was never finished
+            del database[_key(shard, number)]
+
+    def remove(self, shard: str, *, before: int) -> None:
+        versions = self._versions(shard)
+        needed = max((number for number, whole in versions if whole and number <= before), default=0)
+        for number, _ in versions:
+            if number < needed:
+                del self._database()[_key(shard, number)]
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _versions(self, shard: str) -> list[tuple[int, bool]]:
+        """Return (version, is snapshot) of a shard in order."""
+        found = []
+        prefix = _key(shard, 0)[:-_VERSION_BYTES]
+        for key, value in self._database().items(from_key=prefix):
+            if not key.startswith(prefix):
+                break
+            found.append((int.from_bytes(key[len(prefix) :], "big"), value[:1] == _SNAPSHOT))
+        return found
+
+    def _database(self) -> Any:
+        if self._opened is None:
+            from rocksdict import Options, Rdict, WriteOptions
+
+            try:
+                self._opened = Rdict(self._settings.path, Options(raw_mode=True))
+            except Exception as error:  # whatever RocksDB says, as text
+                raise CheckpointError(
+                    f"the state in {self._settings.path!r} cannot be opened: {error}",
+                    plugin="rocksdb",
+                    option="path",
+                    hint="another process may have it open; or restore it from a backup",
+                ) from error
+            writing = WriteOptions()
+            writing.sync = self._settings.sync
+            self._opened.set_write_options(writing)
+        return self._opened
+
+
+def _key(shard: str, version: int) -> bytes:
+    name = shard.encode()
+    return len(name).to_bytes(4, "big") + name + version.to_bytes(_VERSION_BYTES, "big")

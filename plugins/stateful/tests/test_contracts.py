@@ -1,0 +1,75 @@
+"""Every operator with state keeps the contract."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+import headrace as hr
+from headrace.operator import StatefulSpec
+from headrace.windows import Emit
+from headrace_contract import StatefulOperatorContract
+from headrace_stateful.aggregate import Aggregate
+from headrace_stateful.distinct import Distinct
+from headrace_stateful.top_n import TopN
+from headrace_stateful.window_aggregate import WindowAggregate
+
+_BEGIN = datetime(2023, 11, 14, 22, 13, 10, tzinfo=UTC)
+
+
+class OverClicks(StatefulOperatorContract):
+    """Clicks of few users, out of order by some seconds: the contract's watermark rises by a second a row."""
+
+    schema: ClassVar[Mapping[str, Any]] = {"user": "string", "ms": "int64", "ts": "timestamp"}
+
+    def make_rows(self, first: int, count: int) -> list[dict[str, Any]]:
+        rows = []
+        for number in range(first, first + count):
+            chance = random.Random(number)
+            rows.append(
+                {
+                    "user": None if number % 19 == 7 else f"u{chance.randrange(5)}",
+                    "ms": None if number % 11 == 3 else chance.randrange(1000),
+                    "ts": _BEGIN + timedelta(seconds=number + chance.uniform(0, 12)),
+                }
+            )
+        return rows
+
+
+class TestTumbling(OverClicks):
+    def make_spec(self) -> StatefulSpec:
+        window = hr.tumbling("7 s", on="ts")
+        return WindowAggregate(("user",), window, {"n": "count(*)", "s": "sum(ms)", "d": "count(distinct ms)"})
+
+
+class TestSliding(OverClicks):
+    def make_spec(self) -> StatefulSpec:
+        return WindowAggregate(("user",), hr.sliding("12 s", "4 s", on="ts"), {"n": "count(*)", "hi": "max(ms)"})
+
+
+class TestSession(OverClicks):
+    def make_spec(self) -> StatefulSpec:
+        return WindowAggregate(("user",), hr.session("3 s", on="ts"), {"n": "count(*)", "a": "avg(ms)"})
+
+
+class TestEarlyAndLate(OverClicks):
+    def make_spec(self) -> StatefulSpec:
+        emit: Emit = hr.emit(before="0 s", after="0 s", until="20 s")
+        return WindowAggregate(("user",), hr.tumbling("5 s", on="ts"), {"n": "count(*)"}, emit=emit)
+
+
+class TestRunningAggregate(OverClicks):
+    def make_spec(self) -> StatefulSpec:
+        return Aggregate(("user",), {"n": "count(*)", "s": "sum(ms)", "hi": "max(ms)"})
+
+
+class TestDistinct(OverClicks):
+    def make_spec(self) -> StatefulSpec:
+        return Distinct(("user",))
+
+
+class TestTopN(OverClicks):
+    def make_spec(self) -> StatefulSpec:
+        return TopN(("user",), 2, by="ms desc")
