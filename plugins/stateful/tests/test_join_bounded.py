@@ -188,7 +188,7 @@ def test_a_row_at_its_last_moment_is_kept(late_by: int) -> None:
     run.give(batch_of([(1, 1, instant(5))], dict(LEFT), output="left", watermarks=[5 + late_by]))
     assert len(run.rows) == late_by
     run.give(batch_of([(1, 2, instant(5))], dict(RIGHT), output="right", watermarks=[5 + late_by]))
-    assert [row[2] for _, row in run.rows] == [None if late_by else 2]
+    assert [row[3] for _, row in run.rows] == [None if late_by else 2]
 
 
 def test_rows_are_forgotten_as_time_goes_on() -> None:
