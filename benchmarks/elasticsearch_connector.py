@@ -202,4 +202,4 @@ def _ratio(theirs: list[float], ours: list[float]) -> float:
 if __name__ == "__main__":
     warnings.simplefilter("ignore", elasticsearch.ElasticsearchWarning)
     quick = "quick" in sys.argv[1:]
-    print(json.dumps(run(20_000, 9) if quick else run(200_000, 9)))
+    print(json.dumps(run(50_000, 5) if quick else run(200_000, 9)))
