@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -13,7 +13,9 @@ from headrace.windows import Emit
 from headrace_contract import StatefulOperatorContract
 from headrace_stateful.aggregate import Aggregate
 from headrace_stateful.distinct import Distinct
-from headrace_stateful.top_n import TopN
+from headrace_stateful.process import Process
+from headrace_stateful.reduce import Reduce
+from headrace_stateful.top_n import Deduplicate, TopN
 from headrace_stateful.window_aggregate import WindowAggregate
 
 _BEGIN = datetime(2023, 11, 14, 22, 13, 10, tzinfo=UTC)
@@ -73,3 +75,40 @@ class TestDistinct(OverClicks):
 class TestTopN(OverClicks):
     def make_spec(self) -> StatefulSpec:
         return TopN(("user",), 2, by="ms desc")
+
+
+class TestRankedTopN(OverClicks):
+    def make_spec(self) -> StatefulSpec:
+        return TopN(("user",), 3, by="ms desc nulls last, ts", rank="place")
+
+
+class TestLastOfEachKey(OverClicks):
+    def make_spec(self) -> StatefulSpec:
+        return Deduplicate(("user",), keep="last", by="ts")
+
+
+class TestReduce(OverClicks):
+    def make_spec(self) -> StatefulSpec:
+        def slower(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+            return other if (other["ms"] or 0) > (one["ms"] or 0) else one
+
+        return Reduce(("user",), slower)
+
+
+class TestProcess(OverClicks):
+    """Counts the clicks of a user until five seconds after the last one."""
+
+    def make_spec(self) -> StatefulSpec:
+        def count(row: dict[str, Any], state: dict[str, Any], timers: Any) -> None:
+            if "until" in state:
+                timers.cancel_event_time(state["until"])
+            state["n"] = state.get("n", 0) + 1
+            state["until"] = max(row["ts"], state.get("until", row["ts"])) + timedelta(seconds=5)
+            timers.at_event_time(state["until"])
+
+        def ended(key: Any, time: datetime, state: dict[str, Any], timers: Any) -> Iterator[dict[str, Any]]:
+            yield {"user": key, "n": state["n"], "ended": time}
+            state.clear()
+
+        count.on_timer = ended  # type: ignore[attr-defined]
+        return Process(("user",), count, schema={"user": "string", "n": "int64", "ended": "timestamp"}, on="ts")
