@@ -20,6 +20,7 @@ from tests.servers.fixtures import StartKafkaServer, StartMySQLServer
 from tests.servers.kafka import KafkaServer
 from tests.servers.mysql import MySQLServer
 
+pytestmark = pytest.mark.timeout(900)
 CopyNumbers = Callable[..., Copying]
 
 

@@ -24,7 +24,7 @@ def run_example(
         env={**os.environ, **environment, "PYTHONWARNINGS": "ignore", "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,6 +17,7 @@ from tests.examples.run import run_example
 from tests.servers.kafka import KafkaServer
 from tests.servers.mysql import MySQLServer
 
+pytestmark = pytest.mark.timeout(900)
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
 Execute = Callable[..., list[Any]]
 

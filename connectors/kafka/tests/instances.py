@@ -44,7 +44,7 @@ class Instance:
 
     def wait_until_started(self) -> None:
         """Return when the job runs."""
-        eventually(lambda: "started" in self.printed or self.process.poll() is not None, "the instance starts", 60)
+        eventually(lambda: "started" in self.printed or self.process.poll() is not None, "the instance starts", 180)
         assert self.process.poll() is None, self.printed
 
     def kill(self) -> None:
@@ -56,7 +56,7 @@ class Instance:
         """Let it stop gracefully."""
         assert self.process.poll() is None, self.printed
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(90) == 0, self.printed
+        assert self.process.wait(180) == 0, self.printed
 
     def close(self) -> None:
         """End it, whatever it does."""
@@ -108,7 +108,7 @@ def copied(world: KafkaWorld, target: str) -> Counter[int]:
     return Counter(json.loads(record.value)["n"] for record in world.read(target) if record.value is not None)
 
 
-def expect_copied_once(world: KafkaWorld, target: str, count: int, *, seconds: float = 60.0) -> None:
+def expect_copied_once(world: KafkaWorld, target: str, count: int, *, seconds: float = 120.0) -> None:
     """Wait until all numbers are in the target, and fail when one is there twice."""
     deadline = time.monotonic() + seconds
     while len(found := copied(world, target)) < count and time.monotonic() < deadline:

@@ -11,7 +11,7 @@ import confluent_kafka as ck
 from confluent_kafka import admin as ck_admin
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class KafkaWorld:
                 topic, value, key, partition, headers=list(headers),
                 on_delivery=lambda error, _: failed.append(error) if error else None,
             )  # fmt: skip
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(180) == 0
         assert not failed, failed
 
     def write_transaction(

@@ -162,5 +162,5 @@ def test_an_instance_with_the_other_driver_is_refused(world: KafkaWorld, topic: 
     eventually(lambda: numbers(sink) == [0], "the first instance reads")
     second = start(memory(), driver="kafka-python" if driver == "confluent" else "confluent")
     with pytest.raises(JobFailedError, match="all need the same"):
-        second.wait(timedelta(seconds=30))
+        second.wait(timedelta(seconds=120))
     assert first.status().state is JobState.RUNNING

@@ -31,6 +31,7 @@ def launch(world: KafkaWorld, topic: str, target: str, driver: str) -> Iterator[
         instance.close()
 
 
+@pytest.mark.timeout(600)
 def test_killed_instances_lose_and_double_nothing(
     world: KafkaWorld, topic: str, target: str, launch: Launch, count_into: CountInto
 ) -> None:
@@ -64,7 +65,7 @@ def test_killed_at_a_named_place(
     world.create_topic(target)
     numbers = count_into(1, per_second=2000)
     struck = launch(faults=f"{place}:kill")
-    eventually(lambda: struck.process.poll() is not None, f"it is killed at {place}", 60)
+    eventually(lambda: struck.process.poll() is not None, f"it is killed at {place}", 180)
     assert struck.process.returncode == -9, struck.printed
     successor = launch()
     successor.wait_until_started()

@@ -13,7 +13,7 @@ import pytest
 from instances import CountInto, Instance, expect_copied_once
 from kafka_world import KafkaWorld, eventually
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def bodies(numbers: range) -> list[bytes]:
@@ -92,10 +92,10 @@ def test_killed_while_records_come(
         with contextlib.closing(Instance(options)) as instance:
             instance.wait_until_started()
             seen = len(world.read(target))
-            eventually(lambda seen=seen: len(world.read(target)) > seen, "records arrive", 90)  # type: ignore[misc]
+            eventually(lambda seen=seen: len(world.read(target)) > seen, "records arrive", 180)  # type: ignore[misc]
             instance.kill()
     count = numbers.stop()
     with contextlib.closing(Instance(options)) as last:
         last.wait_until_started()
-        expect_copied_once(world, target, count, seconds=120)
+        expect_copied_once(world, target, count, seconds=240)
         last.stop()
