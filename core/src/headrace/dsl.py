@@ -66,6 +66,11 @@ class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
     def __len__(self) -> int:
         return len({**user_functions.decorated_functions(), **self._own})
 
+    @property
+    def own(self) -> Mapping[str, user_functions.UserFunction]:
+        """The stream's own functions; what else it has is the same for all streams of a process."""
+        return self._own
+
     def with_function(self, name: str, function: user_functions.UserFunction) -> FunctionCatalog:
         return FunctionCatalog({**self._own, name.lower(): function})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import headrace as hr
@@ -107,3 +108,28 @@ def test_functions_and_scanners_keep_verbs_apart() -> None:
     )
     first, second = grouped(job.plan()).values()
     assert first.group is not second.group
+
+
+def test_sources_of_one_origin_are_read_once(tmp_path: Path) -> None:
+    (tmp_path / "in.ndjson").write_text("".join(json.dumps({"a": value, "n": 1}) + "\n" for value in VALUES))
+
+    def stream(path: str = "in.ndjson", **options: Any) -> hr.Stream:
+        pipe = hr.stream("test", "origins")
+        return pipe.from_file(tmp_path / path, format="json", schema={"a": "string", "n": "int64"}, **options)
+
+    sinks = [MemorySink(), MemorySink()]
+    job = hr.job(
+        stream().rules({"r": "a LIKE '%alpha%'"}).to(sinks[0]), stream().rules({"s": "a LIKE '%beta%'"}).to(sinks[1])
+    )
+    plan = job.plan()
+    assert list(plan.sources) == ["file"]
+    first, second = grouped(plan).values()
+    assert first.group is second.group
+    assert job.run("light").records_read == len(VALUES)
+    assert [[row["a"] for row in sink.rows] for sink in sinks] == [["an alpha"], ["beta gamma"]]
+    others = [stream("*.ndjson"), stream(metadata={"at": "offset"}), stream(name="mine"), stream(max_body_bytes=1000)]
+    for other in others:
+        job = hr.job(stream().rules({"r": "n = 1"}).to(MemorySink()), other.rules({"s": "n = 2"}).to(MemorySink()))
+        assert len(job.plan().sources) == 2
+    plain = hr.job(stream().where("n = 1").to(MemorySink()), stream().where("n = 2").to(MemorySink()))
+    assert len(plain.plan().sources) == 2  # without rules plans stay as they were written

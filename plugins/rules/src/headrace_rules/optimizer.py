@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.plan import Node, OperatorNode, Plan, SourceNode, input_schema, rebuilt
@@ -27,6 +28,8 @@ PATTERNS_MIN = 8
 
 def optimized(plan: Plan) -> Plan | None:
     """Return the plan with groups; None when there is nothing to group. What comes out is the same."""
+    doubled = _same_origins(plan)
+    plan = rebuilt(plan, doubled) if doubled else plan
     changes: dict[Node, Node] = {}
     groups: list[tuple[RuleGroup, list[OperatorNode]]] = []
     place = _journal_place(plan)
@@ -40,12 +43,39 @@ def optimized(plan: Plan) -> Plan | None:
         for members in _alike([*rules, *wheres]):
             groups.append((_grouped(plan, members, place, changes), members))
     if not changes:
-        return None
+        return plan if doubled else None
     for source in plan.sources.values():
         scan = _raw_scan(plan, source, groups)
         if scan is not None:
             changes[source] = replace(source, body_filter=scan)
     return rebuilt(plan, changes)
+
+
+def _same_origins(plan: Plan) -> dict[Node, Node]:
+    """Return sources that give what an earlier one gives: in a job with rules they are read and parsed once."""
+    if not any(isinstance(node.spec, Rules) for node in plan.of_kind(OperatorNode).values()):
+        return {}
+    found: dict[Node, Node] = {}
+    kept: list[SourceNode] = []
+    for node in plan.sources.values():
+        same = next((other for other in kept if _origin(other) == _origin(node)), None)
+        if same is None or _origin(node) is None:
+            kept.append(node)
+        else:
+            found[node] = same
+    return found
+
+
+def _origin(node: SourceNode) -> tuple[Any, ...] | None:
+    """Return all that decides what a source gives; None for a source that is not made from options alone."""
+    settings = getattr(node.source, "settings", None)
+    if settings is None or node.schema is None or node.body_schema is None:
+        return None
+    codec = None if node.codec is None else (type(node.codec), node.codec.settings)
+    return (
+        node.label, type(node.source), settings, node.source.start, node.format, codec, dict(node.schema),
+        node.body_schema.json_columns, dict(node.metadata),
+    )  # fmt: skip
 
 
 def _siblings(plan: Plan) -> list[list[OperatorNode]]:
@@ -73,10 +103,12 @@ def _patterns(node: OperatorNode) -> int:
 
 def _alike(nodes: Sequence[OperatorNode]) -> list[list[OperatorNode]]:
     """Return the nodes whose engines would have the same functions and options together."""
-    found: dict[tuple[int, EngineOptions], list[OperatorNode]] = {}
+    found: dict[tuple[Any, EngineOptions], list[OperatorNode]] = {}
     with_options = [node.spec.options for node in nodes if isinstance(node.spec, Rules)]
     for node in nodes:
-        functions = id(node.spec.functions) if isinstance(node.spec, Rules | Where) else 0
+        given: Any = node.spec.functions  # type: ignore[attr-defined]
+        own = getattr(given, "own", given) or {}
+        functions = frozenset((name, id(function)) for name, function in own.items())
         options = node.spec.options if isinstance(node.spec, Rules) else next(iter(with_options), EngineOptions())
         found.setdefault((functions, options), []).append(node)
     return list(found.values())
