@@ -106,11 +106,12 @@ class TestKills:
         assert progress[-1] > 0
 
     @pytest.mark.slow
+    @pytest.mark.timeout(1800)
     def test_thirty_kills(self, cluster: Cluster, tmp_path: Path) -> None:
         """As above, at thirty random moments."""
         seed = random.randrange(10**6)
         chance = random.Random(seed)
-        records = 60_000
+        records = 30_000
         self.input(tmp_path, records)
         cluster.create()
         progress = []
