@@ -327,6 +327,6 @@ def _json_value(self: Translator, node: exp.JSONValue) -> exp.Expr:
 _HANDLERS: dict[type, Callable[[Translator, Any], exp.Expr]] = {
     exp.Column: _column, exp.Identifier: _identifier, exp.Dot: _dot, exp.Interval: _interval, exp.Cast: _cast, exp.TryCast: _cast,
     exp.Anonymous: _call, exp.Floor: _floor, exp.Ceil: _floor, exp.Is: _is, exp.Subquery: _subquery, exp.Select: _subquery,
-    exp.Exists: _subquery, exp.Window: _window, exp.JSONValue: _json_value, exp.StrPosition: _position,
+    exp.Exists: _subquery, exp.Window: _window, exp.JSONValue: _json_value, exp.StrPosition: _position, exp.Bracket: functions.bracket,
     exp.CurrentDate: lambda self, node: call("current_date"), exp.CurrentTimestamp: lambda self, node: call("current_timestamp"),
 }  # fmt: skip

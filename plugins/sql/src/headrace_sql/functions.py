@@ -144,7 +144,7 @@ def json_value(self: Translator, node: exp.JSONValue) -> exp.Expr:
     from headrace_sql import types
 
     document = self.translate(node.this)
-    path, lax = _json_path(node.args["path"])
+    path = node.args["path"]
     conditions = node.args.get("on_condition")
     if conditions is None:
         made = call("json_value", document, path)
@@ -157,8 +157,7 @@ def json_value(self: Translator, node: exp.JSONValue) -> exp.Expr:
                     node, f"JSON_VALUE: {given} is not supported", "use NULL or DEFAULT … ON EMPTY / ON ERROR"
                 )
             defaults.append(self.translate(given) if isinstance(given, exp.Expr) else exp.Null())
-        empty, error = defaults
-        made = call("json_value_or", document, path, empty if lax else error, error.copy())
+        made = call("json_value_or", document, path, *defaults)
     returning = node.args.get("returning")
     if not returning:
         return made
@@ -174,7 +173,7 @@ def _json_function(name: str) -> Builder:
             found = call("json_exists", document, path)
             if lax:
                 return found
-            known = exp.Coalesce(this=found, expressions=[exp.false()])
+            known = call("coalesce", found, exp.false())
             value = exp.Is(this=call("json_value", document.copy(), path.copy()), expression=exp.Null())
             inner = exp.Is(this=call("json_query", document.copy(), path.copy()), expression=exp.Null())
             there = exp.Paren(this=exp.Or(this=exp.Not(this=value), expression=exp.Not(this=inner)))
@@ -204,6 +203,44 @@ def is_json(operand: Any, kind: str) -> exp.Expr:
     return exp.Paren(this=valid if test is None else exp.And(this=valid, expression=test))
 
 
+def _regular(name: str) -> Builder:
+    """Regular expressions that are wrong match nothing in Flink: REGEXP is false, the others are NULL."""
+
+    def build(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+        pattern = arguments[1] if len(arguments) > 1 else None
+        if isinstance(pattern, exp.Literal) and pattern.is_string:
+            groups = _groups(pattern.name)
+            wanted = arguments[2] if name == "regexp_extract" and len(arguments) > 2 else None
+            beyond = isinstance(wanted, exp.Literal) and groups is not None and int(wanted.name) > groups
+            if groups is None or beyond:
+                if name != "regexp_like":
+                    return cast(exp.Null(), "VARCHAR")
+                unknown = exp.Is(this=arguments[0], expression=exp.Null())
+                return exp.Case(ifs=[exp.If(this=unknown, true=exp.Null())], default=exp.false())
+        return call(name, *arguments)
+
+    return build
+
+
+def _groups(pattern: str) -> int | None:
+    """Return how many groups a pattern has, or None when it is none."""
+    try:
+        return re.compile(pattern).groups
+    except re.error:
+        return None
+
+
+def bracket(self: Translator, node: exp.Bracket) -> exp.Expr:
+    """``STR_TO_MAP(text, ',', '=')['key']``: one key of a text of pairs."""
+    inner = node.this
+    if isinstance(inner, exp.Anonymous) and inner.name.upper() == "STR_TO_MAP" and len(node.expressions) == 1:
+        arguments = [self.translate(each) for each in inner.expressions]
+        between = arguments[1] if len(arguments) > 1 else _text(",")
+        pair = arguments[2] if len(arguments) > 2 else _text("=")
+        return call("keyvalue", arguments[0], between, pair, self.translate(node.expressions[0]))
+    return self.rebuilt(node)
+
+
 def _if(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
     return call("if", *arguments)
 
@@ -212,5 +249,6 @@ BUILDERS: dict[str, Builder] = {
     "TO_TIMESTAMP": _to_timestamp, "TO_DATE": _to_date, "DATE_ADD": _date_text("date_add"), "DATE_SUB": _date_text("date_sub"),
     "DATE_FORMAT": _date_format, "NOW": _now, "LPAD": _padding("lpad"), "RPAD": _padding("rpad"),
     "SPLIT_INDEX": _split_index, "JSON_QUERY": _json_function("json_query"), "JSON_EXISTS": _json_function("json_exists"),
-    "IF": _if,
+    "IF": _if, "REGEXP": _regular("regexp_like"), "REGEXP_EXTRACT": _regular("regexp_extract"),
+    "REGEXP_REPLACE": _regular("regexp_replace"),
 }  # fmt: skip

@@ -281,10 +281,8 @@ class _Partition:
             return False
         part = self.spec.pattern[run.place]
         return (
-            (run.place == last
-            and (not part.greedy or run.count == part.most or part.most == part.least))
-            or run.place < last
-        )
+            run.place == last and (not part.greedy or run.count == part.most or part.most == part.least)
+        ) or run.place < last
 
     def _decided(self) -> list[tuple[Any, ...]]:
         """Return the measures of complete matches before which no other that is under way has begun."""

@@ -1,0 +1,86 @@
+"""The documentation page of SQL's functions: ``python -m headrace_sql.function_docs docs/sql-functions.md``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from headrace_columnar import registry
+
+from headrace_sql.expressions import AGGREGATES
+from headrace_sql.function_cases import CASES, UNSUPPORTED, Case
+from headrace_sql.functions import BUILDERS, RENAMED
+
+_HEAD = """\
+# Functions in SQL texts
+
+<!-- Made by `python -m headrace_sql.function_docs docs/sql-functions.md`; do not edit by hand. -->
+
+Beside these, every function of [functions.md](functions.md) can be called by its name. Each line is run by the tests. Where Flink and Blink
+(rsqldb's documents) differ, the answer is Flink's, in both dialects; the last column then says what Blink's documents have.
+
+| expression | answer | Flink | Blink | Blink's documents say |
+|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    lines = [_HEAD + "\n".join(map(_row, CASES)), "", "## Aggregate functions", ""]
+    lines.append(", ".join(f"`{name}`" for name in sorted(AGGREGATES)) + "; user aggregates (`hr.udaf`).")
+    lines += [
+        "",
+        "With `OVER`: `COUNT`, `SUM`, `AVG`, `MIN`, `MAX`, `FIRST_VALUE`, `LAST_VALUE`, `LAG`, `ROW_NUMBER`.",
+        "",
+    ]
+    lines += ["## All names that are known", "", ", ".join(f"`{name}`" for name in _names()) + ".", ""]
+    lines += ["## Not supported", "", "| what | instead |", "|---|---|"]
+    lines += [f"| {_cell(what)} | {_cell(instead)} |" for what, instead in UNSUPPORTED.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _names() -> list[str]:
+    return sorted(
+        {
+            *(name.upper() for name in registry.names()),
+            *BUILDERS,
+            *RENAMED,
+            "TIMESTAMPADD",
+            "TIMESTAMPDIFF",
+            "STR_TO_MAP",
+        }
+    )
+
+
+def _row(case: Case) -> str:
+    answer = "NULL" if case.answer is None else f"`{_cell(case.answer)}`" if case.answer else "(empty)"
+    differs = (
+        "" if case.blink_differs is None else f"`{_cell(case.blink_differs)}`" if case.blink_differs else "(empty)"
+    )
+    return f"| `{_cell(case.sql)}` | {answer} | {'yes' if case.flink else 'no'} | yes | {differs} |"
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the page to a file, or with ``--check`` say whether that file is up to date."""
+    parser = argparse.ArgumentParser(prog="python -m headrace_sql.function_docs", description=__doc__)
+    parser.add_argument("path", type=Path, nargs="?", default=Path("docs/sql-functions.md"))
+    parser.add_argument("--check", action="store_true", help="do not write; exit with 1 if the file is out of date")
+    options = parser.parse_args(arguments)
+    text = page()
+    if options.check:
+        if not options.path.exists() or options.path.read_text(encoding="utf-8") != text:
+            print(f"{options.path} is out of date; run python -m headrace_sql.function_docs", file=sys.stderr)
+            return 1
+        return 0
+    options.path.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Whole SQL texts with known results."""
