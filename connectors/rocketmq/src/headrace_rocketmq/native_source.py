@@ -65,7 +65,7 @@ class NativeRocketMQSource(GroupSource):
         self._backoff = Backoff(first_s=0.5, most_s=30.0, clock=time.monotonic)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"settings": self.settings, "start": self.start, "node_name": self.node_name}
+        return {name: getattr(self, name) for name in ("settings", "start", "node_name", "header_fields")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
