@@ -30,7 +30,7 @@ _SESSION = "__hr_session"
 _NAN = object()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Shown:
     """A result: of which rows, when, and once it is made its columns (None: it failed)."""
 
@@ -43,7 +43,7 @@ class _Shown:
     values: tuple[Any, ...] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Session:
     """Rows by their numbers, in the order in which they came."""
 
@@ -53,8 +53,10 @@ class _Session:
     rows: list[int]
     is_new: bool = True
     shown: list[_Shown] = field(default_factory=list)
-    #: The instant that is waited for.
+    #: The instant that is waited for; NEVER: the session is no more.
     due: int = NEVER
+    #: The instant at which it stands in the queue: ``due`` or before.
+    queued: int = NEVER
 
 
 class SessionChanges(WindowOperator):
@@ -100,12 +102,16 @@ class SessionChanges(WindowOperator):
             start, end = min(start, each.start), max(end, each.end)
         if end + self.shape.emit.until_us <= self.reached_us:
             return False
-        rows = sorted([*(row for each in touched for row in each.rows), number])
-        shown = [old for each in touched for old in each.shown]
-        joined = _Session(key, start, end, rows, shown=shown)
-        for each in touched:
-            each.due = NEVER
-        self._by_key[key] = [*(each for each in found if each not in touched), joined]
+        if len(touched) == 1:
+            joined = touched[0]
+            joined.start, joined.end, joined.is_new = start, end, True
+            joined.rows.append(number)
+        else:
+            rows = sorted([*(row for each in touched for row in each.rows), number])
+            joined = _Session(key, start, end, rows, shown=[old for each in touched for old in each.shown])
+            for each in touched:
+                each.due = NEVER
+            self._by_key[key] = [*(each for each in found if each not in touched), joined]
         emit = self.shape.emit
         if end > self.reached_us and emit.before_us == 0:
             self._show(joined, "early", watermark)
@@ -116,6 +122,11 @@ class SessionChanges(WindowOperator):
 
     def _wait(self, session: _Session) -> None:
         session.due = next_instant(self.shape.emit, session.start, session.end, self.reached_us, is_new=session.is_new)
+        if session.queued == NEVER or session.due < session.queued:
+            self._queue(session)
+
+    def _queue(self, session: _Session) -> None:
+        session.queued = session.due
         self._pushed += 1
         heapq.heappush(self._waiting, (session.due, self._pushed, session))
 
@@ -145,8 +156,12 @@ class SessionChanges(WindowOperator):
             return
         while self._waiting and self._waiting[0][0] <= time_us:
             instant, _, session = heapq.heappop(self._waiting)
+            if session.due == NEVER or session.queued != instant:
+                continue  # it has become another one, or stands in the queue again before
             if session.due != instant:
-                continue  # it has become another one, or waits for something else
+                self._queue(session)
+                continue
+            session.queued = NEVER
             self.touched = True
             last = session.end + self.shape.emit.until_us
             if instant == session.end:

@@ -101,6 +101,17 @@ class SessionLog:
         merged = self._merge(both).select(self._empty.columns)
         return _Part(merged, key_buckets(merged, self._keys))
 
+    def closing(self, frame: pl.DataFrame, time_us: int) -> Flags:
+        """Return for each row of a frame whether a session of its key may have ended at a time or before: here, or in the frame."""
+        buckets = key_buckets(frame, self._keys)
+        table = np.zeros(1 << _BUCKET_BITS, dtype=bool)
+        table[buckets[frame[END].to_numpy() <= time_us]] = True
+        for part in (*self._stored, *self._fresh):
+            if part.least <= time_us:
+                table[part.due(time_us)] = True
+        found: Flags = table[buckets]
+        return found
+
     def take_due(self, time_us: int) -> pl.DataFrame:
         """Take out all rows of the keys of which one ends at a time or before, in the order in which they came."""
         parts = [*self._stored, *self._fresh]

@@ -1,8 +1,8 @@
 """Session windows with final results: stretches of activity, given when time has come to their end.
 
 Rows lie in a log as partial sessions, which are joined when one of them may be due. It is enough to do so at the end of a batch as
-long as each row is at or after the watermark before it: then it cannot touch a session that this watermark has closed. Rows older
-than that are rare where the watermark's delay is well chosen; the keys that have one are gone through row by row.
+long as each row is at or after the watermark before it: then it cannot touch a session that this watermark has closed. Keys that have
+older rows, and of which a session may have ended in the batch, are gone through row by row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace_stateful.window_shape import FOREVER, INSTANT, START, Times, Windo
 _SESSION = "__hr_session"
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class _Open:
     """A session of one key while its rows are gone through: places among what was kept, and among the rows of the batch."""
 
@@ -61,6 +61,11 @@ class SessionWindows(WindowOperator):
         old = times < arrived.watermarks
         late: Times | None = None
         results: list[pl.DataFrame] = []
+        if old.any():
+            last = int(arrived.watermarks[-1])
+            if self._pending_least <= last:
+                self._aggregate_pending()
+            old &= self._log.closing(entries, last)
         if old.any():
             numbers = key_numbers(entries, self._keys)
             marked = np.zeros(int(numbers.max()) + 1, dtype=bool)
@@ -146,6 +151,11 @@ class SessionWindows(WindowOperator):
                     still.append(each)
             if not touched and own.end <= watermark:
                 late.append(place)
+            elif len(touched) == 1:
+                only = touched[0]
+                only.start, only.end = min(only.start, time), max(only.end, own.end)
+                only.rows.append(place)
+                still.append(only)
             else:
                 own.start = min([own.start, *(each.start for each in touched)])
                 own.end = max([own.end, *(each.end for each in touched)])
