@@ -62,7 +62,7 @@ def sliding(size: Duration, every: Duration, *, on: str | None = None, offset: D
 
 
 def session(gap: Duration, *, on: str | None = None) -> Window:
-    """Windows of activity: one ends when for ``gap`` no row of its key has come."""
+    """Windows of activity: one ends when for ``gap`` no row of its key has come; a row exactly then begins another one."""
     length = _microseconds(gap, "gap")
     return Window("session", length, length, on)
 
@@ -78,9 +78,11 @@ def cumulative(size: Duration, every: Duration, *, on: str | None = None, offset
 def emit(*, before: Duration | None = None, after: Duration | None = None, until: Duration | None = None) -> Emit:
     """Say when a window gives more than its final result.
 
-    ``before``: while it is open, a result at most so often as its time passes; "0 s": with every change. ``after``: after
-    its end, an update at most so often when late rows have come; ``until``: how long after its end it takes late rows
-    (default: not at all; with ``after`` it must be given).
+    ``before``: while it is open, a result of each key that has new rows whenever event time passes another ``before`` from its
+    start (of sessions: a whole multiple since 1970); "0 s": with every row. ``until``: how long after its end it takes rows
+    (default: not at all). ``after`` (needs ``until``): after its end, an update of each key that has new rows whenever event time
+    passes another ``after`` from its end, and when its time is up; "0 s": with every row. Without ``after`` there is one update,
+    when its time is up.
     """
     if after is not None and until is None:
         raise OptionError("updates after the end need 'until': how long a window is kept", option="after")

@@ -116,6 +116,33 @@ def test_keys_that_are_nan_null_empty_and_huge(window: Window) -> None:
 
 
 @pytest.mark.parametrize("window", [tumbling("1 min", on="ts"), session("1 min", on="ts")], ids=str)
+@pytest.mark.parametrize("emitted", [emit(before="0 s"), emit(before="10 s"), emit(until="1 min")], ids=str)
+def test_odd_keys_in_changelogs(window: Window, emitted: Emit) -> None:
+    schema = Schema({"k": pl.Float64(), "ts": SCHEMA["ts"]})
+    spec = WindowAggregate(("k",), window, COUNT, emit=emitted)
+    run = Run(lambda: spec.open(schema))
+    for _ in range(2):
+        rows = [(key, START) for key in (math.nan, None, 0.0, -0.0, -math.nan)]
+        run.give(batch_of(rows, dict(schema), watermarks=[None] * len(rows)))
+        run.store()
+        run.restart()
+    run.tell(EndOfInput())
+    found = {repr(row[0] + 0.0 if isinstance(row[0], float) else row[0]): row[3:] for row in run.table()}
+    assert found == {"'NaN'": (4, "final"), "None": (2, "final"), "0.0": (4, "final")}
+
+
+@pytest.mark.parametrize("window", [tumbling("1 min", on="ts"), session("1 min", on="ts")], ids=str)
+def test_results_that_fail_take_nothing_back_twice(window: Window) -> None:
+    spec = WindowAggregate(("k",), window, {"q": "10 / sum(v)"}, emit=emit(before="0 s"))
+    run = Run(lambda: spec.open(SCHEMA))
+    rows = [("a", START, 1), ("a", START, -1), ("a", START, 2)]
+    run.give(batch_of(rows, dict(SCHEMA), watermarks=[None] * 3))
+    run.tell(EndOfInput())
+    assert [row[3:] for row in run.table()] == [(5, "final")]
+    assert len(run.rejected) == 1
+
+
+@pytest.mark.parametrize("window", [tumbling("1 min", on="ts"), session("1 min", on="ts")], ids=str)
 def test_without_keys(window: Window) -> None:
     spec = WindowAggregate((), window, COUNT)
     run = Run(lambda: spec.open(SCHEMA))
