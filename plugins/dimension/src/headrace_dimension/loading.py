@@ -1,0 +1,88 @@
+"""Loading a table: every queue of its source to its end, several at a time, through the table's own operators."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+
+import polars as pl
+from headrace.errors import DataError, JobError
+from headrace.lane import Lane
+from headrace.messages import HEADER_COLUMNS, Queue
+from headrace.plan import Plan, SinkNode
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+_POLL_RECORDS = 50_000
+_POLL_TIMEOUT = timedelta(seconds=30)
+
+
+def load_table(plan: Plan, *, threads: int, title: str, show_progress: bool = False) -> pl.DataFrame:
+    """Return all rows that a plan's source has now. Raises DataError at a record that cannot be read: a table is whole.
+
+    Queues (files, ranges of a key) are read side by side by ``threads`` threads.
+    """
+    (source_node,) = plan.sources.values()
+    (source_id,) = plan.sources
+    source = source_node.source
+    source.use_run(until="end")
+    queues = sorted(replace(queue, source=source_id) for queue in source.queues())
+    columns = plan.sinks["table"].schema
+    assert columns is not None
+    empty = pl.DataFrame(schema=dict(columns))
+    with (
+        ThreadPoolExecutor(max(1, min(threads, len(queues) or 1)), thread_name_prefix="load table") as pool,
+        _progress(show_progress) as progress,
+    ):
+        task = progress.add_task(title, total=len(queues))
+        frames: list[pl.DataFrame] = []
+        for loaded in pool.map(lambda queue: list(_read(plan, queue)), queues):
+            frames += loaded
+            progress.advance(task)
+    return pl.concat([empty, *frames])
+
+
+def _read(plan: Plan, queue: Queue) -> Iterator[pl.DataFrame]:
+    node = plan.sources[queue.source]
+    reader = node.source.open(queue, node.source.start)
+    try:
+        end = reader.latest
+        lane = Lane(plan, node, queue)
+        while reader.position.offset < end:
+            raw = reader.poll(_POLL_RECORDS, _POLL_TIMEOUT)
+            if raw is None:
+                raise DataError(
+                    f"the table has records up to {end}, but none comes after {reader.position.offset}",
+                    queue=queue.id,
+                    offset=reader.position.offset,
+                )
+            for delivery in lane.process(raw):
+                yield delivery.batch.frame.drop(HEADER_COLUMNS, strict=False)
+        lane.close()
+    finally:
+        reader.close()
+
+
+def table_plan(plan_nodes: SinkNode, name: str) -> Plan:
+    """Return the plan that loads a table. Raises JobError when it needs more than one source or keeps state."""
+    plan = Plan("tables", name, [plan_nodes])
+    if len(plan.sources) != 1 or plan.shuffles:
+        raise JobError(
+            "a table comes from one source, through operators that look at each row by itself",
+            plugin="lookup_join",
+            hint="join streams with join(), or load what you need into one table first",
+        )
+    return plan
+
+
+def _progress(shown: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        disable=not (shown and sys.stderr.isatty()),
+        transient=True,
+    )

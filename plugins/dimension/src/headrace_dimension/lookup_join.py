@@ -1,0 +1,194 @@
+"""``lookup_join``: each row with the rows of a table that fit it, as the table is at that moment."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+from headrace.errors import OptionError, PlanError, did_you_mean
+from headrace.messages import HEADER_COLUMNS, Batch, Watermark
+from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
+from headrace.plan import SinkNode
+from headrace.schema import Schema, type_name
+from headrace.settings import parse_duration
+from headrace.sink import Sink, SinkBatch
+
+from headrace_dimension.loading import load_table, table_plan
+from headrace_dimension.table import Lookup, SharedTable, Table, places_for_all, shared_table
+
+if TYPE_CHECKING:
+    from headrace.dsl import Stream
+
+On = str | Sequence[str] | Mapping[str, Any]
+
+
+class _TableEnd(Sink):
+    """Stands where a table's plan ends: its rows are taken by the loader."""
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        raise AssertionError("a table is loaded, not run")
+
+
+class LookupJoin(OperatorSpec):
+    """Join each row with a dimension table: ``stream.lookup_join(users, on="user")``.
+
+    ``table`` is a stream of one source that comes to an end (file, MySQL, …), with ``where``, ``select`` and the like
+    before it; it is loaded once per process, when the first rows come, and shared by all jobs built with the same stream
+    object. ``on``: equal columns (a name, several, ``{"column": "table column"}``); ``match="range"`` with
+    ``{"column": ("low", "high")}``; ``match="prefix"`` with ``{"ip": "network"}`` for the longest prefix. ``how``:
+    "inner" leaves out rows without a match, "left" keeps them with NULLs. ``refresh``: after so long the table is loaded
+    anew behind the lookups. Of columns with equal names the table's get ``suffix``.
+
+    A row sees the table as it is when the row comes: a replay may see another. Raises JobError when something does not fit.
+    """
+
+    name = "lookup_join"
+
+    def __init__(
+        self,
+        table: Stream,
+        on: On,
+        *,
+        how: Literal["inner", "left"] = "inner",
+        match: Literal["equal", "range", "prefix"] = "equal",
+        refresh: Any = None,
+        suffix: str = "_right",
+        threads: int = 4,
+        show_progress: bool = False,
+    ) -> None:
+        if how not in ("inner", "left"):
+            raise OptionError(f"unusable value {how!r}: 'inner' or 'left'", option="how")
+        if match not in ("equal", "range", "prefix"):
+            raise OptionError(f"unusable value {match!r}: 'equal', 'range' or 'prefix'", option="match")
+        schema = table.schema
+        if schema is None:
+            raise PlanError("the columns of the table are not known", hint="give its map() a schema")
+        self.how = how
+        self.suffix = suffix
+        try:
+            self.refresh = None if refresh is None else parse_duration(refresh)
+        except ValueError as error:
+            raise OptionError(str(error), option="refresh") from error
+        self._table_schema = schema
+        self._probes, self._lookup = _pairs(on, match)
+        for column in self._lookup[1]:
+            if column not in schema:
+                hint = did_you_mean(column, list(schema), known="columns of the table")
+                raise PlanError(f"the table has no column {column!r}", hint=hint)
+        node = SinkNode(label="table", schema=schema, sink=_TableEnd(), input=table._edge)
+        self._plan = table_plan(node, table._pipeline.pipeline)
+        self._threads = threads
+        self._show_progress = show_progress
+        identity = f"{id(table._edge.node)}-{table._edge.output}-{self._lookup}-{self.refresh}"
+        self._token = _tokens.setdefault(identity, (uuid.uuid4().hex, table))[0]
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        if schema is None:
+            raise PlanError("the columns are not known here", hint="give the map() before it a schema")
+        for probe, column in zip(self._probes, self._lookup[1], strict=False):
+            if probe not in schema:
+                hint = did_you_mean(probe, list(schema), known="columns")
+                raise PlanError(f"unknown column {probe!r}", hint=hint)
+            mine, theirs = schema[probe], self._table_schema[column]
+            if not _comparable(mine, theirs):
+                raise PlanError(
+                    f"{probe!r} is {type_name(mine)}, the table's {column!r} {type_name(theirs)}: they cannot be compared",
+                    hint="CAST one of them before",
+                )
+        return Schema({**schema, **{name: self._table_schema[own] for own, name in self._names(schema).items()}})
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        if wanted is None:
+            return None
+        return {*(name for name in wanted if name in schema), *self._probes}
+
+    def open(self, schema: Schema | None) -> Operator:
+        assert schema is not None
+        return _Lookups(self, self._names(schema))
+
+    def describe(self) -> str:
+        kind, columns = self._lookup
+        pairs = ", ".join(f"{probe} {_SIGNS[kind]} {', '.join(columns)}" for probe in self._probes[:1])
+        if kind == "equal":
+            pairs = ", ".join(f"{probe} = {column}" for probe, column in zip(self._probes, columns, strict=True))
+        (source,) = self._plan.sources
+        return f"{self.how}, {pairs}, table from {source}" + (
+            f", refreshed each {self.refresh}" if self.refresh else ""
+        )
+
+    @property
+    def probes(self) -> tuple[str, ...]:
+        """The columns of the stream that are looked up."""
+        return self._probes
+
+    def table(self) -> SharedTable:
+        """Return this process's copy of the table; ``current()`` of it loads it."""
+        return shared_table(self._token, lambda: SharedTable(self._plan.job_name, self._load, self.refresh))
+
+    def _load(self) -> Table:
+        title = f"loading {self._plan.job_name}"
+        frame = load_table(self._plan, threads=self._threads, title=title, show_progress=self._show_progress)
+        return Table(frame, self._lookup)
+
+    def _names(self, schema: Schema) -> dict[str, str]:
+        """Return the table's columns that are added, with the names that they get."""
+        kind, columns = self._lookup
+        added = [name for name in self._table_schema if kind != "equal" or name not in columns]
+        return {name: name + self.suffix if name in schema else name for name in added}
+
+
+#: The tables that were built here: the stream object is kept, so that another one cannot have its identity.
+_tokens: dict[str, tuple[str, Stream]] = {}
+_SIGNS = {"range": "between", "prefix": "in network", "equal": "="}
+
+
+class _Lookups(Operator):
+    """The running operator."""
+
+    def __init__(self, spec: LookupJoin, names: Mapping[str, str]) -> None:
+        self._spec = spec
+        self._names = dict(names)
+        self._table = spec.table()
+
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows | Watermark]:
+        table = self._table.current()
+        frame = batch.frame
+        probes, places = table.find(frame.select(self._spec.probes))
+        if self._spec.how == "left":
+            at, to = places_for_all(frame.height, (probes, places))
+        else:
+            at, to = pl.Series("at", probes), pl.Series("to", places)
+        if not len(at):
+            return
+        mine = frame.select(pl.all().gather(at))
+        theirs = table.take(to).select(list(self._names)).rename(self._names)
+        joined = pl.concat([mine, theirs], how="horizontal")
+        if at.n_unique() != len(at):
+            joined = renumber(joined)
+        header = [name for name in HEADER_COLUMNS if name in joined.columns]
+        yield batch.with_frame(joined.select([*header, *[name for name in joined.columns if name not in header]]))
+
+
+def _pairs(on: On, match: str) -> tuple[tuple[str, ...], Lookup]:
+    """Return the stream's columns and how the table's are looked up."""
+    if isinstance(on, Mapping):
+        probes = tuple(on)
+        columns: list[str] = []
+        for target in on.values():
+            columns += [target] if isinstance(target, str) else list(target)
+    else:
+        probes = (on,) if isinstance(on, str) else tuple(on)
+        columns = list(probes)
+    wanted = {"equal": len(probes), "range": 2, "prefix": 1}[match]
+    if not probes or len(columns) != wanted or (match != "equal" and len(probes) != 1):
+        form = {"equal": '"column" or {"column": "table column"}', "range": '{"column": ("low", "high")}'}
+        raise OptionError(
+            f"{on!r} does not say what to look up", option="on", hint=form.get(match, '{"ip": "network"}')
+        )
+    return probes, (match, tuple(columns))
+
+
+def _comparable(one: Any, other: Any) -> bool:
+    return bool(one == other or (one.is_integer() and other.is_integer()))

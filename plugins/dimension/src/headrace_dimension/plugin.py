@@ -1,0 +1,12 @@
+"""What headrace-dimension offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_operators() -> Mapping[str, str]:
+    return {"lookup_join": "headrace_dimension.lookup_join:LookupJoin"}

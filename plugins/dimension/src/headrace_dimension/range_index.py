@@ -1,0 +1,147 @@
+"""Ranges and network prefixes: which rows of a table hold a value between two others, or an address."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+from headrace.errors import DataError
+from numpy.typing import NDArray
+
+from headrace_dimension.exact_index import Matches
+
+_NONE: Matches = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
+class RangeIndex:
+    """Finds all rows with ``low <= value <= high``. Ranges may overlap; one with a NULL or with low > high holds nothing.
+
+    The line of values is cut where a range begins or ends; each piece knows the ranges that cover it.
+    """
+
+    def __init__(self, low: pl.Series, high: pl.Series) -> None:
+        rows = np.flatnonzero((low.is_not_null() & high.is_not_null() & (low <= high).fill_null(False)).to_numpy())
+        low, high = low.gather(pl.Series(rows)), high.gather(pl.Series(rows))
+        # A piece is a point where something begins or ends, or what lies between two such points.
+        self._points = pl.concat([low, high]).unique().sort()
+        begins = self._points.search_sorted(low, side="left").to_numpy().astype(np.int64) * 2
+        ends = self._points.search_sorted(high, side="left").to_numpy().astype(np.int64) * 2 + 1
+        counts = ends - begins
+        pieces = _runs(begins, counts)
+        owners = np.repeat(rows, counts)
+        order = np.lexsort((owners, pieces))
+        self._owners = owners[order]
+        self._starts = np.searchsorted(pieces[order], np.arange(2 * len(self._points) + 1))
+
+    def bytes(self) -> int:
+        """Return how much memory the index takes."""
+        return int(self._owners.nbytes + self._starts.nbytes + self._points.estimated_size())
+
+    def find(self, values: pl.Series) -> Matches:
+        """Return (place in ``values``, row of the table) of every match, ordered by both."""
+        if not len(self._points):
+            return _NONE
+        values = values.cast(self._points.dtype, strict=False)
+        known = np.flatnonzero(values.is_not_null().to_numpy())
+        asked = values.gather(pl.Series(known))
+        if asked.dtype.is_float():
+            whole = np.flatnonzero(asked.is_not_nan().to_numpy())
+            known, asked = known[whole], asked.gather(pl.Series(whole))
+        left = self._points.search_sorted(asked, side="left").to_numpy().astype(np.int64)
+        right = self._points.search_sorted(asked, side="right").to_numpy().astype(np.int64)
+        # On a point: its own piece. Between two: the piece behind the point before it.
+        pieces = np.where(right > left, 2 * left, 2 * left - 1)
+        inside = pieces >= 0
+        known, pieces = known[inside], pieces[inside]
+        begins, counts = self._starts[pieces], self._starts[pieces + 1] - self._starts[pieces]
+        return np.repeat(known, counts), self._owners[_runs(begins, counts)]
+
+
+class PrefixIndex:
+    """Finds the row with the longest network prefix that holds an address, IPv4 or IPv6. Rows with equal prefixes all match."""
+
+    def __init__(self, prefixes: pl.Series) -> None:
+        groups: dict[tuple[int, int], list[tuple[bytes, int]]] = {}
+        for row, text in enumerate(prefixes.to_list()):
+            if text is None:
+                continue
+            try:
+                network = ipaddress.ip_network(text.strip(), strict=False)
+            except ValueError as error:
+                raise DataError(f"row {row} of the table: {error}", hint="write prefixes as 10.0.0.0/8") from error
+            packed = network.network_address.packed
+            groups.setdefault((network.version, network.prefixlen), []).append((packed, row))
+        self._groups: Mapping[tuple[int, int], tuple[NDArray[np.void], NDArray[np.int64]]] = {}
+        made = {}
+        for (version, length), members in groups.items():
+            members.sort()
+            width = 4 if version == 4 else 16
+            keys = np.frombuffer(b"".join(packed for packed, _ in members), dtype=f"V{width}")
+            made[version, length] = (keys, np.array([row for _, row in members], dtype=np.int64))
+        #: Longest prefixes first: the first that holds an address is the answer.
+        self._groups = dict(sorted(made.items(), key=lambda each: -each[0][1]))
+
+    def bytes(self) -> int:
+        """Return how much memory the index takes."""
+        return sum(keys.nbytes + rows.nbytes for keys, rows in self._groups.values())
+
+    def find(self, addresses: pl.Series) -> Matches:
+        """Return (place in ``addresses``, row of the table); what is no address matches nothing."""
+        found: list[Matches] = []
+        unique = addresses.unique().drop_nulls()
+        packed = {4: ([], []), 6: ([], [])}  # type: ignore[var-annotated]
+        for text in unique.to_list():
+            try:
+                address = ipaddress.ip_address(text.strip())
+            except ValueError:
+                continue
+            packed[address.version][0].append(text)
+            packed[address.version][1].append(address.packed)
+        rows_of: dict[str, NDArray[np.int64]] = {}
+        for version, (texts, bodies) in packed.items():
+            width = 4 if version == 4 else 16
+            waiting = np.arange(len(texts))
+            octets = np.frombuffer(b"".join(bodies), dtype=np.uint8).reshape(-1, width)
+            for (group_version, length), (keys, rows) in self._groups.items():
+                if group_version != version or not len(waiting):
+                    continue
+                masked = np.ascontiguousarray(octets[waiting] & _mask(length, width)).view(f"V{width}").ravel()
+                # Void values compare as bytes only through a view as texts of fixed width with a mark at their end.
+                begins = np.searchsorted(_ordered(keys), _ordered(masked), side="left")
+                ends = np.searchsorted(_ordered(keys), _ordered(masked), side="right")
+                hit = begins < ends
+                for place, begin, end in zip(waiting[hit].tolist(), begins[hit], ends[hit], strict=True):
+                    rows_of[texts[place]] = np.sort(rows[begin:end])
+                waiting = waiting[~hit]
+        for place, text in enumerate(addresses.to_list()):
+            rows = rows_of.get(text)  # type: ignore[assignment]
+            if rows is not None:
+                found.append((np.full(len(rows), place, dtype=np.int64), rows))
+        if not found:
+            return _NONE
+        return np.concatenate([place for place, _ in found]), np.concatenate([row for _, row in found])
+
+
+def _ordered(values: NDArray[np.void]) -> NDArray[np.bytes_]:
+    """Return fixed-width bytes that sort as bytes do: numpy drops zeros at the end, so a one is put behind."""
+    width = values.dtype.itemsize
+    octets = values.view(np.uint8).reshape(-1, width)
+    marked = np.concatenate([octets, np.ones((len(octets), 1), dtype=np.uint8)], axis=1)
+    return np.ascontiguousarray(marked).view(f"S{width + 1}").ravel()
+
+
+def _mask(length: int, width: int) -> NDArray[np.uint8]:
+    bits = ((1 << length) - 1) << (8 * width - length)
+    return np.frombuffer(bits.to_bytes(width, "big"), dtype=np.uint8)
+
+
+def _runs(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return starts[0], starts[0] + 1, … for each run of a count, one run after the other."""
+    total = int(counts.sum())
+    if not total:
+        return np.zeros(0, dtype=np.int64)
+    before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)[:-1]])
+    result: NDArray[np.int64] = np.arange(total, dtype=np.int64) + np.repeat(starts - before, counts)
+    return result
