@@ -11,6 +11,8 @@ place                      moment
 ``sink.before_insert``     a batch is about to be inserted
 ``sink.after_insert``      a batch is stored, nobody knows it
 ``shard.after_process``    shards are done with an entry, sinks have nothing yet
+``shard.before_state``     a shard is done with a micro-batch, its state is not stored (Spark)
+``shard.after_state``      the state of a shard is stored, sinks have nothing yet (Spark)
 ``shard.after_save``       the state of the shards is stored, the checkpoint is not
 ``checkpoint.after_flush`` everything is stored, the checkpoint is not
 ``checkpoint.after_save``  the checkpoint is stored, the brokers do not know

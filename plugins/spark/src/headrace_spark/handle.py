@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from headrace_spark.query import StartedQuery
 logger = logging.getLogger(__name__)
 _FOLLOW_SECONDS = 0.2
 _STOP_LOOK_SECONDS = 0.02
+#: How often a query is started again when the process that plans it was killed.
+_RESTARTS_MAX = 3
 
 
 @dataclass
@@ -53,6 +56,10 @@ class SparkHandle(JobHandle):
         self._hooks = default_registry().load_all()
         self._progress = ProgressLine(enabled=options.show_progress, clock=self._clock)
         self._progress.show(self.status)
+        self._start = start
+        #: What a query that is started again goes on from; None: it cannot.
+        self._checkpoint = options.checkpoint
+        self._restarts = 0
         self._started = start()
         self._batch_seconds = self._clock.monotonic()
         self._hooks.headrace_job_started(job=self._job, backend="spark")
@@ -74,7 +81,8 @@ class SparkHandle(JobHandle):
         if self._ended.is_set():
             return
         self._stop_asked = True
-        self._started.run_directory.ask_to_stop()
+        with contextlib.suppress(FileNotFoundError):  # the query is just being started again, which asks as well
+            self._started.run_directory.ask_to_stop()
         deadline = self._clock.monotonic() + timeout.total_seconds()
         while not self._started.run_directory.drained:
             if self._clock.wait(self._ended, _STOP_LOOK_SECONDS):
@@ -107,12 +115,21 @@ class SparkHandle(JobHandle):
 
     def _follow(self) -> None:
         error: Exception | None = None
-        try:
-            while not self._started.query.awaitTermination(_FOLLOW_SECONDS):  # type: ignore[arg-type]
-                self._take_events()
-                self._progress.show(self.status)
-        except Exception as raised:  # whatever Spark or py4j raise: the job has failed, wait() tells
-            error = self._cause(raised)
+        while True:
+            try:
+                while not self._started.query.awaitTermination(_FOLLOW_SECONDS):  # type: ignore[arg-type]
+                    self._take_events()
+                    self._progress.show(self.status)
+                error = None
+            except Exception as raised:  # whatever Spark or py4j raise: the job has failed, wait() tells
+                error = self._cause(raised)
+                if self._planner_was_killed(raised):
+                    try:
+                        self._start_again()
+                        continue
+                    except Exception as again:  # wait() tells, with what was first as its context
+                        error = again
+            break
         try:
             self._take_events()
         finally:
@@ -130,6 +147,24 @@ class SparkHandle(JobHandle):
                 self._hooks.headrace_job_stopped(job=self._job, report=self._report())
             finally:
                 self._ended.set()
+
+    def _planner_was_killed(self, raised: Exception) -> bool:
+        """Return whether the query failed for nothing but the end of the process that plans it, and can go on."""
+        if self._checkpoint is None or self._stop_asked or self._restarts >= _RESTARTS_MAX:
+            return False
+        if isinstance(raised, ConnectionError | Py4JNetworkError) or original_error(str(raised)) is not None:
+            return False
+        return self._started.run_directory.planner_has_ended
+
+    def _start_again(self) -> None:
+        """Start the query again from its checkpoint."""
+        self._restarts += 1
+        logger.warning("job %s: the process that plans micro-batches has ended; it is started again", self._job)
+        self._take_events()
+        self._started.clean_up()
+        self._started = self._start()
+        if self._stop_asked:
+            self._started.run_directory.ask_to_stop()
 
     def _take_events(self) -> None:
         for event in self._started.run_directory.new_events():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import OrderedDict
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -24,8 +24,8 @@ from headrace_spark.shard_state import StateChain, StateVersion
 from headrace_spark.shipping import Outbox, ShardControl, addressed, concatenated
 from headrace_spark.topology import Address, Topology
 
-#: Shards kept per process of jobs other than the one at hand.
-_OTHERS_MAX = 16
+#: Shards of other jobs are kept while those run: not for longer than this after they were last used.
+_OTHERS_SECONDS = 60.0
 #: Before all time: a watermark that says no more than that a queue is to be waited for.
 _NEVER = -(2**63)
 
@@ -34,9 +34,10 @@ _NEVER = -(2**63)
 class _KeptShard:
     shard: Shard
     at: StateVersion
+    used_at: float = 0.0
 
 
-_kept: OrderedDict[tuple[str, Address], _KeptShard] = OrderedDict()
+_kept: dict[tuple[str, Address], _KeptShard] = {}
 
 
 def run_shards(
@@ -131,9 +132,14 @@ def _shard_before(payload: JobPayload, address: Address, chain: StateChain, batc
 
 
 def _keep(payload: JobPayload, address: Address, kept: _KeptShard) -> None:
+    kept.used_at = time.monotonic()
     _kept[payload.token, address] = kept
-    others = [key for key in _kept if key[0] != payload.token]
-    for key in others[: max(0, len(others) - _OTHERS_MAX)]:
+    ended = [
+        key
+        for key, other in _kept.items()
+        if key[0] != payload.token and kept.used_at - other.used_at > _OTHERS_SECONDS
+    ]
+    for key in ended:
         _kept.pop(key).shard.close()
 
 

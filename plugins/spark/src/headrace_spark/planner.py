@@ -67,6 +67,7 @@ class Planner:
         self._sources = sources if sources is not None else payload.sources()
         self._clock = clock or SystemClock()
         self._run = RunDirectory(payload.run_directory)
+        self._run.note_planner()
         self._never = threading.Event()
         self._readers: dict[Queue, Reader] = {}
         self._latest: dict[Queue, int] = {}

@@ -16,6 +16,7 @@ from typing import Any
 _STOP = "stop"
 _DRAINED = "drained"
 _EVENTS = "events.jsonl"
+_PLANNER = "planner"
 
 
 class RunDirectory:
@@ -40,6 +41,22 @@ class RunDirectory:
     @property
     def drained(self) -> bool:
         return (self.path / _DRAINED).exists()
+
+    def note_planner(self) -> None:
+        """Leave the id of this process. Called by the planning process."""
+        self.put(_PLANNER, os.getpid())
+
+    @property
+    def planner_has_ended(self) -> bool:
+        """Whether there was a planning process and it is gone. Called on its machine."""
+        found = self.find(_PLANNER)
+        if found is None:
+            return False
+        try:
+            os.kill(found[0], 0)
+        except ProcessLookupError:
+            return True
+        return _is_zombie(found[0])
 
     def put(self, name: str, value: Any) -> None:
         """Leave a value for another process, which sees all of it or nothing."""
@@ -79,3 +96,12 @@ class RunDirectory:
     def remove(self) -> None:
         """Remove it. Late writers of a job that was stopped then fail, which changes nothing any more."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _is_zombie(process_id: int) -> bool:
+    """Return whether a process has ended and nobody has asked how; False where the system does not tell."""
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] == "Z"
