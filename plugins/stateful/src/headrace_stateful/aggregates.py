@@ -104,7 +104,8 @@ class AggregatePlan:
             lifted = rows.with_columns(column.value for column in self._partials)
             return self._typed(_grouped(lifted, by, [*others, *(sign for sign in signs if sign is not None)]), by)
         if self._lifted:
-            rows = rows.with_columns(self._lifted)
+            # Lazily: parts that several columns have in common are computed once.
+            rows = rows.lazy().with_columns(self._lifted).collect()
         made = _grouped(rows, by, [*others, *(column.rows for column in self._partials)])
         if self._users:
             made = made.with_columns(column.fold_rows(made[column.name]) for column in self._users)
