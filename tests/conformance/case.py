@@ -37,7 +37,11 @@ class Case:
 
 
 def outputs(directory: Path) -> dict[str, Counter[str]]:
-    """Return every row written below ``directory/out``, per sink directory; paths in it are made relative."""
+    """Return every row written below ``directory/out``, per sink directory; paths in it are made relative.
+
+    What is written to a directory ``table…`` is a changelog with the column ``change``: of that the rows that are there in
+    the end. How many changes there are on the way depends on batches.
+    """
     found: dict[str, Counter[str]] = {}
     for sink in sorted((directory / "out").iterdir()):
         rows: Counter[str] = Counter()
@@ -45,8 +49,20 @@ def outputs(directory: Path) -> dict[str, Counter[str]]:
             if part.name.startswith(("_", ".")):
                 continue
             rows.update(_lines(part, str(directory)))
-        found[sink.name] = rows
+        found[sink.name] = _in_the_end(rows) if sink.name.startswith("table") else rows
     return found
+
+
+def _in_the_end(changes: Counter[str]) -> Counter[str]:
+    """Return the rows that a changelog comes to. The order of changes does not matter for that, their number does."""
+    table: Counter[str] = Counter()
+    for line, count in changes.items():
+        row = json.loads(line)
+        adds = row.pop("change") in ("insert", "update_after")
+        table[json.dumps(row, sort_keys=True)] += count if adds else -count
+    taken = {row: count for row, count in table.items() if count < 0}
+    assert not taken, f"rows are taken back more often than they were given: {taken}"
+    return +table
 
 
 def _lines(part: Path, directory: str) -> list[str]:

@@ -142,6 +142,44 @@ def with_state(directory: Path) -> hr.Job:
     return _to(keyed.process(since_last, schema={"key": "string", "id": "int64", "n": "int64"}), directory)
 
 
+def _both(directory: Path, pipeline: str) -> tuple[hr.Stream, hr.Stream]:
+    pipe = hr.stream("conformance", pipeline)
+    left = pipe.from_file(f"{directory}/in/clicks.ndjson", format="json", schema=SCHEMA, name="clicks")
+    right = pipe.from_file(f"{directory}/in/orders.ndjson", format="json", schema=ORDERS, name="orders")
+    return left, right
+
+
+def _to_table(stream: hr.Stream, directory: Path, name: str = "table") -> hr.Job:
+    return stream.to_file(f"{directory}/out/{name}", format="json", changes="column")
+
+
+def join_in_windows(directory: Path) -> hr.Job:
+    left, right = _both(directory, "windows")
+    left = left.watermark("ts", delay="4 s")
+    right = right.watermark("at")
+    joined = left.join(right, on="key", how="full", window=hr.tumbling("10 s", on="ts"), time=("ts", "at"))
+    return _to(joined, directory)
+
+
+def join_without_bound(directory: Path) -> hr.Job:
+    """Joins of changelogs: outer joins give and take back rows without partner."""
+    left, right = _both(directory, "regular")
+    counts = left.key_by("key").agg(n="count(*)", most="max(v)")
+    joined = counts.join(right, on="key", how="full", where="most > 15 OR order < 40", suffix="_of_order")
+    missing = right.select("order", "key").join(left.where("v > 18"), on="key", how="anti")
+    return _to_table(joined, directory).also(_to_table(missing, directory, "table-of-missing"))
+
+
+def changes_of_changes(directory: Path) -> hr.Job:
+    """Aggregates and Top-N over results that change."""
+    counts = (
+        _clicks(directory, "changes", "clicks-*.ndjson").key_by("key").agg(n="count(*)", s="sum(v)", last_id="max(id)")
+    )
+    again = counts.key_by("n").agg(k="count(*)", hi="max(s)", ids="count(distinct last_id)")
+    best = counts.key_by().top_n(4, by="n desc, key", rank="place")
+    return _to_table(again, directory).also(_to_table(best, directory, "table-of-best"))
+
+
 _JOINED: dict[str, Sequence[str | bytes]] = {**_one(250), "orders.ndjson": orders(150, 7)}
 
 CASES = [
@@ -157,4 +195,7 @@ CASES = [
     Case("join-within", _JOINED, join_within),
     Case("join-left", _JOINED, join_left),
     Case("with-state", _one(), with_state),
+    Case("join-in-windows", _JOINED, join_in_windows),
+    Case("join-without-bound", _JOINED, join_without_bound),
+    Case("changes-of-changes", _three(), changes_of_changes),
 ]
