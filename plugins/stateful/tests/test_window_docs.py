@@ -24,4 +24,4 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
             wanted = sorted(json.dumps(json.loads(line), sort_keys=True) for line in text.splitlines())
             assert table(capsys.readouterr().out) == wanted
             compared += 1
-    assert compared == 5
+    assert compared == 6
