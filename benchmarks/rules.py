@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -229,20 +230,26 @@ def _run_options(place: str) -> Any:
     return RunOptions(checkpoint=place)
 
 
-def everything(messages: int, rounds: int) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """Run all measurements, each in a process of its own on one core."""
-    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+def everything(messages: int, rounds: int, kept: Path | None) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Run all measurements, each in a process of its own on one core. What is in the file ``kept`` is not run again."""
+    lines = kept.read_text().splitlines() if kept is not None and kept.exists() else []
+    found: dict[tuple[str, str, int], dict[str, Any]] = {tuple(key): value for key, value in map(json.loads, lines)}
     wanted = [(engine, kind, count, messages) for kind in KINDS for count in COUNTS for engine in ("columns", "raw")]
     wanted += [
         (engine, "selective", count, some) for engine, counts in PEER_MESSAGES.items() for count, some in counts.items()
     ]
     for engine, kind, count, some in wanted:
+        if (engine, kind, count) in found:
+            continue
         arguments = ("measure", engine, kind, str(count), str(some), str(rounds))
         cores = None if engine == "spark" else [0]
         figures = dict(
             measure("benchmarks.rules", *arguments, cores=cores, environment={"POLARS_MAX_THREADS": "1"}).figures
         )
         found[engine, kind, count] = figures
+        if kept is not None:
+            with kept.open("a") as file:
+                file.write(json.dumps([[engine, kind, count], figures]) + "\n")
         print(
             f"{engine} {kind} {count}: {figures['ratio']:.4f} of orjson.loads, {figures['messages_per_second']:,.0f}/s",
             flush=True,
@@ -261,10 +268,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kept", type=Path, help="a file in which figures are kept, to go on from")
     given = parser.parse_args()
     from benchmarks.rules_page import draw, page
 
-    found = everything(given.messages, given.rounds)
+    found = everything(given.messages, given.rounds, given.kept)
     arguments = ("measure", "replacing", "selective", "1000", "200000")
     swap = dict(measure("benchmarks.rules", *arguments, cores=[0], environment={"POLARS_MAX_THREADS": "1"}).figures)
     PAGE.write_text(page(found, swap, given.messages, given.rounds))

@@ -18,7 +18,8 @@ from headrace_rules.triggers import Atom, Source, TextAtom, ValueAtom, all_atoms
 Integers = NDArray[np.int64]
 #: A trigger met in more rows than this is not worth having: evaluating the rule on whole columns costs less.
 RATE_MAX = 0.25
-_BUFFER_BYTES_MAX = 1 << 30
+#: For so few rows calling polars takes longer than Python itself.
+_FEW_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,9 @@ def scanned_as(atom: TextAtom) -> list[tuple[bytes, bool]]:
 
 def joined(texts: pl.Series) -> tuple[bytes, Integers]:
     """Return the texts with a newline behind each but the last, and where each ends. NULL is the empty text."""
+    if len(texts) <= _FEW_ROWS:
+        parts = [b"" if text is None else text.encode() for text in texts.to_list()]
+        return b"\n".join(parts), np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)) + 1) - 1
     filled = texts.fill_null("") if texts.null_count() else texts
     buffer = filled.str.join("\n").item().encode()
     lengths = filled.str.len_bytes().to_numpy()
@@ -111,6 +115,9 @@ class ValueCodes:
     def codes(self, frame: pl.DataFrame) -> Integers:
         """Return the code of each row's value; -1 for values without one, and for NULL."""
         column = self.source.values(frame)
+        if len(column) <= _FEW_ROWS:
+            code_of = self.code_of
+            return np.fromiter((code_of.get(value, -1) for value in column.to_list()), np.int64, len(column))
         if column.dtype.is_integer() and column.dtype != pl.Int64:
             column = column.cast(pl.Int64, strict=False)  # what needs more bits is none of the constants, as NULL
         codes = pl.Series(range(len(self.values)), dtype=pl.Int64)

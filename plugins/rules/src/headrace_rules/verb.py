@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import threading
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
@@ -296,20 +298,44 @@ def _of_all(rules: RuleSet, numbers: Integers, first: Integers) -> list[pl.Serie
     """Return the columns for rows whose rules are ``numbers[first[i]:first[i + 1]]``."""
     listed = numbers.tolist()
     ends = [*first[1:].tolist(), len(listed)] if len(first) else []
-    # Few different sets of rules match the rows of a batch: columns are made of these and then spread.
-    codes: dict[tuple[int, ...], int] = {}
-    code_of_row = [
-        codes.setdefault(tuple(listed[begin:end]), len(codes)) for begin, end in zip(first.tolist(), ends, strict=True)
-    ]
-    ids, severities, labels = [], [], []
-    for combination in codes:
-        matched = [rules[number] for number in combination]
-        ids.append([rule.id for rule in matched])
-        severities.append(SEVERITIES[max(rule.rank for rule in matched)])
-        labels.append(list(dict.fromkeys(label for rule in matched for label in rule.labels)))
-    columns = [
-        pl.Series("rule_ids", ids, dtype=_TEXTS),
-        pl.Series("rule_severity", severities, dtype=pl.String),
-        pl.Series("rule_labels", labels, dtype=_TEXTS),
-    ]
-    return [column.gather(code_of_row) for column in columns]
+    sets = [tuple(listed[begin:end]) for begin, end in zip(first.tolist(), ends, strict=True)]
+    with _lock:
+        known = _combinations.get(rules)
+        if known is None or len(known.codes) > _COMBINATIONS_MAX:
+            known = _combinations[rules] = _Combinations()
+        return known.columns_for(rules, sets)
+
+
+class _Combinations:
+    """The result columns of the sets of rules that rows have matched: few different ones come again and again."""
+
+    def __init__(self) -> None:
+        self.codes: dict[tuple[int, ...], int] = {}
+        self._columns = [
+            pl.Series("rule_ids", [], dtype=_TEXTS),
+            pl.Series("rule_severity", [], dtype=pl.String),
+            pl.Series("rule_labels", [], dtype=_TEXTS),
+        ]
+
+    def columns_for(self, rules: RuleSet, sets: list[tuple[int, ...]]) -> list[pl.Series]:
+        """Return the columns for rows of which each matched a set of rules."""
+        before = len(self.codes)
+        codes = [self.codes.setdefault(one, len(self.codes)) for one in sets]
+        if len(self.codes) > before:
+            self._add(rules, list(self.codes)[before:])
+        return [column.gather(codes) for column in self._columns]
+
+    def _add(self, rules: RuleSet, sets: list[tuple[int, ...]]) -> None:
+        ids, severities, labels = [], [], []
+        for numbers in sets:
+            matched = [rules[number] for number in numbers]
+            ids.append([rule.id for rule in matched])
+            severities.append(SEVERITIES[max(rule.rank for rule in matched)])
+            labels.append(list(dict.fromkeys(label for rule in matched for label in rule.labels)))
+        added = [pl.Series(ids, dtype=_TEXTS), pl.Series(severities, dtype=pl.String), pl.Series(labels, dtype=_TEXTS)]
+        self._columns = [pl.concat([old, new.alias(old.name)]) for old, new in zip(self._columns, added, strict=True)]
+
+
+_COMBINATIONS_MAX = 20_000
+_combinations: WeakKeyDictionary[RuleSet, _Combinations] = WeakKeyDictionary()
+_lock = threading.Lock()
