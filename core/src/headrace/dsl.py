@@ -74,6 +74,10 @@ class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
     def with_function(self, name: str, function: user_functions.UserFunction) -> FunctionCatalog:
         return FunctionCatalog({**self._own, name.lower(): function})
 
+    def add(self, name: str, function: user_functions.UserFunction) -> None:
+        """Let this catalog's streams call a function, those that exist already too."""
+        self._own[name.lower()] = function
+
     def _look_up(self, name: str) -> user_functions.UserFunction | None:
         found = self._own.get(name) or user_functions.decorated_functions().get(name)
         if found is not None:

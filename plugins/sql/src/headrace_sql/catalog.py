@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -184,7 +184,7 @@ class Catalog:
         """Let expressions call a function by a name."""
 
         function: UserFunction = resolve(reference, name=name)
-        self.pipeline = replace(self.pipeline, functions=self.pipeline.functions.with_function(name, function))
+        self.pipeline.functions.add(name, function)
         return function
 
     def names(self) -> list[str]:

@@ -323,6 +323,9 @@ def _converted(settings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 def sink_job(catalog: Catalog, table: Table, stream: Stream, name: str) -> Job:
     """End a stream in a table's sink."""
     plugin, options, format_options = mapped_options(catalog, table, "sink")
+    from headrace_sql.query import changes_of
+    from headrace_sql.sinks import DeclareKey
+
     sink_class = default_registry().find("sink", plugin)
     settings = sink_class.Settings
     fields = {each.encode_name for each in msgspec.structs.fields(settings)}
@@ -345,4 +348,6 @@ def sink_job(catalog: Catalog, table: Table, stream: Stream, name: str) -> Job:
     except OptionError as error:
         error.job = error.job or f"{catalog.pipeline.namespace}.{catalog.pipeline.pipeline}"
         raise
+    if table.primary_key and changes_of(stream._edge) is not None:
+        stream = stream.apply(DeclareKey(table.primary_key))
     return stream.to(sink, name=name)

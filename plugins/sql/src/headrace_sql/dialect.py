@@ -68,6 +68,20 @@ def _json_exists(parser: Any) -> exp.Expr:
     return parser.expression(exp.Anonymous(this="JSON_EXISTS", expressions=arguments))  # type: ignore[no-any-return]
 
 
+def _json_object(parser: Any) -> exp.Expr:
+    """JSON_OBJECT(KEY 'a' VALUE b, 'c' VALUE d, …)."""
+    arguments: list[Any] = []
+    while not parser._match(_T.R_PAREN, advance=False):
+        parser._match_text_seq("KEY")
+        arguments.append(parser._parse_bitwise())
+        if not (parser._match_text_seq("VALUE") or parser._match(_T.COLON) or parser._match(_T.COMMA)):
+            parser.raise_error("expected VALUE")
+        arguments.append(parser._parse_disjunction())
+        if not parser._match(_T.COMMA):
+            break
+    return parser.expression(exp.Anonymous(this="JSON_OBJECT", expressions=arguments))  # type: ignore[no-any-return]
+
+
 class Flink(Dialect):
     """Flink SQL: its statements, and the queries of them."""
 
@@ -101,6 +115,7 @@ class Flink(Dialect):
             **{name: _BASE_FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION", "OVERLAY")},
             "JSON_VALUE": lambda self: self._parse_json_value(json_path=False),
             "JSON_QUERY": _json_query,
+            "JSON_OBJECT": _json_object,
             "JSON_EXISTS": _json_exists,
             "FLOOR": _rounding(exp.Floor),
             "CEIL": _rounding(exp.Ceil),

@@ -241,6 +241,11 @@ def bracket(self: Translator, node: exp.Bracket) -> exp.Expr:
     return self.rebuilt(node)
 
 
+def _row(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    named = [part for index, each in enumerate(arguments) for part in (_text(f"EXPR${index}"), each)]
+    return call("named_struct", *named)
+
+
 def _if(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
     return call("if", *arguments)
 
@@ -249,6 +254,6 @@ BUILDERS: dict[str, Builder] = {
     "TO_TIMESTAMP": _to_timestamp, "TO_DATE": _to_date, "DATE_ADD": _date_text("date_add"), "DATE_SUB": _date_text("date_sub"),
     "DATE_FORMAT": _date_format, "NOW": _now, "LPAD": _padding("lpad"), "RPAD": _padding("rpad"),
     "SPLIT_INDEX": _split_index, "JSON_QUERY": _json_function("json_query"), "JSON_EXISTS": _json_function("json_exists"),
-    "IF": _if, "REGEXP": _regular("regexp_like"), "REGEXP_EXTRACT": _regular("regexp_extract"),
+    "IF": _if, "ROW": _row, "REGEXP": _regular("regexp_like"), "REGEXP_EXTRACT": _regular("regexp_extract"),
     "REGEXP_REPLACE": _regular("regexp_replace"),
 }  # fmt: skip

@@ -320,10 +320,15 @@ def _in_attached(stream: Any, keys: list[str], end: Column, texts: dict[str, str
     moment = unused_name("__window_moment", stream.schema)
     last = f"{text_of(physical(end.physical))} - INTERVAL '1' MILLISECOND"
     timed = stream.with_columns(**{moment: last})
+    # The aggregation has columns of these names itself.
+    own = {name: f"__own_{name}" for name in keys if name in (WINDOW_START, WINDOW_END)}
+    timed = timed.rename(own) if own else timed
     window = Window("tumbling", _MILLISECOND_US, _MILLISECOND_US, moment)
-    made = timed.key_by(*keys).window(window).agg(**(texts or {"__agg_rows": "count(*)"}))
-    kept = [name for name in made.schema or {} if name in keys or name in texts]
-    return made.select(*[text_of(physical(name)) for name in kept])
+    keyed = timed.key_by(*(own.get(name, name) for name in keys)).window(window)
+    made = keyed.agg(**(texts or {"__agg_rows": "count(*)"}))
+    kept = [own.get(name, name) for name in keys] + list(texts)
+    back = {new: old for old, new in own.items()}
+    return made.select(**{back.get(name, name): text_of(physical(name)) for name in kept})
 
 
 def _group_window_parts(compiler: QueryCompiler, node: exp.Select, relation: Relation) -> dict[str, str]:
@@ -402,6 +407,12 @@ class _GroupTranslator(Translator):
                     raise self.error(each, f"{node.name}: this is no key of GROUP BY")
                 bits = bits * 2 + (key not in self._present)
             return exp.Literal.number(bits)
+        if isinstance(node, exp.Column) and self.key_of(node) not in self.replaced:
+            column, _ = resolve(self.before, node, self.text)
+            raise self.error(
+                node, f"column {column.name!r} is neither grouped by nor in an aggregate",
+                f"add it to GROUP BY, or write FIRST_VALUE({column.name})",
+            )  # fmt: skip
         is_window_call = isinstance(node, exp.Anonymous) and node.name.upper().rpartition("_")[0] in _GROUP_WINDOWS
         if is_window_call and self.key_of(node) not in self.replaced:
             raise self.error(node, f"{node.name} does not go with the window of GROUP BY")

@@ -16,7 +16,7 @@ from headrace_sql.expressions import Translator, interval_length, physical, text
 from headrace_sql.functions import cast
 from headrace_sql.query import conjuncts, is_updating, own_columns
 from headrace_sql.scope import Column, Relation, resolve, unused_name
-from headrace_sql.sources import from_item, pruned
+from headrace_sql.sources import from_item, pruned, windowed
 
 if TYPE_CHECKING:
     from headrace_sql.query import QueryCompiler
@@ -63,7 +63,7 @@ def joined(
         from headrace_sql.temporal import temporal
 
         return temporal(compiler, left, item, version, on, how), conditions
-    right = pruned(compiler, node, from_item(compiler, item))
+    right = pruned(compiler, node, windowed(compiler, item, from_item(compiler, item)))
     sides = sides_of(left, right, item.alias_or_name)
     on = [each for each in on if not (isinstance(each, exp.Boolean) and each.this)]
     used: list[exp.Expr] = []

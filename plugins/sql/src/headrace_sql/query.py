@@ -121,6 +121,16 @@ class QueryCompiler:
         finally:
             self._common = outer
 
+    def settled(self, node: exp.Expr, relation: Relation) -> Relation:
+        """Return the relation of a whole query. Raises when a ROW_NUMBER() in it has no condition that bounds it."""
+        if relation.ranking is not None:
+            name = relation.ranking.name
+            raise self.error(
+                None, f"the rank {name!r} has no upper bound: every row would be kept for ever",
+                f"bound it in a query around this one: WHERE {name} <= 10",
+            )  # fmt: skip
+        return relation
+
     def select(self, node: exp.Select) -> Relation:
         for key, value in node.args.items():
             if value and key not in _CLAUSES and key != "hint":
@@ -135,8 +145,10 @@ class QueryCompiler:
         conditions = conjuncts(node.args["where"].this if node.args.get("where") else None)
         relation, conditions = from_clause(self, node, conditions)
         self.around = node
+        grouped = node.args.get("group") is not None or self._has_aggregates(node)
+        relation = self._with_window_columns(node, relation, conditions, grouped=grouped)
         relation = self.where(relation, conditions)
-        if node.args.get("group") is not None or self._has_aggregates(node):
+        if grouped:
             from headrace_sql.grouping import aggregated
 
             relation = aggregated(self, node, relation)
@@ -149,6 +161,26 @@ class QueryCompiler:
 
             relation = distinct(relation)
         return self._ordered(node, relation)
+
+    def _with_window_columns(
+        self, node: exp.Select, relation: Relation, conditions: Sequence[exp.Expr], *, grouped: bool
+    ) -> Relation:
+        """Make the columns of a table's window unless they are the keys of its aggregation."""
+        if relation.table_window is None:
+            return relation
+        names = {column.name for column in relation.columns if column.window is not None}
+        named = any(column.name in names for condition in conditions for column in condition.find_all(exp.Column))
+        keys = {each.name for each in node.args["group"].expressions} if node.args.get("group") is not None else set()
+        if grouped and not named and keys & names:
+            return relation
+        if relation.table_window.kind == "session" or relation.table_window.on is None:
+            raise self.error(
+                node.args["from_"].this, "windows of sessions and of processing time can only be aggregated",
+                "GROUP BY window_start, window_end",
+            )  # fmt: skip
+        from headrace_sql.window_assign import assigned
+
+        return assigned(relation)
 
     def _has_aggregates(self, node: exp.Select) -> bool:
         parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") else [])]
@@ -258,9 +290,6 @@ class QueryCompiler:
             if is_processing:
                 columns.append(Column(name, target, None, "processing"))
                 continue
-            if column is not None and column.window is not None and column.physical not in relation.schema:
-                columns.append(replace(column, name=name, table=None))
-                continue
             if column is not None:
                 expressions[target] = text_of(physical(column.physical))
             else:
@@ -272,14 +301,11 @@ class QueryCompiler:
             )
         if not expressions:
             raise self.error(listed[0][1], "a query needs a column that is not PROCTIME()")
-        table_window = relation.table_window
-        if table_window is not None:
-            expressions, table_window = self._carried(relation, listed, expressions)
         same = list(relation.schema) == list(expressions) and all(
             expressions[each] == text_of(physical(each)) for each in expressions
         )
         stream = relation.stream if same else relation.stream.select(**expressions)
-        made = Relation(stream, tuple(columns), table_window=table_window)
+        made = Relation(stream, tuple(columns))
         return self._with_versions(relation, made, expressions)
 
     def _with_versions(self, relation: Relation, made: Relation, expressions: dict[str, str]) -> Relation:
@@ -292,23 +318,6 @@ class QueryCompiler:
             return made
         versions = relation.version_stream.select(**expressions)
         return replace(made, version_key=tuple(str(key) for key in keys), version_stream=versions)
-
-    def _carried(self, relation: Relation, listed: Any, expressions: dict[str, str]) -> Any:
-        """Keep what an open window function of the table needs: its time column and partition."""
-        window = relation.table_window
-        assert window is not None
-        expressions = dict(expressions)
-        names = {}
-        for name in (*([window.on] if window.on else []), *window.partition):
-            text = text_of(physical(name))
-            kept = next((target for target, each in expressions.items() if each == text), None)
-            if kept is None:
-                kept = unused_name(name, expressions)
-                expressions[kept] = text
-            names[name] = kept
-        return expressions, replace(
-            window, on=names.get(window.on or "", window.on), partition=tuple(names[each] for each in window.partition)
-        )
 
 
 def _quoted(names: Sequence[str]) -> list[str]:

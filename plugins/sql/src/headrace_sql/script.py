@@ -131,6 +131,8 @@ class Script:
         for each in statements:
             if isinstance(each, nodes.SetOption) and each.this.name == "pipeline.name":
                 pipeline = re.sub(r"[^A-Za-z0-9._-]+", "-", each.expression.name)
+        texts = "\n".join([text, *(view.text for view in (views or {}).values())])
+        streams = {name: each for name, each in (streams or {}).items() if re.search(rf"\b{re.escape(name)}\b", texts)}
         made = (
             next(iter(streams.values()))._pipeline
             if streams
@@ -172,7 +174,8 @@ class Script:
         elif isinstance(node, exp.Insert):
             self._insert(node)
         elif isinstance(node, exp.Query):
-            self.queries.append(self._compiler(node.meta.get("emit")).query(node))
+            compiler = self._compiler(node.meta.get("emit"))
+            self.queries.append(compiler.settled(node, compiler.query(node)))
         else:
             raise error_at(node, self.text, f"{type(node).__name__} is not supported as a statement")
 
@@ -238,7 +241,8 @@ class Script:
             raise error_at(
                 node.expression, self.text, "INSERT … VALUES is not supported", "register a frame and select from it"
             )
-        relation = self._compiler(node.args.get("emit")).query(node.expression)
+        compiler = self._compiler(node.args.get("emit"))
+        relation = compiler.settled(node.expression, compiler.query(node.expression))
         self.inserts.append(Insert(found, self._fitted(relation, columns, listed, node), node))
 
     def _fitted(

@@ -26,7 +26,7 @@ def set_operation(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
                 f"{key.upper()} behind {type(node).__name__.upper()} is not supported",
                 "put the whole into a derived table",
             )
-    sides = [compiler.query(side) for side in (node.left, node.right)]
+    sides = [compiler.settled(side, compiler.query(side)) for side in (node.left, node.right)]
     left, right = sides
     if len(left.columns) != len(right.columns):
         raise compiler.error(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import polars as pl
-from headrace.messages import CHANGE, HEADER_COLUMNS, ChangeKind
+from headrace.messages import CHANGE, HEADER_COLUMNS, Batch, ChangeKind
+from headrace.operator import Changes, Operator, OperatorSpec
 from headrace.settings import option
 from headrace.sink import Sink, SinkBatch, SinkSettings
 
@@ -87,3 +89,32 @@ def materialized(changes: pl.DataFrame) -> pl.DataFrame:
         if kept.height
         else kept.select(columns)
     )
+
+
+class DeclareKey(OperatorSpec):
+    """Says by which columns the rows of a changelog are known: the PRIMARY KEY of the table that they go into."""
+
+    name: ClassVar[str] = "primary_key"
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self.columns = columns
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        return schema
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        return wanted
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        return None if before is None else Changes(self.columns)
+
+    def open(self, schema: Schema | None) -> Operator:
+        return _PassedOn()
+
+    def describe(self) -> str:
+        return ", ".join(self.columns)
+
+
+class _PassedOn(Operator):
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        yield batch.with_frame(batch.frame)

@@ -29,13 +29,24 @@ def from_clause(
     joins = [*(node.args["from_"].this.args.get("joins") or ()), *(node.args.get("joins") or ())]
     joins += [exp.Join(this=each) for each in node.args.get("laterals") or ()]
     if joins:
-        relation = pruned(compiler, node, relation)
+        relation = pruned(compiler, node, windowed(compiler, node, relation))
     inner = all((each.side or "").upper() in ("", "LEFT") for each in joins)
     for join in joins:
         from headrace_sql.joins import joined
 
         relation, conditions = joined(compiler, node, relation, join, conditions, pushes=inner)
     return relation, conditions
+
+
+def windowed(compiler: QueryCompiler, node: exp.Expr, relation: Relation) -> Relation:
+    """Make the columns of a table's window before its rows are joined."""
+    if relation.table_window is None:
+        return relation
+    if relation.table_window.kind == "session" or relation.table_window.on is None:
+        raise compiler.error(node, "windows of sessions and of processing time can only be aggregated")
+    from headrace_sql.window_assign import assigned
+
+    return assigned(relation)
 
 
 def from_item(compiler: QueryCompiler, node: exp.Expr) -> Relation:

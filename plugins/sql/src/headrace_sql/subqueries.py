@@ -39,6 +39,8 @@ def filtered(compiler: QueryCompiler, relation: Relation, condition: exp.Expr) -
 def _in(compiler: QueryCompiler, relation: Relation, node: exp.In, *, negated: bool) -> Relation:
     query = node.args["query"]
     inner = query.this if isinstance(query, exp.Subquery) else query
+    if isinstance(node.this, exp.Tuple) and not negated:
+        return _tuple_in(compiler, relation, node.this, inner)
     found, value_name, correlated = _inner(compiler, relation, inner, as_value=True)
     sides = sides_of(_marked(relation, _OUTER), _marked(found, _INNER), _INNER)
     this = _qualified(compiler, node.this, None, relation)
@@ -55,6 +57,25 @@ def _in(compiler: QueryCompiler, relation: Relation, node: exp.In, *, negated: b
     )
     sides.rest = [*sides.rest, maybe]
     return replace(_made(compiler, sides, "anti"), columns=relation.columns)
+
+
+def _tuple_in(compiler: QueryCompiler, relation: Relation, values: exp.Tuple, query: exp.Expr) -> Relation:
+    """``(a, b) IN (SELECT x, y …)``."""
+    found = compiler.query(query)
+    if len(found.columns) != len(values.expressions):
+        raise compiler.error(
+            query, f"the subquery of IN gives {len(found.columns)} columns, not {len(values.expressions)}"
+        )
+    names = [column.physical for column in found.columns]
+    sides = sides_of(_marked(relation, _OUTER), _marked(found, _INNER), _INNER)
+    equal: list[exp.Expr] = [
+        exp.EQ(
+            this=_qualified(compiler, value, None, relation),
+            expression=exp.column(exp.to_identifier(name), table=_INNER),
+        )
+        for value, name in zip(values.expressions, names, strict=True)
+    ]
+    return replace(_joined(compiler, sides, equal, "semi"), columns=relation.columns)
 
 
 def _exists(compiler: QueryCompiler, relation: Relation, node: exp.Exists, *, negated: bool) -> Relation:

@@ -1,0 +1,89 @@
+"""Windows of rows without an aggregation: each row with the start and end of every window that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from headrace.messages import Batch
+from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
+from headrace.schema import Schema
+
+from headrace_sql.scope import Relation, TableWindow
+
+
+class WindowAssign(OperatorSpec):
+    """Adds ``names``: the start, end and last moment of a window. A row of several windows comes once for each."""
+
+    name: ClassVar[str] = "window_assign"
+
+    def __init__(self, window: TableWindow, names: tuple[str, str, str]) -> None:
+        self.window = window
+        self.names = names
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        assert schema is not None
+        kind = schema[str(self.window.on)]
+        return Schema({**schema, **dict.fromkeys(self.names, kind)})
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        return None if wanted is None else {str(self.window.on), *(name for name in wanted if name in schema)}
+
+    def open(self, schema: Schema | None) -> Operator:
+        assert schema is not None
+        return _RunningAssign(self, schema[str(self.window.on)])
+
+    def describe(self) -> str:
+        return f"{self.window.kind} of {self.window.size_us / 1_000_000:g} s on {self.window.on}"
+
+
+class _RunningAssign(Operator):
+    def __init__(self, spec: WindowAssign, kind: pl.DataType) -> None:
+        self._spec = spec
+        self._kind = kind
+
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+        window = self._spec.window
+        times = batch.frame[str(window.on)]
+        rows = np.flatnonzero(times.is_not_null().to_numpy())  # a row without time is in no window
+        moments = times.dt.epoch("us").to_numpy()[rows].astype(np.int64)
+        rows, starts, ends = _windows(window, rows, moments)
+        made = batch.frame[rows].with_columns(
+            pl.Series(name, values).cast(self._kind)
+            for name, values in zip(self._spec.names, (starts, ends, ends - 1_000), strict=True)
+        )
+        if made.height:
+            yield batch.with_frame(renumber(made))
+
+
+def _windows(window: TableWindow, rows: Any, moments: Any) -> tuple[Any, Any, Any]:
+    """Return (row, start, end) of every window of every row, by row, then by end."""
+    size, every = window.size_us, window.every_us
+    if window.kind == "tumbling":
+        starts = moments - (moments - window.offset_us) % size
+        return rows, starts, starts + size
+    count = -(-size // every)
+    steps = np.arange(count)
+    if window.kind == "sliding":
+        last = moments - (moments - window.offset_us) % every
+        starts = (last[:, None] - (count - 1 - steps)[None, :] * every).ravel()
+        ends, owners = starts + size, np.repeat(np.arange(len(moments)), count)
+        holds = ends > moments[owners]
+    else:
+        first = moments - (moments - window.offset_us) % size
+        ends = (first[:, None] + (steps + 1)[None, :] * every).ravel()
+        owners = np.repeat(np.arange(len(moments)), count)
+        starts, holds = first[owners], ends > moments[owners]
+    return rows[owners[holds]], starts[holds], ends[holds]
+
+
+def assigned(relation: Relation) -> Relation:
+    """Return the relation with its window's columns made, for all that is no aggregation of the window."""
+    window = relation.table_window
+    assert window is not None
+    names = {column.window: column.physical for column in relation.columns if column.window is not None}
+    stream = relation.stream.apply(WindowAssign(window, (names["start"], names["end"], names["time"])))
+    return replace(relation, stream=stream, table_window=None)

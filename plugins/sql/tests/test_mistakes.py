@@ -1,0 +1,73 @@
+"""One mistake of each kind: what the message says, and which part of the text it underlines."""
+
+from __future__ import annotations
+
+import headrace as hr
+import pytest
+from headrace.errors import ExpressionError, JobError
+
+TABLES = """
+CREATE TABLE t (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)
+  WITH ('connector' = 'filesystem', 'path' = 'x.ndjson', 'format' = 'json');
+CREATE TABLE s (k STRING, n BIGINT) WITH ('connector' = 'blackhole');
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "underlined"),
+    [
+        ("SELECT nope FROM t", "unknown column 'nope'", "nope"),
+        ("SELECT t.nope FROM t", "table 't' has no column 'nope'", "t.nope"),
+        ("SELECT * FROM missing", "unknown table 'missing'", "missing"),
+        ("SELECT FOO(k) FROM t", "unknown function 'foo'", "FOO"),
+        ("SELECT k FROM t WHERE v", "the condition must be boolean", "v"),
+        ("SELECT k FROM t WHERE k = 1", "cannot compare", "k = 1"),
+        ("SELECT k, v FROM t GROUP BY k", "neither grouped by nor in an aggregate", "v"),
+        ("SELECT SUM(SUM(v)) FROM t", "an aggregate of an aggregate", "SUM(v)"),
+        ("SELECT k FROM t WHERE SUM(v) > 1", "is an aggregate function", "SUM(v)"),
+        ("SELECT COUNT(*) FROM t GROUP BY TUMBLE(v, INTERVAL '1' MINUTE)", "'v' is no time attribute", "v"),
+        ("SELECT a.k FROM t a JOIN t b ON a.v = b.v WHERE k = 'x'", "column 'k' is in several tables", "k"),
+        ("SELECT k FROM t UNION ALL SELECT v FROM t", "types that do not go together", None),
+        ("SELECT k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM t", "no upper bound", None),
+        ("SELECT SUM(v) OVER (PARTITION BY k ORDER BY v) FROM t", "ordered by a time attribute", None),
+        ("INSERT INTO s SELECT k FROM t", "gives 1 columns", None),
+        ("INSERT INTO s SELECT v, v FROM t", "column 'k' of the table is VARCHAR", None),
+        ("INSERT INTO t2 SELECT k FROM t", "unknown table 't2'", "t2"),
+        ("SET 'table.exec.emit.early-fire.enable' = 'true'", None, None),
+        ("SET 'nonsense' = '1'", "unknown option 'nonsense'", None),
+        ("SELECT k FROM t LIMIT 3", "LIMIT needs ORDER BY", None),
+        ("SELECT k, (SELECT MAX(v) FROM t) FROM t", "a subquery cannot stand here", None),
+    ],
+)
+def test_a_mistake_is_named_and_underlined(text: str, message: str | None, underlined: str | None) -> None:
+    if message is None:  # an option of Flink's runtime: a notice, not an error
+        assert hr.sql(TABLES + text).notices
+        return
+    with pytest.raises(ExpressionError) as caught:
+        hr.sql(TABLES + text)
+    error = caught.value
+    assert message in error.message
+    if underlined is not None:
+        assert error.text is not None
+        assert error.position is not None
+        assert error.text[error.position : error.position + error.length] == underlined
+
+
+def test_unknown_options_get_the_nearest_name() -> None:
+    text = "CREATE TABLE t (k STRING) WITH ('connector' = 'kafka', 'topik' = 'x'); SELECT k FROM t"
+    with pytest.raises(ExpressionError) as caught:
+        hr.sql(text)
+    assert "no option 'topik'" in caught.value.message
+    assert "'topic'" in str(caught.value.hint)
+    with pytest.raises(ExpressionError, match="unknown connector 'kafak'"):
+        hr.sql("CREATE TABLE t2 (k STRING) WITH ('connector' = 'kafak'); SELECT k FROM t2")
+    with pytest.raises(ExpressionError, match="mysql-cdc"):
+        hr.sql("CREATE TABLE t3 (k STRING) WITH ('connector' = 'mysql-cdc'); SELECT k FROM t3")
+
+
+def test_a_text_without_insert_has_nothing_to_run() -> None:
+    job = hr.sql(TABLES)
+    with pytest.raises(JobError, match="no sink"):
+        job.plan()
+    with pytest.raises(JobError, match="nothing to run"):
+        job.collect()
