@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import OptionError, PlanError, did_you_mean
 from headrace.plan import Input, Node, OperatorNode, ShuffleNode, UnionNode
@@ -26,28 +26,45 @@ class KeyedStream:
 
     _stream: Stream
     keys: tuple[str, ...]
+    #: How long a key that nothing comes for is remembered; None: for ever.
+    state_ttl: Duration | None = None
+
+    def ttl(self, duration: Duration) -> KeyedStream:
+        """Forget a key when nothing has come for it for so long (processing time): for keys without end.
+
+        Serves ``agg``, ``reduce``, ``distinct``, ``deduplicate`` and ``top_n``. A key that comes later begins anew.
+        """
+        microseconds(duration, "ttl")
+        return replace(self, state_ttl=duration)
 
     def agg(self, **aggregates: str) -> Stream:
         """Keep running aggregates per key: ``agg(n="count(*)", total="sum(v)")``.
 
         Gives the key columns and one column per aggregate, as a changelog: each change of a key's result is an update.
         """
-        return self._stateful("aggregate", self.keys, aggregates)
+        return self._stateful("aggregate", self.keys, aggregates, ttl=self.state_ttl)
 
     def reduce(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> Stream:
         """Combine the rows of each key two by two with a Python function of two dicts; a changelog like ``agg``."""
-        return self._stateful("reduce", self.keys, function, schema=schema)
+        return self._stateful("reduce", self.keys, function, schema=schema, ttl=self.state_ttl)
 
     def distinct(self) -> Stream:
         """Keep the first row of each key; append-only."""
-        return self._stateful("distinct", self.keys)
+        return self._stateful("distinct", self.keys, ttl=self.state_ttl)
+
+    def deduplicate(self, *, keep: Literal["first", "last"] = "first", by: str | None = None) -> Stream:
+        """Keep one row per key: the first or last to come, or with the least or greatest value of column ``by``.
+
+        Append-only for the first row to come, else a changelog.
+        """
+        return self._stateful("deduplicate", self.keys, keep=keep, by=by, ttl=self.state_ttl)
 
     def top_n(self, n: int, *, by: str | Sequence[str], rank: str | None = None) -> Stream:
         """Keep, per key, the ``n`` rows that come first in an order such as ``"amount desc, ts"``; a changelog.
 
         ``rank`` names a column for the place of each row, from 1.
         """
-        return self._stateful("top_n", self.keys, n, by=by, rank=rank)
+        return self._stateful("top_n", self.keys, n, by=by, rank=rank, ttl=self.state_ttl)
 
     def process(self, function: Any, *, schema: Mapping[str, Any], on: str | None = None) -> Stream:
         """Run a Python function per row with state and timers of its key: for what has no verb.
