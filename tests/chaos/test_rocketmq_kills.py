@@ -64,7 +64,7 @@ def test_killed_thirty_times(world: World) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_spark_killed(world: World) -> None:
     kill_again_and_again(world, kills=2, seed=5, backend="spark")
 

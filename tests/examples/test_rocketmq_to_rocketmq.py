@@ -63,11 +63,12 @@ def run(backend: str, checkpoint: Path, **arguments: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", ["light", pytest.param("spark", marks=pytest.mark.spark)])
 def test_large_orders_are_copied_once(
     rocketmq_server: RocketMQServer, fresh_name: Callable[[str], str], tmp_path: Path, backend: str

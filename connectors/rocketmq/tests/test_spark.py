@@ -20,7 +20,7 @@ from .copy_job import SCHEMA, copy
 from .instances import Instances, count_in, messages
 from .reading import settle, wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 SPARK: dict[str, Any] = {"show_progress": False, "master": "local[2]"}
 
 
