@@ -20,6 +20,7 @@ from headrace_stateful.state_bytes import pack, unpack
 
 NEVER = -(2**63)
 _SEQ, _TS, _AT, _FROM, _RANK = "__tj_seq", "__tj_time", "__tj_mark", "__tj_from", "__tj_rank"
+_VALID, _MOMENT = "__tj_valid", "__tj_moment"
 
 
 class TemporalJoin(StatefulSpec):
@@ -116,14 +117,22 @@ class RunningTemporalJoin(StatefulOperator):
         left_keys = [left for left, _ in self._spec.keys]
         names = {right: f"__key_{index}" for index, (_, right) in enumerate(self._spec.keys)}
         versions = self._effective().with_columns([pl.col(right).alias(name) for right, name in names.items()])
-        versions = versions.drop(_SEQ, _TS, _AT).sort(_FROM)
-        pairs = rows.sort(_TS).join_asof(
-            versions, left_on=_TS, right_on=_FROM, by_left=left_keys, by_right=list(names.values()), strategy="backward",
-            check_sortedness=False,
+        versions = versions.drop(_SEQ, _AT).rename({_TS: _VALID}).sort(_FROM)
+        # A left row that comes behind the watermark finds what is kept then: the version that the watermark has reached.
+        moment = pl.max_horizontal(pl.col(_TS), pl.when(pl.col(_AT) > NEVER).then(pl.col(_AT) - 1)).alias(_MOMENT)
+        pairs = (
+            rows.with_columns(moment)
+            .sort(_MOMENT)
+            .join_asof(
+                versions, left_on=_MOMENT, right_on=_FROM, by_left=left_keys, by_right=list(names.values()), strategy="backward",
+                check_sortedness=False,
+            )
         )  # fmt: skip
-        pairs = pairs.with_columns(pl.max_horizontal(_TS, _AT).alias("__due")).sort("__due", _TS, _SEQ)
+        valid = pl.col(_VALID).is_not_null() & (pl.col(_VALID) <= pl.col(_TS))
+        pairs = pairs.with_columns([pl.when(valid).then(pl.col(name)).alias(name) for name in self._spec.right])
         if self._spec.how == "inner":
-            pairs = pairs.filter(pl.col(_FROM).is_not_null())
+            pairs = pairs.filter(valid)
+        pairs = pairs.with_columns(pl.max_horizontal(_TS, _AT).alias("__due")).sort("__due", _TS, _SEQ)
         if self._predicate is not None and pairs.height:
             result, failures = evaluate(self._predicate, pairs)
             if failures:
@@ -149,13 +158,11 @@ class RunningTemporalJoin(StatefulOperator):
         return newest.unique([*keys, _FROM], keep="last", maintain_order=True).drop(_RANK, "__newest")
 
     def _forget(self, time_us: int) -> None:
-        """Forget versions that have been replaced for every left row that may still come or waits."""
+        """Forget versions that have been replaced before the watermark: later left rows do not see them."""
         if self._versions.height < 2:
             return
         keys = [right for _, right in self._spec.keys]
-        waiting: Any = self._waiting[_TS].min() if self._waiting.height else None
-        bound = time_us if waiting is None else min(time_us, int(waiting))
-        old = pl.col(_TS) <= bound
+        old = pl.col(_TS) < time_us
         order = self._versions.sort(_TS, _SEQ)
         last = order.filter(old).group_by(keys, maintain_order=True).last().select(_SEQ)
         keep = order.filter(~old | pl.col(_SEQ).is_in(last[_SEQ].implode()))
