@@ -24,8 +24,10 @@ def main():
     a = ap.parse_args()
     os.makedirs(a.dir, exist_ok=True)
     r = random.Random(a.seed)
+
     def k(n):
         return int(r.random() * n)
+
     def pick(xs):
         return xs[k(len(xs))]
 

@@ -159,8 +159,10 @@ def main():
     ap.add_argument("--orders", type=int, default=4_000)
     a = ap.parse_args()
     r = R(a.seed)
+
     def p(n):
         return os.path.join(a.dir, n)
+
     write(p(f"ops_{a.tag}.ndjson"), ops(r, a.ops))
 
     base = ms("2028-02-29 10:00:00.000")
