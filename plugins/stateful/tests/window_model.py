@@ -136,7 +136,7 @@ class SessionModel:
     def row(self, key: Any, time: int, number: int | None, watermark: int) -> None:
         self.advance(watermark)
         self.count += 1
-        touched = [each for each in self.open if each.key == key and time < each.end and each.start < time + self.gap]
+        touched = [each for each in self.open if each.key == key and time <= each.end and each.start <= time + self.gap]
         start = min([time, *(each.start for each in touched)])
         end = max([time + self.gap, *(each.end for each in touched)])
         if end + self.emit.until_us <= self.reached:

@@ -293,14 +293,7 @@ def _streamed(
             )  # fmt: skip
     texts = texts or {"__agg_rows": "count(*)"}
     emit = compiler.catalog.emit
-    if window.kind == "session":
-        # Sessions that exactly touch are one: a gap that is longer by the least time there is, taken off the end again.
-        longer = replace(window, size_us=window.size_us + 1, every_us=window.size_us + 1)
-        wide = stream.key_by(*keys).window(longer, emit=emit).agg(**texts)
-        shorter = f"{WINDOW_END} - INTERVAL '1' MICROSECOND"
-        result = wide.with_columns(**{WINDOW_END: shorter})
-    else:
-        result = stream.key_by(*keys).window(window, emit=emit).agg(**texts)
+    result = stream.key_by(*keys).window(window, emit=emit).agg(**texts)
     return result, {**_group_window_parts(compiler, node, relation), **grouping.window_parts}
 
 

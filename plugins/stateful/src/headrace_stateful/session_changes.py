@@ -97,7 +97,7 @@ class SessionChanges(WindowOperator):
         """Put a row into a session; return whether it was in time for one."""
         found = self._by_key.get(key, [])
         start, end = time, time + self._gap
-        touched = [each for each in found if time < each.end and each.start < end]
+        touched = [each for each in found if time <= each.end and each.start <= end]
         for each in touched:
             start, end = min(start, each.start), max(end, each.end)
         if end + self.shape.emit.until_us <= self.reached_us:

@@ -215,7 +215,7 @@ def key_numbers(frame: pl.DataFrame, keys: Sequence[str]) -> Times:
 
 
 def sessions(numbers: Times, starts: Times, ends: Times) -> tuple[Times, Times, Times, Times]:
-    """Join stretches of time of the same key that overlap: a session each.
+    """Join stretches of time of the same key that overlap or touch: a session each.
 
     Returns the session of each row, and per session one of its rows, its start and its end.
     """
@@ -223,7 +223,7 @@ def sessions(numbers: Times, starts: Times, ends: Times) -> tuple[Times, Times, 
     of_key, begin = numbers[order], starts[order]
     reach = _greatest_so_far(of_key, ends[order])
     first = np.ones(len(order), dtype=bool)
-    first[1:] = (of_key[1:] != of_key[:-1]) | (begin[1:] >= reach[:-1])
+    first[1:] = (of_key[1:] != of_key[:-1]) | (begin[1:] > reach[:-1])
     at = np.flatnonzero(first)
     members: Times = np.empty(len(order), dtype=np.int64)
     members[order] = np.cumsum(first) - 1

@@ -58,7 +58,8 @@ class SessionWindows(WindowOperator):
     def accept(self, arrived: Arrived) -> tuple[list[pl.DataFrame], Times | None]:
         times = arrived.times
         entries = arrived.values.with_columns(pl.Series(START, times), pl.Series(END, times + self._gap))
-        old = times < arrived.watermarks
+        # A row that begins just where a closed session ended would touch it.
+        old = times <= arrived.watermarks
         late: Times | None = None
         results: list[pl.DataFrame] = []
         if old.any():
@@ -145,7 +146,7 @@ class SessionWindows(WindowOperator):
             for each in open_sessions.get(key, ()):
                 if each.end <= watermark:
                     closed.append(each)
-                elif time < each.end and each.start < own.end:
+                elif time <= each.end and each.start <= own.end:
                     touched.append(each)
                 else:
                     still.append(each)
