@@ -71,7 +71,10 @@ class StatefulOperator(Operator):
 
     @abstractmethod
     def apply(self, state: bytes) -> None:
-        """Take a snapshot or a delta that an operator of the same spec made. Called in their order, on a fresh operator.
+        """Take a snapshot or a delta that an operator of the same spec made, in their order.
+
+        Called on a fresh operator, or on one whose own ``delta`` was just taken: then with the deltas that another copy
+        of it has made since.
 
         Raises CheckpointError when the bytes are of a newer format or damaged.
         """
