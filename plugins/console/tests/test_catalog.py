@@ -71,9 +71,9 @@ def sample_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     own = [EntryPoint(name, f"{name}_plugin", "headrace") for name in ("sample", "broken")]
     found = [entry for entry in metadata.entry_points(group="headrace") if entry.name in ("print", "light")]
 
-    def entries(*, group: str) -> EntryPoints:
-        assert group == "headrace"
-        return EntryPoints([*found, *own])
+    def entries(*, group: str, **selected: str) -> EntryPoints:
+        assert group in ("headrace", "headrace.commands")
+        return EntryPoints([*found, *own] if group == "headrace" else []).select(**selected)
 
     monkeypatch.setattr(metadata, "entry_points", entries)
     monkeypatch.setattr("headrace.registry.entry_points", entries)
@@ -92,7 +92,8 @@ class TestWithSamplePlugins:
         assert lines[0] == "plug-in distribution version offers"
         assert f"headrace headrace {hr.__version__} codecs: csv, json, raw" in lines
         assert "print headrace-print 0.1.0 sink: print" in lines
-        assert "light headrace-light 0.1.0 backend: light" in lines
+        assert "light headrace-light 0.1.0 state store: directory" in lines
+        assert "backend: light" in lines
         at = lines.index("sample sample_plugin sources: radio, television, telex")
         assert lines[at + 1 : at + 3] == ["operator: loud", "function: shout"]
         broken = next(line for line in lines if line.startswith("broken"))

@@ -12,7 +12,7 @@ from headrace.schema import Schema
 
 
 class Count(StatefulSpec):
-    """Gives each key that came in an entry with its count so far; at the end of input all keys, with count −1."""
+    """Gives each key that came in an entry with its count so far; at the end of input those since the last, with −1."""
 
     name = "count"
 
@@ -32,6 +32,8 @@ class Counting(StatefulOperator):
         self._key = key
         self._counts: dict[str, int] = {}
         self._changed: set[str] = set()
+        #: Keys that came since the last end of input.
+        self._open: set[str] = set()
         self._watermark: int | None = None
 
     def process(self, batch: Batch) -> Iterable[Batch]:
@@ -40,6 +42,7 @@ class Counting(StatefulOperator):
         for key, watermark in zip(batch.frame[self._key].to_list(), before, strict=True):
             self._counts[key] = self._counts.get(key, 0) + 1
             self._changed.add(key)
+            self._open.add(key)
             made.append((key, self._counts[key], watermark))
         yield self._batch(batch, made)
 
@@ -47,7 +50,9 @@ class Counting(StatefulOperator):
         if isinstance(message, Watermark):
             self._watermark = message.time_us
         if isinstance(message, EndOfInput):
-            ends = [(key, -1, self._watermark) for key in sorted(self._counts)]
+            ends = [(key, -1, self._watermark) for key in sorted(self._open)]
+            self._changed |= self._open
+            self._open = set()
             from headrace.messages import Queue
 
             yield self._batch(Batch(Queue("end"), pl.DataFrame()), ends)
@@ -58,14 +63,19 @@ class Counting(StatefulOperator):
 
     def delta(self) -> bytes:
         changed, self._changed = self._changed, set()
-        return json.dumps({key: self._counts[key] for key in sorted(changed)}).encode() if changed else b""
+        return self._stored(changed) if changed else b""
 
     def snapshot(self) -> bytes:
         self._changed.clear()
-        return json.dumps(self._counts).encode()
+        return self._stored(self._counts)
+
+    def _stored(self, keys: Iterable[str]) -> bytes:
+        return json.dumps({key: [self._counts[key], key in self._open] for key in sorted(keys)}).encode()
 
     def apply(self, state: bytes) -> None:
-        self._counts.update(json.loads(state))
+        for key, (count, is_open) in json.loads(state).items():
+            self._counts[key] = count
+            (self._open.add if is_open else self._open.discard)(key)
 
     def state_rows(self) -> int:
         return len(self._counts)

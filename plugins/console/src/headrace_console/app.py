@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from importlib.metadata import entry_points
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,11 +20,11 @@ class Commands(typer.core.TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         own = super().list_commands(ctx)
-        return [*own, *sorted({entry.name for entry in entry_points(group=COMMANDS_GROUP)} - set(own))]
+        return [*own, *sorted({entry.name for entry in metadata.entry_points(group=COMMANDS_GROUP)} - set(own))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
-        added = entry_points(group=COMMANDS_GROUP, name=cmd_name)
+        added = metadata.entry_points(group=COMMANDS_GROUP, name=cmd_name)
         if own is not None or not added:
             return own
         found = typer.main.get_command(next(iter(added)).load())
