@@ -4,7 +4,11 @@ BIN := .venv/bin
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard core/pyproject.toml plugins/*/pyproject.toml connectors/*/pyproject.toml))
 TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 
-.PHONY: setup demo test lint types unit test-servers bench chaos clean
+# The contracts of the connectors, on real servers: the part of test-servers that every change runs.
+SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py))
+SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards) and not outage
+
+.PHONY: setup demo test lint types unit contracts test-servers bench chaos clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -17,7 +21,7 @@ setup: .venv/ready  ## .venv with every package of the workspace
 demo: setup  ## the demo job on a log of 120,000 events, through Spark
 	$(BIN)/python demo/run.py
 
-test: setup lint types unit  ## what CI runs
+test: setup lint types unit contracts  ## what CI runs
 
 lint: setup
 	$(BIN)/ruff check .
@@ -28,6 +32,10 @@ types: setup
 
 unit: setup
 	$(BIN)/python -m pytest -m "not slow and not servers" -n 2 --dist loadfile $(TESTS)
+
+contracts: setup  ## connectors against real servers, which it starts; what a machine cannot provide is skipped with the reason
+	HEADRACE_TEST_SERVERS=auto $(BIN)/python -m pytest -m "not slow and servers and not spark" -n 2 --dist loadfile \
+	  -k "$(SERVER_CHOICE)" $(SERVER_CONTRACTS)
 
 test-servers: setup  ## what runs against real Kafka, RocketMQ, MariaDB and Elasticsearch; starts them
 	$(BIN)/python -m pytest -m "not slow and servers" -n 2 --dist loadfile $(TESTS)

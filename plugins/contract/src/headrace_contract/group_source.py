@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import pytest
 from headrace.messages import ReadPosition
@@ -26,6 +26,10 @@ class GroupSourceContract(SourceHarness):
 
     All sources that ``make_source`` makes within one check are of the same group, and the group is new for each check.
     """
+
+    #: False for a broker whose members each work out by themselves which queues are theirs: a new one may begin with a
+    #: queue before the one that had it has committed, and then reads records a second time.
+    hands_over_in_turn: ClassVar[bool] = True
 
     def test_a_lone_member_gets_every_queue(self) -> None:
         """Who is alone in the group gets all queues, each once, and can read them.
@@ -158,7 +162,7 @@ class GroupSourceContract(SourceHarness):
             mend="say lost=True only when another member may have the queue already",
         )
         expect(
-            moved and all(position is not None for position in moved.values()),
+            moved and (not self.hands_over_in_turn or all(position is not None for position in moved.values())),
             expected="the second member begins where the first committed when its queues were revoked",
             found=f"committed when it took them: {moved}",
             mend="call revoked before the queue is let go, and keep what it commits",
