@@ -15,7 +15,7 @@ from headrace.lane import Delivery
 from headrace.messages import INDEX, OFFSET, Batch, Bodies, Queue, RawBatch, ReadPosition
 from headrace_spark import lanes, outlets
 from headrace_spark.envelopes import BLOB_BYTES_MAX, Envelope, from_arrow, of_delivery, to_arrow
-from headrace_spark.lanes import read_ranges, trimmed
+from headrace_spark.lanes import read_ranges
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.outlets import write_envelopes
 from headrace_spark.payload import JobPayload, pickled
@@ -167,14 +167,14 @@ def test_what_lies_behind_the_range_is_left_out() -> None:
         np.array([0, 10, 11, 12]), ReadPosition(13), bodies=Bodies.of([b"a", b"b", b"c", b"d"]),
         times=np.array([1, 2, 3, 4]), keys=[b"k", None, b"l", b"m"], headers=[{}, {"h": b"1"}, {}, {}],
     )  # fmt: skip
-    cut = trimmed(raw, ReadPosition(11))
+    cut = raw.until(ReadPosition(11))
     assert cut.offsets.tolist() == [0, 10]
     assert list(cut.bodies or []) == [b"a", b"b"]
     assert cut.next_position == ReadPosition(11)
     assert cut.times is not None
     assert cut.times.tolist() == [1, 2]
     assert (cut.keys, cut.headers) == ([b"k", None], [{}, {"h": b"1"}])
-    assert trimmed(raw, ReadPosition(13)) is raw
+    assert raw.until(ReadPosition(13)) is raw
 
 
 def test_a_plan_that_cannot_travel_is_refused(source: CountingSource, sink: DatabaseSink, tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from headrace.errors import RetriableError
 from headrace.faults import fault_point
 from headrace.lane import Lane
-from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, RawBatch, ReadPosition
+from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, RawBatch
 from headrace.source import Reader
 
 from headrace_spark.envelopes import Envelope, of_delivery
@@ -145,7 +145,7 @@ def _raw_batches(payload: JobPayload, reader: Reader, part: QueueRange) -> Itera
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
             continue
         if raw is not None and len(raw):
-            yield trimmed(raw, part.end)
+            yield raw.until(part.end)
         if reader.position.offset > before:
             moved_at = time.monotonic()
         elif time.monotonic() - moved_at >= payload.retry_seconds:
@@ -155,23 +155,3 @@ def _raw_batches(payload: JobPayload, reader: Reader, part: QueueRange) -> Itera
                 queue=part.queue.id,
                 offset=before,
             )
-
-
-def trimmed(raw: RawBatch, end: ReadPosition) -> RawBatch:
-    """Return the batch without records at or after ``end``: a poll may give more when offsets have gaps."""
-    import numpy as np
-
-    count = int(np.searchsorted(raw.offsets, end.offset))
-    if count == len(raw):
-        return raw
-    rows = np.arange(count, dtype=np.int64)
-    return replace(
-        raw,
-        offsets=raw.offsets[:count],
-        next_position=end,
-        bodies=None if raw.bodies is None else raw.bodies.take(rows),
-        frame=None if raw.frame is None else raw.frame.head(count),
-        times=None if raw.times is None else raw.times[:count],
-        keys=None if raw.keys is None else raw.keys[:count],
-        headers=None if raw.headers is None else raw.headers[:count],
-    )
