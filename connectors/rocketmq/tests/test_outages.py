@@ -22,6 +22,7 @@ from tests.servers.sharing import own_server
 
 from .reading import bodies, bodies_by_queue, poll_messages, poll_until, wait_until
 
+pytestmark = pytest.mark.servers  # it starts them without the fixtures that are marked
 SHORT, LONG = timedelta(seconds=2), timedelta(seconds=60)
 
 

@@ -56,7 +56,7 @@ class BrokenOrder(Operators):
     class operator(Summing):
         def on_system(self, message: SystemMessage) -> Results:
             if isinstance(message, EndOfInput):
-                yield self.made(self.last, [(key, self.sums[key]) for key in set(self.sums)])
+                yield self.made(self.last, [(key, self.sums[key]) for key in sorted(self.sums, key=hash)])
 
 
 class BrokenRestore(Operators):
