@@ -89,7 +89,7 @@ def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
 
 @pytest.mark.spark
 def test_spark_workers_killed_at_named_places_lose_and_double_nothing(reference: Reference, tmp_path: Path) -> None:
-    names = NAMES[::4]
+    names = NAMES[::8]  # each start of Spark takes seconds
     for fault in SPARK_FAULTS:
         place = make(tmp_path / fault.replace(":", "-"))
         for name in names:
