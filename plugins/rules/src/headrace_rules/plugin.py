@@ -10,6 +10,9 @@ from headrace.hookspecs import hookimpl
 if TYPE_CHECKING:
     from headrace.plan import Plan
 
+#: As ``optimizer.PATTERNS_MIN``: fewer texts are not worth an engine.
+_TEXTS_MIN = 8
+
 
 @hookimpl
 def headrace_operators() -> Mapping[str, str]:
@@ -20,8 +23,10 @@ def headrace_operators() -> Mapping[str, str]:
 def headrace_optimize(plan: Plan) -> Plan | None:
     from headrace.plan import OperatorNode
 
-    # Only a plan with conditions is worth importing the optimizer for.
-    if not any(node.spec.name in ("rules", "where") for node in plan.of_kind(OperatorNode).values()):
+    # Only a plan with rules, or with enough texts in its conditions, is worth importing the optimizer for.
+    specs = [node.spec for node in plan.of_kind(OperatorNode).values()]
+    texts = sum(str(getattr(spec, "predicate", "")).count("'") // 2 for spec in specs if spec.name != "rules")
+    if not any(spec.name == "rules" for spec in specs) and texts < _TEXTS_MIN:
         return None
     from headrace_rules.optimizer import optimized
 
