@@ -87,7 +87,10 @@ class _CountingReader(Reader):
 
     @property
     def latest(self) -> int:
-        return self._source.count(self._queue.name)
+        try:
+            return self._source.count(self._queue.name)
+        except FileNotFoundError:  # removed, which the planner has not seen yet: nothing more comes
+            return self._next
 
 
 class DatabaseSink(TransactionalSink):
