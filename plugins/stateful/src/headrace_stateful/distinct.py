@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from headrace import changelog
 from headrace.errors import PlanError
-from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick
+from headrace.messages import WATERMARK, Batch, ChangeKind
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
 from headrace.windows import Duration, microseconds
@@ -16,11 +16,9 @@ from headrace.windows import Duration, microseconds
 from headrace_stateful import keyed_rows
 from headrace_stateful.columns import Places
 from headrace_stateful.join_shape import Part, assembled, watermarks_of
-from headrace_stateful.slots import SlotTable
-from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.slot_operator import TICK, SlotOperator
 
 _COUNT = "__hr_count"
-_TICK = "__hr_tick"
 
 
 class Distinct(StatefulSpec):
@@ -63,18 +61,15 @@ class Distinct(StatefulSpec):
         return ", ".join(self.keys)
 
 
-class RunningDistinct(StatefulOperator):
+class RunningDistinct(SlotOperator):
     """The running operator: it remembers keys, not rows."""
 
     def __init__(self, keys: tuple[str, ...], schema: Schema, *, takes_back: bool, ttl_us: int | None) -> None:
         self._keys = keys
         self._columns = list(schema)
         self._takes_back = takes_back
-        self._ttl_us = ttl_us
-        values = {_TICK: pl.Int64(), **({_COUNT: pl.Int64()} if takes_back else {})}
-        self._table = SlotTable(keyed_rows.key_types(schema, keys), values)
-        self._groups = keyed_rows.SlotGroups()
-        self._now_us = 0
+        values: dict[str, pl.DataType] = {_COUNT: pl.Int64()} if takes_back else {}
+        super().__init__(keyed_rows.key_types(schema, keys), values, ttl_us)
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame
@@ -85,7 +80,7 @@ class RunningDistinct(StatefulOperator):
                 yield batch.with_frame(result)
             return
         if new_rows.size:
-            self._table.put(slots[new_rows], pl.DataFrame({_TICK: np.full(new_rows.size, self._now_us)}))
+            self._table.put(slots[new_rows], pl.DataFrame({TICK: np.full(new_rows.size, self._now_us)}))
             header = [WATERMARK] if WATERMARK in frame.columns else []
             yield batch.with_frame(frame[new_rows].select(*header, *self._columns))
 
@@ -99,29 +94,9 @@ class RunningDistinct(StatefulOperator):
         after = np.maximum(before + np.bincount(at, weights=signs, minlength=changed.size).astype(np.int64), 0)
         stays = after > 0
         ticks = np.full(np.count_nonzero(stays), self._now_us)
-        self._table.put(changed[stays], pl.DataFrame({_COUNT: after[stays], _TICK: ticks}))
+        self._table.put(changed[stays], pl.DataFrame({_COUNT: after[stays], TICK: ticks}))
         self._table.remove(changed[~stays])
         rows = np.flatnonzero((before > 0) != stays)
         kinds = np.where(stays[rows], ChangeKind.INSERT, ChangeKind.DELETE)
         part = Part(frame[last[rows]].select(self._columns), rows, watermarks_of(frame)[last[rows]], kinds)
         return assembled([part], with_watermark=WATERMARK in frame.columns, with_change=True)
-
-    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
-        if isinstance(message, Tick):
-            self._now_us = message.time_us
-            if self._ttl_us is not None:
-                self._table.remove(self._table.slots_where_below(_TICK, self._now_us - self._ttl_us + 1))
-        return ()
-
-    def delta(self) -> bytes:
-        frames = self._table.delta()
-        return pack("delta", frames) if frames else b""
-
-    def snapshot(self) -> bytes:
-        return pack("snapshot", self._table.snapshot())
-
-    def apply(self, state: bytes) -> None:
-        self._table.apply(unpack(state)[1])
-
-    def state_rows(self) -> int:
-        return len(self._table)

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark
-from headrace.operator import RejectedRows, StatefulOperator
+from headrace.operator import RejectedRows
 
 from headrace_stateful.columns import Flags, Places
+from headrace_stateful.join_logs import SIDES, TimedJoinLogs
 from headrace_stateful.join_shape import (
     NEVER,
     JoinShape,
@@ -28,18 +29,16 @@ from headrace_stateful.join_shape import (
     watermarks_of,
 )
 from headrace_stateful.row_log import RowLog
-from headrace_stateful.state_bytes import pack, unpack
 from headrace_stateful.watermark import event_times_us
 
 #: The last watermark at which a row can still find a partner.
 _UNTIL = "until"
 _MATCHED = "matched"
 _TIME = "time"
-_SIDES = ("left", "right")
 _FOREVER = 2**63 - 1
 
 
-class IntervalJoin(StatefulOperator):
+class IntervalJoin(TimedJoinLogs):
     """The running join. ``low_us`` and ``high_us`` bound how much later than the left row the right one is.
 
     What it gives lies at most ``delay_us`` behind the watermark that came in: watermarks go on by so much earlier.
@@ -53,15 +52,11 @@ class IntervalJoin(StatefulOperator):
         self.delay_us = max(high_us, -low_us, 0)
         self._condition = PairFilter(shape)
         marks = (_UNTIL, _MATCHED, _TIME)
-        self._logs = tuple(RowLog(dict(shape.schema(side)), shape.keys(side), marks) for side in range(2))
-        #: Until here everything was closed because the input had come to an end.
-        self._closed_us = NEVER
-        self._closed_written = NEVER
-        self._late = 0
+        super().__init__(*(RowLog(dict(shape.schema(side)), shape.keys(side), marks) for side in range(2)))
         self._has_watermarks = True
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
-        side, frame = _SIDES.index(batch.output), batch.frame
+        side, frame = SIDES.index(batch.output), batch.frame
         self._has_watermarks = WATERMARK in frame.columns
         times = event_times_us(frame[self._times[side]])
         watermarks = np.maximum(watermarks_of(frame), self._closed_us)
@@ -177,30 +172,3 @@ class IntervalJoin(StatefulOperator):
             log.tidy()
         if frame is not None:
             yield Batch(queue, frame)
-
-    # ---------------------------------------------------------------------------------------------------- state
-
-    def delta(self) -> bytes:
-        frames = {f"{_SIDES[side]}.{name}": f for side in range(2) for name, f in self._logs[side].delta().items()}
-        if not frames and self._closed_us == self._closed_written:
-            return b""
-        self._closed_written = self._closed_us
-        return pack("delta", frames, {"closed_us": self._closed_us})
-
-    def snapshot(self) -> bytes:
-        self._closed_written = self._closed_us
-        frames = {f"{_SIDES[side]}.added": self._logs[side].snapshot()["added"] for side in range(2)}
-        return pack("snapshot", frames, {"closed_us": self._closed_us})
-
-    def apply(self, state: bytes) -> None:
-        _, frames, values = unpack(state)
-        self._closed_us = self._closed_written = int(values["closed_us"])
-        for side, name in enumerate(_SIDES):
-            prefix = f"{name}."
-            self._logs[side].apply({k.removeprefix(prefix): f for k, f in frames.items() if k.startswith(prefix)})
-
-    def state_rows(self) -> int:
-        return sum(len(log) for log in self._logs)
-
-    def late_rows(self) -> int:
-        return self._late

@@ -14,16 +14,15 @@ import polars as pl
 from headrace import changelog
 from headrace.changelog import netted
 from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick
-from headrace.operator import RejectedRows, StatefulOperator
+from headrace.operator import RejectedRows
 
 from headrace_stateful.columns import Flags, Places
+from headrace_stateful.join_logs import SIDES, JoinLogs
 from headrace_stateful.join_shape import JoinShape, PairFilter, Part, assembled, has_null, rejected_pairs, watermarks_of
 from headrace_stateful.row_log import RowLog
-from headrace_stateful.state_bytes import pack, unpack
 
 _MATCHES = "matches"
 _TICK = "tick"
-_SIDES = ("left", "right")
 
 
 @dataclass
@@ -44,7 +43,7 @@ class _Difference:
         return _Difference(taken, self.signs[rows], self.watermarks[rows], self.alone[rows], self.source[rows])
 
 
-class RegularJoin(StatefulOperator):
+class RegularJoin(JoinLogs):
     """The running join. ``changelog``: whether what it gives carries changes."""
 
     def __init__(self, shape: JoinShape, *, changelog: bool, ttl_us: int | None) -> None:
@@ -52,11 +51,11 @@ class RegularJoin(StatefulOperator):
         self._changelog = changelog
         self._ttl_us = ttl_us
         self._condition = PairFilter(shape)
-        self._logs = tuple(RowLog(dict(shape.schema(side)), shape.keys(side), (_MATCHES, _TICK)) for side in range(2))
+        super().__init__(*(RowLog(dict(shape.schema(side)), shape.keys(side), (_MATCHES, _TICK)) for side in range(2)))
         self._now_us = 0
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
-        side = _SIDES.index(batch.output)
+        side = SIDES.index(batch.output)
         difference = self._difference(side, batch.frame)
         parts, rejected = self._joined(side, difference, batch.frame)
         frame = assembled(parts, with_watermark=WATERMARK in batch.frame.columns, with_change=self._changelog)
@@ -157,24 +156,6 @@ class RegularJoin(StatefulOperator):
             kinds = np.full(which.size, kind, dtype=np.int64)
             parts.append(Part(padded, row * 4 + phase, rows.watermarks[row], kinds))
         return parts
-
-    # ---------------------------------------------------------------------------------------------------- state
-
-    def delta(self) -> bytes:
-        frames = {f"{_SIDES[side]}.{name}": f for side in range(2) for name, f in self._logs[side].delta().items()}
-        return pack("delta", frames) if frames else b""
-
-    def snapshot(self) -> bytes:
-        return pack("snapshot", {f"{_SIDES[side]}.added": self._logs[side].snapshot()["added"] for side in range(2)})
-
-    def apply(self, state: bytes) -> None:
-        _, frames, _ = unpack(state)
-        for side, name in enumerate(_SIDES):
-            prefix = f"{name}."
-            self._logs[side].apply({k.removeprefix(prefix): f for k, f in frames.items() if k.startswith(prefix)})
-
-    def state_rows(self) -> int:
-        return sum(len(log) for log in self._logs)
 
 
 def _kinds(signs: Places) -> Places:

@@ -10,20 +10,19 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark
-from headrace.operator import RejectedRows, StatefulOperator
+from headrace.operator import RejectedRows
 from headrace.windows import Window
 
 from headrace_stateful.columns import Flags, Places
+from headrace_stateful.join_logs import SIDES, TimedJoinLogs
 from headrace_stateful.join_shape import NEVER, JoinShape, PairFilter, Part, assembled, has_null, watermarks_of
 from headrace_stateful.row_log import RowLog, spread
-from headrace_stateful.state_bytes import pack, unpack
 from headrace_stateful.watermark import event_times_us
 
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 _START = "__hr_window_start"
 _END = "__hr_window_end"
-_SIDES = ("left", "right")
 
 
 def windows_of(window: Window, times: Places) -> tuple[Places, Places, Places]:
@@ -43,7 +42,7 @@ def windows_of(window: Window, times: Places) -> tuple[Places, Places, Places]:
     return rows, start, start + size
 
 
-class WindowJoin(StatefulOperator):
+class WindowJoin(TimedJoinLogs):
     """The running join. ``times``: the event-time columns of the two sides; None: processing time."""
 
     def __init__(self, shape: JoinShape, window: Window, times: tuple[str, str] | None, time_type: pl.Datetime) -> None:
@@ -53,18 +52,14 @@ class WindowJoin(StatefulOperator):
         self._time_type = time_type
         self._condition = PairFilter(shape)
         bounds = {_START: pl.Int64(), _END: pl.Int64()}
-        self._logs = tuple(
-            RowLog({**shape.schema(side), **bounds}, (*shape.keys(side), _START, _END), (_END,)) for side in range(2)
+        super().__init__(
+            *(RowLog({**shape.schema(side), **bounds}, (*shape.keys(side), _START, _END), (_END,)) for side in range(2))
         )
         self._now_us = NEVER
-        #: Windows that end here or before were closed because the input had come to an end.
-        self._closed_us = NEVER
-        self._closed_written = NEVER
-        self._late = 0
         self._has_watermarks = True
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
-        side, frame = _SIDES.index(batch.output), batch.frame
+        side, frame = SIDES.index(batch.output), batch.frame
         self._has_watermarks = WATERMARK in frame.columns
         if self._times is None:
             times = np.full(frame.height, self._now_us, dtype=np.int64)
@@ -174,30 +169,3 @@ class WindowJoin(StatefulOperator):
 
     def _keeps(self, side: int) -> bool:
         return self._shape.keeps(side) or (side == 0 and self._shape.how == "anti")
-
-    # ---------------------------------------------------------------------------------------------------- state
-
-    def delta(self) -> bytes:
-        frames = {f"{_SIDES[side]}.{name}": f for side in range(2) for name, f in self._logs[side].delta().items()}
-        if not frames and self._closed_us == self._closed_written:
-            return b""
-        self._closed_written = self._closed_us
-        return pack("delta", frames, {"closed_us": self._closed_us})
-
-    def snapshot(self) -> bytes:
-        self._closed_written = self._closed_us
-        frames = {f"{_SIDES[side]}.added": self._logs[side].snapshot()["added"] for side in range(2)}
-        return pack("snapshot", frames, {"closed_us": self._closed_us})
-
-    def apply(self, state: bytes) -> None:
-        _, frames, values = unpack(state)
-        self._closed_us = self._closed_written = int(values["closed_us"])
-        for side, name in enumerate(_SIDES):
-            prefix = f"{name}."
-            self._logs[side].apply({k.removeprefix(prefix): f for k, f in frames.items() if k.startswith(prefix)})
-
-    def state_rows(self) -> int:
-        return sum(len(log) for log in self._logs)
-
-    def late_rows(self) -> int:
-        return self._late

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from headrace.errors import FunctionError, JobError, PlanError, RetriableError
-from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick
+from headrace.messages import WATERMARK, Batch, ChangeKind
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
 from headrace.windows import Duration, microseconds
@@ -21,11 +21,8 @@ from headrace.windows import Duration, microseconds
 from headrace_stateful import keyed_rows
 from headrace_stateful.columns import equal_rows
 from headrace_stateful.join_shape import Part, assembled, watermarks_of
-from headrace_stateful.slots import SlotTable
-from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.slot_operator import TICK, SlotOperator
 from headrace_stateful.typed_rows import RowTypes
-
-_TICK = "__hr_tick"
 
 Reducer = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 
@@ -81,7 +78,7 @@ class Reduce(StatefulSpec):
         return getattr(self.function, "__qualname__", type(self.function).__name__)
 
 
-class RunningReduce(StatefulOperator):
+class RunningReduce(SlotOperator):
     """The running operator."""
 
     def __init__(self, keys: tuple[str, ...], output: Schema, function: Reducer, ttl_us: int | None) -> None:
@@ -90,10 +87,7 @@ class RunningReduce(StatefulOperator):
         self._row_types = RowTypes(output)
         self._value_types = {name: kind for name, kind in output.items() if name not in keys}
         self._function = function
-        self._ttl_us = ttl_us
-        self._table = SlotTable(keyed_rows.key_types(output, keys), {**self._value_types, _TICK: pl.Int64()})
-        self._groups = keyed_rows.SlotGroups()
-        self._now_us = 0
+        super().__init__(keyed_rows.key_types(output, keys), self._value_types, ttl_us)
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame
@@ -107,7 +101,7 @@ class RunningReduce(StatefulOperator):
         values: dict[int, dict[str, Any]] = dict(zip(changed[~is_new].tolist(), old.to_dicts(), strict=True))
         failures = self._reduced(frame.select(list(self._types)).to_dicts(), slots.tolist(), values)
         new = self._row_types.frame([values[slot] for slot in changed.tolist()])
-        tick = pl.repeat(self._now_us, changed.size, dtype=pl.Int64, eager=True).alias(_TICK)
+        tick = pl.repeat(self._now_us, changed.size, dtype=pl.Int64, eager=True).alias(TICK)
         self._table.put(changed, new.select(list(self._value_types)).with_columns(tick))
         was = np.flatnonzero(~is_new)
         differs = np.ones(changed.size, dtype=bool)
@@ -146,23 +140,3 @@ class RunningReduce(StatefulOperator):
                 continue
             values[slot] = {name: value[name] if name in self._keys else made[name] for name in self._types}
         return failures
-
-    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
-        if isinstance(message, Tick):
-            self._now_us = message.time_us
-            if self._ttl_us is not None:
-                self._table.remove(self._table.slots_where_below(_TICK, self._now_us - self._ttl_us + 1))
-        return ()
-
-    def delta(self) -> bytes:
-        frames = self._table.delta()
-        return pack("delta", frames) if frames else b""
-
-    def snapshot(self) -> bytes:
-        return pack("snapshot", self._table.snapshot())
-
-    def apply(self, state: bytes) -> None:
-        self._table.apply(unpack(state)[1])
-
-    def state_rows(self) -> int:
-        return len(self._table)
