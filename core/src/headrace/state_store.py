@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from headrace.settings import Settings
@@ -28,3 +28,19 @@ class StateStore(ABC):
 
     def close(self) -> None:
         """Give back what the store holds. May be called twice."""
+
+
+def versions_to_load(versions: Sequence[tuple[int, bool]], version: int | None) -> tuple[list[int], list[int]]:
+    """Return which versions a load gives, and which are newer than it asks for: those belong to no finished checkpoint.
+
+    For stores. ``versions`` are all of a shard, in order, each with whether it is a snapshot.
+    """
+    known = [(number, whole) for number, whole in versions if version is None or number <= version]
+    begin = max((place for place, (_, whole) in enumerate(known) if whole), default=0)
+    return [number for number, _ in known[begin:]], [number for number, _ in versions[len(known) :]]
+
+
+def versions_to_remove(versions: Sequence[tuple[int, bool]], before: int) -> list[int]:
+    """Return which versions no load from ``before`` on needs: those older than the newest snapshot until then."""
+    needed = max((number for number, whole in versions if whole and number <= before), default=0)
+    return [number for number, _ in versions if number < needed]

@@ -31,7 +31,7 @@ from headrace_light.keyed_stages import KeyedStages, as_time, idle_timeout_us
 from headrace_light.membership import Membership
 from headrace_light.order_log import Entry, EntryKind
 from headrace_light.queue_run import QueueRun
-from headrace_light.state_directory import MemoryStateStore
+from headrace_light.state_directory import NoStateStore
 
 logger = logging.getLogger(__name__)
 _NO_WAIT = timedelta(0)
@@ -82,7 +82,7 @@ class Engine:
         self._shards = shards
         self._make_state_store = state_store
         self._keyed: KeyedStages | None = None
-        self._idle_seconds_of = {name: idle_timeout_us(plan, name) for name in plan.sources} if plan.shuffles else {}
+        self._idle_timeouts_us = {name: idle_timeout_us(plan, name) for name in plan.sources} if plan.shuffles else {}
         self._again: Entry | None = None
         #: Whether nothing was taken in since the keyed stages were told of the end of input.
         self._end_told = False
@@ -261,7 +261,7 @@ class Engine:
 
     def _open_keyed(self) -> KeyedStages:
         path = self._directory.path
-        store: StateStore = MemoryStateStore()
+        store: StateStore = NoStateStore()
         if path is not None and self._make_state_store is not None:
             store = self._make_state_store(path)
         keyed = KeyedStages(self._plan, self._clock, shards=self._shards, store=store, directory=path)
@@ -334,7 +334,7 @@ class Engine:
         """Tell the keyed stages which queues are not to be waited for, and what the clock shows."""
         assert self._keyed is not None
         for run in self._runs.values():
-            timeout_us = self._idle_seconds_of[run.queue.source]
+            timeout_us = self._idle_timeouts_us[run.queue.source]
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
             if not run.idle and (run.done or silent) and not self._end_told:
                 run.idle = True

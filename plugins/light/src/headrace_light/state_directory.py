@@ -1,4 +1,4 @@
-"""State stores that need no other package: in a directory, and in memory."""
+"""State stores that need no other package: in a directory, and none at all."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Annotated, ClassVar
 
 from headrace.errors import CheckpointError
 from headrace.settings import Settings, option
-from headrace.state_store import StateStore
+from headrace.state_store import StateStore, versions_to_load, versions_to_remove
 
 _NAME = re.compile(r"(\d{20})\.(delta|snapshot)")
 
 
-class MemoryStateStore(StateStore):
-    """Keeps state as long as the process lives: for jobs without a checkpoint, which nobody asks for it again."""
+class NoStateStore(StateStore):
+    """Keeps nothing: for jobs without a checkpoint, whose state lives in their shards and ends with them."""
 
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
         """Keep nothing: there is no checkpoint to come back to."""
@@ -60,34 +60,31 @@ class DirectoryStateStore(StateStore):
         _sync(directory)
 
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
-        versions = sorted(self._versions(shard), key=lambda each: each[0])
-        wanted = [each for each in versions if version is None or each[0] <= version]
-        begin = max((place for place, each in enumerate(wanted) if each[1]), default=0)
-        for number, whole, path in wanted[begin:]:
+        files = self._versions(shard)
+        wanted, unfinished = versions_to_load([(number, whole) for number, (whole, _) in files.items()], version)
+        for number in wanted:
+            whole, path = files[number]
             try:
                 content = path.read_bytes()
             except OSError as error:
                 raise CheckpointError(f"state file {path} cannot be read: {error.strerror}") from error
             yield number, content, whole
-        for _, _, path in versions[len(wanted) :]:
-            path.unlink(missing_ok=True)  # of a checkpoint that was never finished
+        for number in unfinished:
+            files[number][1].unlink(missing_ok=True)
 
     def remove(self, shard: str, *, before: int) -> None:
-        versions = self._versions(shard)
-        needed = max((number for number, whole, _ in versions if whole and number <= before), default=0)
-        for number, _, path in versions:
-            if number < needed:
-                path.unlink(missing_ok=True)
+        files = self._versions(shard)
+        for number in versions_to_remove([(number, whole) for number, (whole, _) in files.items()], before):
+            files[number][1].unlink(missing_ok=True)
 
-    def _versions(self, shard: str) -> list[tuple[int, bool, Path]]:
+    def _versions(self, shard: str) -> dict[int, tuple[bool, Path]]:
+        """Return (is snapshot, file) by version, in order."""
         directory = self._directory(shard)
-        if not directory.is_dir():
-            return []
-        found = []
-        for path in directory.iterdir():
+        found = {}
+        for path in directory.iterdir() if directory.is_dir() else ():
             if match := _NAME.fullmatch(path.name):
-                found.append((int(match[1]), match[2] == "snapshot", path))
-        return found
+                found[int(match[1])] = (match[2] == "snapshot", path)
+        return dict(sorted(found.items()))
 
     def _directory(self, shard: str) -> Path:
         return self._path / re.sub(r"[^A-Za-z0-9_.-]", lambda found: f"%{ord(found[0]):02x}", shard)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from headrace.errors import CheckpointError
 from headrace.settings import Settings, option
-from headrace.state_store import StateStore
+from headrace.state_store import StateStore, versions_to_load, versions_to_remove
 
 _DELTA, _SNAPSHOT = b"\x00", b"\x01"
 _VERSION_BYTES = 8
@@ -38,21 +38,17 @@ class RocksStateStore(StateStore):
         self._database()[_key(shard, version)] = (_SNAPSHOT if snapshot else _DELTA) + delta
 
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
-        versions = self._versions(shard)
-        wanted = [each for each in versions if version is None or each[0] <= version]
-        begin = max((place for place, each in enumerate(wanted) if each[1]), default=0)
+        wanted, unfinished = versions_to_load(self._versions(shard), version)
         database = self._database()
-        for number, whole in wanted[begin:]:
-            yield number, bytes(database[_key(shard, number)][1:]), whole
-        for number, _ in versions[len(wanted) :]:  # of a checkpoint that was never finished
+        for number in wanted:
+            value = database[_key(shard, number)]
+            yield number, bytes(value[1:]), value[:1] == _SNAPSHOT
+        for number in unfinished:
             del database[_key(shard, number)]
 
     def remove(self, shard: str, *, before: int) -> None:
-        versions = self._versions(shard)
-        needed = max((number for number, whole in versions if whole and number <= before), default=0)
-        for number, _ in versions:
-            if number < needed:
-                del self._database()[_key(shard, number)]
+        for number in versions_to_remove(self._versions(shard), before):
+            del self._database()[_key(shard, number)]
 
     def close(self) -> None:
         if self._opened is not None:
