@@ -16,6 +16,7 @@ from headrace.windows import Duration, Emit, Window, microseconds
 if TYPE_CHECKING:
     from headrace.dsl import Stream
     from headrace.operator import OperatorSpec
+    from headrace.schema import Schema
 
 WATERMARK_VERB = "watermark"
 
@@ -123,13 +124,7 @@ class WindowedStream:
 
 def keyed(stream: Stream, columns: Sequence[str], named: Mapping[str, Any]) -> KeyedStream:
     """Return the stream keyed by columns and expressions; called by ``stream.key_by``."""
-    schema = stream.schema
-    if schema is None:
-        raise PlanError(
-            "the columns of the stream are not known here, so it cannot be keyed",
-            job=stream._job_name,
-            hint="give the map() before it a schema",
-        )
+    schema = _known_schema(stream)
     keys: list[str] = []
     for column in columns:
         if column in schema:
@@ -137,8 +132,9 @@ def keyed(stream: Stream, columns: Sequence[str], named: Mapping[str, Any]) -> K
             continue
         before = list(stream.schema or ())
         stream = stream.with_columns(column)
-        keys += [name for name in stream.schema or () if name not in before]
-        if column not in keys and len(keys) == 0:
+        added = [name for name in stream.schema or () if name not in before]
+        keys += added
+        if not added:
             raise PlanError(
                 f"{column!r} gives no new column to key by", job=stream._job_name, hint="name it: key=expression"
             )
@@ -203,13 +199,7 @@ def has_watermark(edge: Input) -> bool:
 
 
 def _check_columns(stream: Stream, columns: Sequence[str]) -> None:
-    schema = stream.schema
-    if schema is None:
-        raise PlanError(
-            "the columns of the stream are not known here",
-            job=stream._job_name,
-            hint="give the map() before it a schema",
-        )
+    schema = _known_schema(stream)
     for column in columns:
         if column not in schema:
             raise PlanError(
@@ -217,3 +207,13 @@ def _check_columns(stream: Stream, columns: Sequence[str]) -> None:
                 job=stream._job_name,
                 hint=did_you_mean(column, list(schema), known="columns"),
             )
+
+
+def _known_schema(stream: Stream) -> Schema:
+    if stream.schema is None:
+        raise PlanError(
+            "the columns of the stream are not known here",
+            job=stream._job_name,
+            hint="give the map() before it a schema",
+        )
+    return stream.schema
