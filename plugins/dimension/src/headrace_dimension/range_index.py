@@ -73,15 +73,16 @@ class PrefixIndex:
                 raise DataError(f"row {row} of the table: {error}", hint="write prefixes as 10.0.0.0/8") from error
             packed = network.network_address.packed
             groups.setdefault((network.version, network.prefixlen), []).append((packed, row))
-        self._groups: Mapping[tuple[int, int], tuple[NDArray[np.void], NDArray[np.int64]]] = {}
         made = {}
         for (version, length), members in groups.items():
             members.sort()
             width = 4 if version == 4 else 16
-            keys = np.frombuffer(b"".join(packed for packed, _ in members), dtype=f"V{width}")
-            made[version, length] = (keys, np.array([row for _, row in members], dtype=np.int64))
+            keys = np.frombuffer(b"".join(packed for packed, _ in members), dtype=np.uint8).reshape(-1, width)
+            made[version, length] = (_ordered(keys), np.array([row for _, row in members], dtype=np.int64))
         #: Longest prefixes first: the first that holds an address is the answer.
-        self._groups = dict(sorted(made.items(), key=lambda each: -each[0][1]))
+        self._groups: Mapping[tuple[int, int], tuple[NDArray[np.bytes_], NDArray[np.int64]]] = dict(
+            sorted(made.items(), key=lambda each: -each[0][1])
+        )
 
     def bytes(self) -> int:
         """Return how much memory the index takes."""
@@ -107,10 +108,9 @@ class PrefixIndex:
             for (group_version, length), (keys, rows) in self._groups.items():
                 if group_version != version or not len(waiting):
                     continue
-                masked = np.ascontiguousarray(octets[waiting] & _mask(length, width)).view(f"V{width}").ravel()
-                # Void values compare as bytes only through a view as texts of fixed width with a mark at their end.
-                begins = np.searchsorted(_ordered(keys), _ordered(masked), side="left")
-                ends = np.searchsorted(_ordered(keys), _ordered(masked), side="right")
+                masked = _ordered(octets[waiting] & _mask(length, width))
+                begins = np.searchsorted(keys, masked, side="left")
+                ends = np.searchsorted(keys, masked, side="right")
                 hit = begins < ends
                 for place, begin, end in zip(waiting[hit].tolist(), begins[hit], ends[hit], strict=True):
                     rows_of[texts[place]] = np.sort(rows[begin:end])
@@ -124,12 +124,10 @@ class PrefixIndex:
         return np.concatenate([place for place, _ in found]), np.concatenate([row for _, row in found])
 
 
-def _ordered(values: NDArray[np.void]) -> NDArray[np.bytes_]:
-    """Return fixed-width bytes that sort as bytes do: numpy drops zeros at the end, so a one is put behind."""
-    width = values.dtype.itemsize
-    octets = values.view(np.uint8).reshape(-1, width)
+def _ordered(octets: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """Return rows of bytes as values that sort as bytes do: numpy drops zeros at the end, so a one is put behind."""
     marked = np.concatenate([octets, np.ones((len(octets), 1), dtype=np.uint8)], axis=1)
-    return np.ascontiguousarray(marked).view(f"S{width + 1}").ravel()
+    return np.ascontiguousarray(marked).view(f"S{marked.shape[1]}").ravel()
 
 
 def _mask(length: int, width: int) -> NDArray[np.uint8]:

@@ -129,7 +129,5 @@ def places_for_all(count: int, matches: Matches) -> tuple[pl.Series, pl.Series]:
     missing = np.setdiff1d(np.arange(count, dtype=np.int64), probes, assume_unique=False)
     at = pl.concat([pl.Series("at", probes), pl.Series("at", missing)])
     to = pl.concat([pl.Series("to", places), pl.Series("to", [None], dtype=pl.Int64).new_from_index(0, len(missing))])
-    order = at.arg_sort()  # each missing probe stands alone, so that its order among equals does not matter
-    if len(missing):
-        order = pl.DataFrame([at, to]).with_row_index("row").sort("at", "row")["row"]
-    return at.gather(order), to.gather(order)
+    rows = pl.DataFrame([at, to]).sort("at", maintain_order=True)
+    return rows["at"], rows["to"]

@@ -18,12 +18,10 @@ from headrace_columnar.verbs.selection import Where
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import Member, RuleGroup
 from headrace_rules.journal import TEMPORARY
+from headrace_rules.plugin import PATTERNS_MIN
 from headrace_rules.raw_scan import RawScan
 from headrace_rules.triggers import TextAtom, all_atoms, need_of
 from headrace_rules.verb import EngineWhere, Rules
-
-#: Conditions of fewer texts are evaluated by polars as fast as a scan could be.
-PATTERNS_MIN = 8
 
 
 def optimized(plan: Plan) -> Plan | None:

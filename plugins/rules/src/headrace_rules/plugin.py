@@ -10,8 +10,8 @@ from headrace.hookspecs import hookimpl
 if TYPE_CHECKING:
     from headrace.plan import Plan
 
-#: As ``optimizer.PATTERNS_MIN``: fewer texts are not worth an engine.
-_TEXTS_MIN = 8
+#: Conditions of fewer texts are evaluated by polars as fast as a scan could be.
+PATTERNS_MIN = 8
 
 
 @hookimpl
@@ -26,7 +26,7 @@ def headrace_optimize(plan: Plan) -> Plan | None:
     # Only a plan with rules, or with enough texts in its conditions, is worth importing the optimizer for.
     specs = [node.spec for node in plan.of_kind(OperatorNode).values()]
     texts = sum(str(getattr(spec, "predicate", "")).count("'") // 2 for spec in specs if spec.name != "rules")
-    if not any(spec.name == "rules" for spec in specs) and texts < _TEXTS_MIN:
+    if not any(spec.name == "rules" for spec in specs) and texts < PATTERNS_MIN:
         return None
     from headrace_rules.optimizer import optimized
 
