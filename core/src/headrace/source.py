@@ -15,6 +15,7 @@ from headrace.settings import Settings
 if TYPE_CHECKING:
     from headrace.codec import Codec
     from headrace.schema import Schema
+    from headrace.topics import Topics
 
 
 class Start(enum.Enum):
@@ -199,5 +200,12 @@ class GroupSource(Source):
         queues of other instances too; one of them without commit must have appeared since, and is read from EARLIEST.
         None, the default: nothing is known about a queue without commit, and each instance takes those that were there
         when it started for old.
+        """
+        return None
+
+    def topics(self) -> Topics | None:
+        """Return a way to make topics on the source's broker, with the source's connection options; the caller closes it.
+
+        A runtime of several instances keeps shuffles and state there. None, the default: the broker cannot.
         """
         return None
