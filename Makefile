@@ -28,7 +28,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 types: setup
-	$(BIN)/mypy $(addsuffix /src,$(PACKAGES)) demo benchmarks
+	$(BIN)/mypy $(addsuffix /src,$(PACKAGES)) demo examples benchmarks
 
 unit: setup
 	$(BIN)/python -m pytest -m "not slow and not servers" -n 2 --dist loadfile $(TESTS)

@@ -18,7 +18,7 @@ def job(path: str, url: str = "http://localhost:9200", index: str = "events") ->
         format="json",
         schema={"at": "timestamp", "host": "string", "source_ip": "string", "status": "int32", "message": "string"},
     )
-    return (
+    made: hr.Job = (
         events.where("status >= 400")
         .with_columns(host="lower(host)", severity="CASE WHEN status >= 500 THEN 'error' ELSE 'warning' END")
         .dead_letters(lambda bad: bad.to_elasticsearch(f"{index}-refused", url=url, create_index=True))
@@ -30,3 +30,4 @@ def job(path: str, url: str = "http://localhost:9200", index: str = "events") ->
             mappings={"source_ip": "ip", "message": "text"},
         )
     )
+    return made

@@ -30,9 +30,10 @@ def job(
         schema={"id": "int64", "customer": "string", "amount": "float64", "at": "timestamp"},
         metadata={"partition": "queue", "position": "offset"},
     )
-    return (
+    made: hr.Job = (
         orders.where(f"amount >= {least:f}")
         .with_columns(customer="trim(customer)")
         .dead_letters(lambda bad: bad.to_mysql("bad_orders", **place, create_table=True))
         .to_mysql("large_orders", **place, create_table=True, key=["id"], mode="upsert")
     )
+    return made

@@ -24,10 +24,11 @@ def job(
 ) -> hr.Job:
     """Return the job; ``headrace run`` sets the arguments from ``--set NAME=VALUE``."""
     place = {"host": host, "port": port, "user": user, "password": "${MYSQL_PASSWORD}", "database": database}
-    return (
+    made: hr.Job = (
         hr.stream("examples", "mysql-to-kafka")
         .from_mysql(table, **place, mode=mode, columns=["id", "name", "country"])
         .where("country IS NOT NULL")
         .with_columns(country="upper(country)")
         .to_kafka(topic, servers=servers, key="country", delivery="exactly_once", create_topic=True, partitions=4)
     )
+    return made

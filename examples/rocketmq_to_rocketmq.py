@@ -28,7 +28,7 @@ def job(
         format="json",
         schema={"id": "int64", "customer": "string", "region": "string", "amount": "float64"},
     )
-    return (
+    made: hr.Job = (
         orders.where(f"amount >= {least:f}")
         .with_columns(customer="trim(customer)", region="lower(region)")
         .dead_letters(lambda broken: broken.to_rocketmq(bad, name_servers=name_servers, create_topic=True))
@@ -41,3 +41,4 @@ def job(
             create_topic=True,
         )
     )
+    return made
