@@ -1,7 +1,8 @@
 """Named places in the code where a test can make a process fail. Off unless ``HEADRACE_FAULTS`` is set.
 
 ``HEADRACE_FAULTS="sink.after_insert:3:kill"`` kills the process (as ``kill -9`` does) when it passes that place for the
-third time; ``raise`` instead of ``kill`` raises RetriableError there. Several, separated by commas. The places:
+third time, and says so on its standard error; ``raise`` instead of ``kill`` raises RetriableError there. Several, separated
+by commas. The places:
 
 =========================  ==============================================================================
 place                      moment
@@ -47,6 +48,7 @@ class Faults:
         count = self._passed[place] = self._passed.get(place, 0) + 1
         for wanted, action in self._wanted.get(place, ()):
             if wanted == count and action == "kill":
+                os.write(2, f"killed at {place}\n".encode())  # who looks for it cannot always see the process
                 os.kill(os.getpid(), signal.SIGKILL)
             elif wanted == count:
                 raise RetriableError(f"fault injected at {place!r}")

@@ -24,10 +24,11 @@ from headrace.plan import Plan
 from headrace.progress import ProgressLine
 from headrace.registry import default_registry
 from headrace.source import EARLIEST, GroupListener, GroupSource, StartPosition
+from headrace.stages import idle_timeouts_us
 from headrace.state_store import StateStore
 
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
-from headrace_light.keyed_stages import KeyedStages, as_time, idle_timeout_us
+from headrace_light.keyed_stages import KeyedStages, as_time
 from headrace_light.membership import Membership
 from headrace_light.order_log import Entry, EntryKind
 from headrace_light.queue_run import QueueRun
@@ -82,7 +83,7 @@ class Engine:
         self._shards = shards
         self._make_state_store = state_store
         self._keyed: KeyedStages | None = None
-        self._idle_timeouts_us = {name: idle_timeout_us(plan, name) for name in plan.sources} if plan.shuffles else {}
+        self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         self._again: Entry | None = None
         #: Whether nothing was taken in since the keyed stages were told of the end of input.
         self._end_told = False
@@ -334,7 +335,7 @@ class Engine:
         """Tell the keyed stages which queues are not to be waited for, and what the clock shows."""
         assert self._keyed is not None
         for run in self._runs.values():
-            timeout_us = self._idle_timeouts_us[run.queue.source]
+            timeout_us = self._idle_timeouts_us.get(run.queue.source)
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
             if not run.idle and (run.done or silent) and not self._end_told:
                 run.idle = True

@@ -10,10 +10,10 @@ from headrace.clock import Clock
 from headrace.faults import fault_point
 from headrace.lane import Delivery, Shipment
 from headrace.messages import Batch, Queue, QueueAdded, ReadPosition, Watermark
-from headrace.operator import OperatorSpec
-from headrace.plan import OperatorNode, Plan, ShuffleNode
+from headrace.plan import Plan, ShuffleNode
 from headrace.shard import Shard
 from headrace.shuffle import Envelope, by_shard
+from headrace.stages import needs_ticks
 from headrace.state_store import StateStore
 
 from headrace_light.order_log import Entry, EntryKind, OrderLog
@@ -41,7 +41,7 @@ class KeyedStages:
             for name, node in self._shuffles.items()
         }
         self._stored_bytes: dict[str, tuple[int, int, int]] = {}
-        self._needs_ticks = any(getattr(spec, "needs_ticks", False) for spec in _specs(plan))
+        self._needs_ticks = needs_ticks(plan)
         self._ticked_seconds = clock.monotonic()
         self.sequence = int(clock.now() * 1_000_000)
         self._replaying = False
@@ -206,14 +206,3 @@ def as_time(time_us: int | None) -> datetime | None:
         return _EPOCH + timedelta(microseconds=time_us)
     except OverflowError:
         return None
-
-
-def idle_timeout_us(plan: Plan, source_id: str) -> int | None:
-    """Return how long a queue of a source may be silent before it is not waited for; None: for ever."""
-    stage = plan.stage(plan.nodes[source_id]).values()
-    found = [getattr(node.spec, "idle_timeout_us", None) for node in stage if isinstance(node, OperatorNode)]
-    return min((each for each in found if each is not None), default=None)
-
-
-def _specs(plan: Plan) -> Iterable[OperatorSpec]:
-    return [node.spec for node in plan.nodes.values() if isinstance(node, OperatorNode)]

@@ -10,8 +10,7 @@ from typing import Any
 from headrace.backend import JobState, JobStatus, QueueStatus
 from headrace.messages import Queue
 from headrace.plan import Plan
-
-from headrace_spark.topology import upstream_of
+from headrace.stages import upstream_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import JobError, PlanError
 from headrace.source import Source
+from headrace.stages import idle_timeouts_us, needs_ticks
 from pyspark import cloudpickle as untyped_cloudpickle
 
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output import print_to_driver
 from headrace_spark.state_files import StateFiles, state_files
-from headrace_spark.topology import Topology, idle_timeouts_us, needs_ticks
+from headrace_spark.topology import Topology
 
 if TYPE_CHECKING:
     from headrace.plan import Plan

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from zlib import crc32
 
-from headrace.errors import PlanError
 from headrace.messages import Queue
-from headrace.plan import Node, OperatorNode, Plan
+from headrace.plan import Plan
+from headrace.stages import upstream_of
 
 
 @dataclass(frozen=True, order=True)
@@ -67,46 +67,6 @@ class Topology:
             for name in sorted(ids & self.upstream.keys()):
                 for shard in range(self.shards):
                     yield Queue(str(shard), name), side
-
-
-def upstream_of(plan: Plan) -> Mapping[str, tuple[frozenset[str], ...]]:
-    """Return per shuffle and side the sources and shuffles whose rows come in. Raises PlanError for dead letters."""
-    roots: dict[str, Node] = {**plan.sources, **plan.shuffles}
-    stages = {root_id: set(plan.stage(root)) for root_id, root in roots.items()}
-    bad = plan.dead_letters_id
-    behind_bad = set() if bad is None else set(plan.stage(plan.nodes[bad]))
-    found = {}
-    for name, node in plan.shuffles.items():
-        sides = []
-        for edge in node.sides:
-            edge_id = plan.id_of(edge.node)
-            if edge_id in behind_bad:
-                raise PlanError(
-                    "dead letters cannot be keyed: they are made where rows are written",
-                    job=plan.job_name,
-                    plugin=name,
-                    hint="write them to a sink, and read that in another job",
-                )
-            sides.append(frozenset(root_id for root_id, stage in stages.items() if edge_id in stage))
-        found[name] = tuple(sides)
-    return found
-
-
-def idle_timeouts_us(plan: Plan) -> Mapping[str, int]:
-    """Return per source id how long a queue of it may be silent before it is not waited for; without: for ever."""
-    timeouts: dict[str, int] = {}
-    for source_id, source in plan.sources.items():
-        stage = plan.stage(source).values()
-        found = [getattr(node.spec, "idle_timeout_us", None) for node in stage if isinstance(node, OperatorNode)]
-        known = [each for each in found if each is not None]
-        if known:
-            timeouts[source_id] = min(known)
-    return timeouts
-
-
-def needs_ticks(plan: Plan) -> bool:
-    """Return whether an operator of the plan waits for the clock, and so is to be told of it without data too."""
-    return any(getattr(node.spec, "needs_ticks", False) for node in plan.of_kind(OperatorNode).values())
 
 
 def _levels(upstream: Mapping[str, tuple[frozenset[str], ...]]) -> dict[str, int]:
