@@ -20,10 +20,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.chaos.file_job import expected
+from tests.chaos.workers import python_workers
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = 4
@@ -168,19 +168,6 @@ def start_and_wait(backend: str, directory: Path) -> subprocess.Popen[bytes]:
     assert process.stdout is not None
     assert process.stdout.readline() == b"started\n", (directory / "log.txt").read_text()[-3000:]
     return process
-
-
-def python_workers(pid: int) -> list[psutil.Process]:
-    """Return the Python processes that a Python process (Spark's worker daemon) has forked."""
-    found = []
-    for child in psutil.Process(pid).children(recursive=True):
-        try:
-            parent = child.parent()
-            if "python" in child.name() and parent is not None and parent.pid != pid and "python" in parent.name():
-                found.append(child)
-        except psutil.NoSuchProcess:
-            continue
-    return found
 
 
 @pytest.mark.spark

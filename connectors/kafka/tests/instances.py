@@ -19,16 +19,18 @@ from typing import Any
 
 from kafka_world import KafkaWorld, eventually
 
-_SCRIPT = str(Path(__file__).with_name("instance.py"))
+_SCRIPT = Path(__file__).with_name("instance.py")
 
 
 class Instance:
     """A process that runs the job."""
 
-    def __init__(self, options: dict[str, Any], environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, options: dict[str, Any], environment: dict[str, str] | None = None, *, script: Path = _SCRIPT
+    ) -> None:
         self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close()
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore::DeprecationWarning", _SCRIPT, json.dumps(options)],
+            [sys.executable, "-W", "ignore::DeprecationWarning", str(script), json.dumps(options)],
             stdout=self.output,
             stderr=subprocess.STDOUT,
             env=environment,
