@@ -17,9 +17,8 @@ from headrace.stages import needs_ticks
 from headrace.state_store import StateStore
 
 from headrace_light.order_log import Entry, EntryKind, OrderLog
+from headrace_light.shard_storage import ShardStorage
 
-#: Deltas of a shard are replaced by a snapshot when there are so many, or when they are larger than it.
-_DELTAS_MAX = 100
 _TICK_SECONDS = 1.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -33,14 +32,13 @@ class KeyedStages:
     def __init__(self, plan: Plan, clock: Clock, *, shards: int, store: StateStore, directory: Path | None) -> None:
         self._plan = plan
         self._clock = clock
-        self._store = store
+        self._storage = ShardStorage(store)
         self._log = OrderLog(directory)
         self._shuffles: dict[str, ShuffleNode] = plan.shuffles
         self._shards: dict[str, list[Shard]] = {
             name: [Shard(plan, name, number) for number in range(shards if any(node.keys) else 1)]
             for name, node in self._shuffles.items()
         }
-        self._stored_bytes: dict[str, tuple[int, int, int]] = {}
         self._needs_ticks = needs_ticks(plan)
         self._ticked_seconds = clock.monotonic()
         self.sequence = int(clock.now() * 1_000_000)
@@ -56,12 +54,7 @@ class KeyedStages:
         """
         if checkpoint_id:
             for shard in self._all():
-                total, count, snapshot_bytes = 0, 0, 0
-                for _, content, whole in self._store.load(shard.queue.id, checkpoint_id):
-                    shard.apply(content)
-                    total, count = (0, 0) if whole else (total + len(content), count + 1)
-                    snapshot_bytes = len(content) if whole else snapshot_bytes
-                self._stored_bytes[shard.queue.id] = (total, count, snapshot_bytes)
+                self._storage.load(shard, checkpoint_id)
         if sequence is not None:
             self.sequence = sequence
         entries = list(self._log.entries(checkpoint_id))
@@ -147,24 +140,14 @@ class KeyedStages:
     def save(self, checkpoint_id: int) -> None:
         """Store what has changed in the shards under the id of a checkpoint that is about to be made."""
         for shard in self._all():
-            name = shard.queue.id
-            total, count, snapshot_bytes = self._stored_bytes.get(name, (0, 0, 0))
             shard.checkpoint(checkpoint_id)
-            if count >= _DELTAS_MAX or total > max(snapshot_bytes, 1_000_000):
-                content = shard.snapshot()
-                self._store.save(name, checkpoint_id, content, snapshot=True)
-                self._stored_bytes[name] = (0, 0, len(content))
-            elif content := shard.delta():
-                self._store.save(name, checkpoint_id, content)
-                self._stored_bytes[name] = (total + len(content), count + 1, snapshot_bytes)
+            self._storage.save(shard, checkpoint_id)
         fault_point("shard.after_save")
 
     def saved(self, checkpoint_id: int) -> None:
         """The checkpoint is made: what came before it is not needed any more."""
         self._log.begin(checkpoint_id)
-        for name, (_, deltas, _) in self._stored_bytes.items():
-            if deltas == 0:
-                self._store.remove(name, before=checkpoint_id)
+        self._storage.remove_old(checkpoint_id)
 
     # -------------------------------------------------------------------------------------------------- status
 
@@ -192,7 +175,7 @@ class KeyedStages:
         for shard in self._all():
             shard.close()
         self._log.close()
-        self._store.close()
+        self._storage.close()
 
     def _all(self) -> Iterable[Shard]:
         return [shard for shards in self._shards.values() for shard in shards]

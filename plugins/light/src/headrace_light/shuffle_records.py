@@ -1,0 +1,102 @@
+"""Records of a shuffle's topic: the envelopes that one instance has for one shard at one moment.
+
+A record is a MessagePack map: ``format``, ``time_us`` (when it was made, microseconds since the Unix epoch) and
+``envelopes``, each a list of kind, source, queue, side, time and rows, the last as an Arrow IPC stream compressed with LZ4.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from headrace.errors import DataError
+from headrace.messages import Queue
+from headrace.shuffle import Envelope
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FORMAT_VERSION = 1
+#: What a record takes beside its rows, at most: names of queues are short.
+_OVERHEAD_BYTES = 2_000
+_ENVELOPES_MAX = 200
+
+
+def encoded(envelopes: Iterable[Envelope], time_us: int, max_bytes: int) -> list[bytes]:
+    """Return the envelopes, in order, as few records of at most ``max_bytes``. Raises DataError for a row larger than that."""
+    records: list[bytes] = []
+    waiting: list[list[Any]] = []
+    size = 0
+    for envelope in envelopes:
+        for packed in _packed(envelope, max_bytes - _OVERHEAD_BYTES):
+            added = len(packed[-1]) + 100 + len(packed[2])
+            if waiting and (size + added > max_bytes - _OVERHEAD_BYTES or len(waiting) >= _ENVELOPES_MAX):
+                records.append(_record(waiting, time_us))
+                waiting, size = [], 0
+            waiting.append(packed)
+            size += added
+    if waiting or not records:
+        records.append(_record(waiting, time_us))
+    return records
+
+
+def decoded(record: bytes) -> tuple[int, list[Envelope]]:
+    """Return the time and the envelopes of a record. Raises DataError when it is something else."""
+    import polars as pl
+
+    try:
+        stored = msgspec.msgpack.decode(record)
+        if stored["format"] > FORMAT_VERSION:
+            raise DataError(
+                f"a record of a shuffle was written by a newer version of headrace (format {stored['format']})",
+                hint="run all instances of the job with that version",
+            )
+        envelopes = [
+            Envelope(
+                kind,
+                Queue(name, source),
+                side,
+                pl.read_ipc_stream(io.BytesIO(rows)) if kind == "rows" else None,
+                time_us,
+            )
+            for kind, source, name, side, time_us, rows in stored["envelopes"]
+        ]
+        return int(stored["time_us"]), envelopes
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        raise DataError(
+            f"a record of a shuffle is none of headrace's: {error!r:.200}",
+            hint="the topic is the job's own: nobody else may write to it",
+        ) from error
+
+
+def _packed(envelope: Envelope, max_bytes: int) -> Iterator[list[Any]]:
+    head = [envelope.kind, envelope.queue.source, envelope.queue.name, envelope.side, envelope.time_us]
+    if envelope.frame is None:
+        yield [*head, b""]
+        return
+    for rows in _streams(envelope.frame, max_bytes - len(envelope.queue.name)):
+        yield [*head, rows]
+
+
+def _streams(frame: pl.DataFrame, max_bytes: int) -> Iterator[bytes]:
+    """Yield a frame as Arrow streams, divided in halves until each fits."""
+    buffer = io.BytesIO()
+    frame.write_ipc_stream(buffer, compression="lz4")
+    rows = buffer.getvalue()
+    if len(rows) <= max_bytes:
+        yield rows
+        return
+    if frame.height == 1:
+        raise DataError(
+            f"a row of {len(rows):,} bytes is larger than a record of the shuffle's topic may be ({max_bytes:,})",
+            hint="leave large columns out before key_by, or let the broker take larger messages",
+        )
+    half = frame.height // 2
+    yield from _streams(frame.slice(0, half), max_bytes)
+    yield from _streams(frame.slice(half), max_bytes)
+
+
+def _record(envelopes: Sequence[list[Any]], time_us: int) -> bytes:
+    return msgspec.msgpack.encode({"format": FORMAT_VERSION, "time_us": time_us, "envelopes": envelopes})
