@@ -14,7 +14,8 @@ import pytest
 from headrace.clock import ManualClock
 from headrace.errors import DataError, JobFailedError, OptionError, PlanError
 from headrace.testing import MemorySink, MemorySource
-from headrace_dimension.table import SharedTable, Table
+from headrace_dimension.shared_table import SharedTable
+from headrace_dimension.table import Table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -153,12 +154,12 @@ def test_refreshing_swaps_the_table_and_keeps_the_old_one_when_it_fails() -> Non
         state = states.pop(0)
         if isinstance(state, Exception):
             raise state
-        return Table(pl.DataFrame({"k": ["a"], "v": [state]}), ("equal", ("k",)))
+        return Table.of(pl.DataFrame({"k": ["a"], "v": [state]}), ("equal", ("k",)))
 
-    shared = SharedTable("t", load, timedelta(minutes=1), clock)
+    shared = SharedTable("t", timedelta(minutes=1), clock)
 
     def value() -> int:
-        table = shared.current()
+        table = shared.current(load)
         shared.wait()
         _, places = table.find(pl.DataFrame({"k": ["a"]}))
         return int(table.take(pl.Series(places))["v"][0])
@@ -172,7 +173,7 @@ def test_refreshing_swaps_the_table_and_keeps_the_old_one_when_it_fails() -> Non
     clock.advance(60)
     value()
     assert value() == 2, "a failed refresh leaves the table"
-    shared.reload()
+    shared.reload(load)
     assert value() == 4
 
 
@@ -187,7 +188,7 @@ def test_memory_stays_near_that_of_the_values() -> None:
         }
     )
     raw = 17 + 8 + 8 + 8
-    table = Table(frame, ("equal", ("k",)))
+    table = Table.of(frame, ("equal", ("k",)))
     assert table.bytes() / count <= raw
     probes, places = table.find(frame.select("k").sample(1000, seed=1))
     assert len(probes) == 1000

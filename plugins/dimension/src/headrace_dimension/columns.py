@@ -1,30 +1,54 @@
-"""Columns of a table in little memory: narrow integers, dictionaries for texts that come again, one buffer for keys."""
+"""Columns of a table in little memory: narrow integers, dictionaries for texts that come again, Arrow buffers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
+import pyarrow as pa
 
 #: A text column becomes a dictionary when it has at most one distinct value in so many rows.
 _ROWS_PER_VALUE_MIN = 4
 _INTEGERS = (pl.UInt8, pl.Int8, pl.UInt16, pl.Int16, pl.UInt32, pl.Int32)
+_CHUNK_BYTES_MAX = 2**31 - 2**20
+
+Parts = Mapping[str, pa.Array]
 
 
 class NarrowColumns:
-    """Columns held narrow. ``take`` gives rows with the types that were declared."""
+    """Columns held narrow, as Arrow arrays that may lie in a mapped file. ``take`` gives rows with the declared types."""
 
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self._types = dict(frame.schema)
-        self._frame = pl.DataFrame([narrow(column) for column in frame.iter_columns()]).rechunk()
-        self.height = frame.height
+    def __init__(self, arrays: Parts, types: Mapping[str, pl.DataType]) -> None:
+        self._arrays = dict(arrays)
+        self._types = dict(types)
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> NarrowColumns:
+        """Return the columns of a frame, narrowed."""
+        return cls({column.name: compact(narrow(column)) for column in frame.iter_columns()}, frame.schema)
 
     def take(self, rows: pl.Series) -> pl.DataFrame:
         """Return rows by place; a NULL place gives a row of NULLs."""
-        taken = self._frame.select(pl.all().gather(rows)) if self._types else pl.DataFrame()
-        return taken.cast(self._types)  # type: ignore[arg-type]
+        places = rows.to_arrow()
+        taken = [pl.Series(name, _taken(array, places)) for name, array in self._arrays.items()]
+        return pl.DataFrame(taken).cast(self._types)  # type: ignore[arg-type]
+
+    def parts(self) -> Parts:
+        """Return the arrays by column name."""
+        return self._arrays
 
     def bytes(self) -> int:
         """Return how much memory the columns take."""
-        return int(self._frame.estimated_size())
+        dictionaries = [array.dictionary for array in self._arrays.values() if isinstance(array, pa.DictionaryArray)]
+        indices = [array.indices if isinstance(array, pa.DictionaryArray) else array for array in self._arrays.values()]
+        return sum(int(array.nbytes) for array in [*indices, *dictionaries])
+
+
+def _taken(array: pa.Array, places: pa.Array) -> pa.Array:
+    if isinstance(array, pa.DictionaryArray):
+        # Taking from the dictionary array itself would copy the dictionary each time.
+        return array.dictionary.take(array.indices.take(places))
+    return array.take(places)
 
 
 def narrow(column: pl.Series) -> pl.Series:
@@ -41,3 +65,14 @@ def narrow(column: pl.Series) -> pl.Series:
     if kind == pl.String and column.len() and column.n_unique() * _ROWS_PER_VALUE_MIN <= column.len():
         return column.cast(pl.Enum(column.drop_nulls().unique(maintain_order=True)))
     return column
+
+
+def compact(column: pl.Series) -> pa.Array:
+    """Return a column as Arrow, texts in one buffer with 32-bit ends where they fit."""
+    array = column.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+    if array.nbytes < _CHUNK_BYTES_MAX:
+        if pa.types.is_large_string(array.type):
+            return array.cast(pa.string())
+        if pa.types.is_large_binary(array.type):
+            return array.cast(pa.binary())
+    return array

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary, finalize
 
 import polars as pl
 from headrace.errors import OptionError, PlanError, did_you_mean
 from headrace.messages import HEADER_COLUMNS, Batch, Watermark
 from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
-from headrace.plan import SinkNode
+from headrace.plan import Node, SinkNode
 from headrace.schema import Schema, type_name
 from headrace.settings import parse_duration
 from headrace.sink import Sink, SinkBatch
 
 from headrace_dimension.loading import load_table, table_plan
-from headrace_dimension.table import Lookup, SharedTable, Table, places_for_all, shared_table
+from headrace_dimension.shared_table import SharedTable, sharing_for, table_of_another_process
+from headrace_dimension.table import Lookup, Table, places_for_all
+from headrace_dimension.table_files import TableFiles, can_share, remove_tables
 
 if TYPE_CHECKING:
     from headrace.dsl import Stream
@@ -35,11 +41,12 @@ class LookupJoin(OperatorSpec):
     """Join each row with a dimension table: ``stream.lookup_join(users, on="user")``.
 
     ``table`` is a stream of one source that comes to an end (file, MySQL, …), with ``where``, ``select`` and the like
-    before it; it is loaded once per process, when the first rows come, and shared by all jobs built with the same stream
-    object. ``on``: equal columns (a name, several, ``{"column": "table column"}``); ``match="range"`` with
-    ``{"column": ("low", "high")}``; ``match="prefix"`` with ``{"ip": "network"}`` for the longest prefix. ``how``:
-    "inner" leaves out rows without a match, "left" keeps them with NULLs. ``refresh``: after so long the table is loaded
-    anew behind the lookups. Of columns with equal names the table's get ``suffix``.
+    before it; it is loaded when the first rows come, once per process, and shared by all jobs built with the same stream
+    object; Spark's worker processes on one machine map one copy. ``on``: equal columns (a name, several,
+    ``{"column": "table column"}``); ``match="range"`` with ``{"column": ("low", "high")}``; ``match="prefix"`` with
+    ``{"ip": "network"}`` for the longest prefix. ``how``: "inner" leaves out rows without a match, "left" keeps them
+    with NULLs. ``refresh``: after so long the table is loaded anew behind the lookups. Of columns with equal names the
+    table's get ``suffix``.
 
     A row sees the table as it is when the row comes: a replay may see another. Raises JobError when something does not fit.
     """
@@ -81,8 +88,25 @@ class LookupJoin(OperatorSpec):
         self._plan = table_plan(node, table._pipeline.pipeline)
         self._threads = threads
         self._show_progress = show_progress
-        identity = f"{id(table._edge.node)}-{table._edge.output}-{self._lookup}-{self.refresh}"
-        self._token = _tokens.setdefault(identity, (uuid.uuid4().hex, table))[0]
+        self._source = table._edge.node
+        built = _tables.setdefault(self._source, {})
+        key = f"{table._edge.output}-{self._lookup}-{self.refresh}"
+        if key not in built:
+            built[key] = _Built(uuid.uuid4().hex, SharedTable(self._plan.job_name, self.refresh))
+        self._token, self._table = built[key].token, built[key].table
+
+    def __getstate__(self) -> dict[str, Any]:
+        for built in _tables.get(self._source, {}).values():
+            if built.token == self._token and built.removal is None and can_share():
+                # What other processes make of it on this machine is removed with the stream, or when this process ends.
+                directory = TableFiles(self._token).directory
+                built.removal = finalize(self._source, remove_tables, directory, os.getpid())
+        return {name: value for name, value in self.__dict__.items() if name != "_table"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # Unpickled: this is one of several processes that run parts of the job.
+        self._table = table_of_another_process(self._token, self._shared)
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         if schema is None:
@@ -123,14 +147,22 @@ class LookupJoin(OperatorSpec):
         """The columns of the stream that are looked up."""
         return self._probes
 
-    def table(self) -> SharedTable:
-        """Return this process's copy of the table; ``current()`` of it loads it."""
-        return shared_table(self._token, lambda: SharedTable(self._plan.job_name, self._load, self.refresh))
+    def table(self) -> Table:
+        """Return the table as it is now. Called for every batch; the first call loads it."""
+        return self._table.current(self._load)
+
+    def reload(self) -> None:
+        """Load the table anew now and swap it. Raises what its source raises; the old one stays then."""
+        self._table.reload(self._load)
 
     def _load(self) -> Table:
         title = f"loading {self._plan.job_name}"
         frame = load_table(self._plan, threads=self._threads, title=title, show_progress=self._show_progress)
-        return Table(frame, self._lookup)
+        return Table.of(frame, self._lookup)
+
+    def _shared(self) -> SharedTable:
+        sharing = sharing_for(self._token, dict(self._table_schema), self._lookup)
+        return SharedTable(self._plan.job_name, self.refresh, sharing=sharing)
 
     def _names(self, schema: Schema) -> dict[str, str]:
         """Return the table's columns that are added, with the names that they get."""
@@ -139,8 +171,18 @@ class LookupJoin(OperatorSpec):
         return {name: name + self.suffix if name in schema else name for name in added}
 
 
-#: The tables that were built here: the stream object is kept, so that another one cannot have its identity.
-_tokens: dict[str, tuple[str, Stream]] = {}
+@dataclass
+class _Built:
+    """A table of jobs that were built in this process."""
+
+    #: What other processes know it by.
+    token: str
+    table: SharedTable
+    removal: finalize[[Path, int], Node] | None = None
+
+
+#: They go with the streams that they come from: nothing here refers to those.
+_tables: WeakKeyDictionary[Node, dict[str, _Built]] = WeakKeyDictionary()
 _SIGNS = {"range": "between", "prefix": "in network", "equal": "="}
 
 
@@ -150,10 +192,9 @@ class _Lookups(Operator):
     def __init__(self, spec: LookupJoin, names: Mapping[str, str]) -> None:
         self._spec = spec
         self._names = dict(names)
-        self._table = spec.table()
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows | Watermark]:
-        table = self._table.current()
+        table = self._spec.table()
         frame = batch.frame
         probes, places = table.find(frame.select(self._spec.probes))
         if self._spec.how == "left":

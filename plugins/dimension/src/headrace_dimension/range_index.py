@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from headrace.errors import DataError
 from numpy.typing import NDArray
 
+from headrace_dimension.columns import Parts, compact
 from headrace_dimension.exact_index import Matches
 
 _NONE: Matches = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -21,19 +24,37 @@ class RangeIndex:
     The line of values is cut where a range begins or ends; each piece knows the ranges that cover it.
     """
 
-    def __init__(self, low: pl.Series, high: pl.Series) -> None:
+    def __init__(self, points: pl.Series, owners: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
+        self._points = points
+        self._owners = owners
+        self._starts = starts
+
+    @classmethod
+    def of(cls, low: pl.Series, high: pl.Series) -> RangeIndex:
+        """Return an index of the ranges that two columns of a table have."""
         rows = np.flatnonzero((low.is_not_null() & high.is_not_null() & (low <= high).fill_null(False)).to_numpy())
         low, high = low.gather(pl.Series(rows)), high.gather(pl.Series(rows))
         # A piece is a point where something begins or ends, or what lies between two such points.
-        self._points = pl.concat([low, high]).unique().sort()
-        begins = self._points.search_sorted(low, side="left").to_numpy().astype(np.int64) * 2
-        ends = self._points.search_sorted(high, side="left").to_numpy().astype(np.int64) * 2 + 1
+        points = pl.concat([low, high]).unique().sort()
+        begins = points.search_sorted(low, side="left").to_numpy().astype(np.int64) * 2
+        ends = points.search_sorted(high, side="left").to_numpy().astype(np.int64) * 2 + 1
         counts = ends - begins
         pieces = _runs(begins, counts)
         owners = np.repeat(rows, counts)
         order = np.lexsort((owners, pieces))
-        self._owners = owners[order]
-        self._starts = np.searchsorted(pieces[order], np.arange(2 * len(self._points) + 1))
+        starts = np.searchsorted(pieces[order], np.arange(2 * len(points) + 1)).astype(np.int64)
+        return cls(points, owners[order].astype(np.int64), starts)
+
+    def parts(self) -> tuple[Parts, Mapping[str, Any]]:
+        """Return what the index is made of, for a file: arrays, and facts that JSON can hold."""
+        arrays = {"owners": pa.array(self._owners), "starts": pa.array(self._starts), "points": compact(self._points)}
+        return arrays, {}
+
+    @classmethod
+    def of_parts(cls, parts: Parts, kind: pl.DataType) -> RangeIndex:
+        """Return the index whose ``parts`` another process wrote."""
+        points = pl.Series("points", parts["points"]).cast(kind)
+        return cls(points, parts["owners"].to_numpy(), parts["starts"].to_numpy())
 
     def bytes(self) -> int:
         """Return how much memory the index takes."""
@@ -62,7 +83,13 @@ class RangeIndex:
 class PrefixIndex:
     """Finds the row with the longest network prefix that holds an address, IPv4 or IPv6. Rows with equal prefixes all match."""
 
-    def __init__(self, prefixes: pl.Series) -> None:
+    def __init__(self, groups: Mapping[tuple[int, int], tuple[NDArray[np.bytes_], NDArray[np.int64]]]) -> None:
+        #: Longest prefixes first: the first that holds an address is the answer.
+        self._groups = dict(sorted(groups.items(), key=lambda each: -each[0][1]))
+
+    @classmethod
+    def of(cls, prefixes: pl.Series) -> PrefixIndex:
+        """Return an index of networks. Raises DataError for one that cannot be read."""
         groups: dict[tuple[int, int], list[tuple[bytes, int]]] = {}
         for row, text in enumerate(prefixes.to_list()):
             if text is None:
@@ -79,10 +106,26 @@ class PrefixIndex:
             width = 4 if version == 4 else 16
             keys = np.frombuffer(b"".join(packed for packed, _ in members), dtype=np.uint8).reshape(-1, width)
             made[version, length] = (_ordered(keys), np.array([row for _, row in members], dtype=np.int64))
-        #: Longest prefixes first: the first that holds an address is the answer.
-        self._groups: Mapping[tuple[int, int], tuple[NDArray[np.bytes_], NDArray[np.int64]]] = dict(
-            sorted(made.items(), key=lambda each: -each[0][1])
-        )
+        return cls(made)
+
+    def parts(self) -> tuple[Parts, Mapping[str, Any]]:
+        """Return what the index is made of, for a file: arrays, and facts that JSON can hold."""
+        arrays: dict[str, pa.Array] = {}
+        for (version, length), (keys, rows) in self._groups.items():
+            kind = pa.binary(keys.dtype.itemsize)
+            arrays[f"keys {version} {length}"] = pa.Array.from_buffers(kind, len(keys), [None, pa.py_buffer(keys)])
+            arrays[f"rows {version} {length}"] = pa.array(rows)
+        return arrays, {"groups": [list(group) for group in self._groups]}
+
+    @classmethod
+    def of_parts(cls, parts: Parts, facts: Mapping[str, Any]) -> PrefixIndex:
+        """Return the index whose ``parts`` another process wrote."""
+        made = {}
+        for version, length in facts["groups"]:
+            stored = parts[f"keys {version} {length}"]
+            keys = np.frombuffer(stored.buffers()[1], dtype=f"S{stored.type.byte_width}", count=len(stored))
+            made[version, length] = (keys, parts[f"rows {version} {length}"].to_numpy())
+        return cls(made)
 
     def bytes(self) -> int:
         """Return how much memory the index takes."""

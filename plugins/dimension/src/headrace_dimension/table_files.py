@@ -1,0 +1,201 @@
+"""Where the processes of a machine share a table: a directory with one file per state of it, which all of them map.
+
+A file is a row of Arrow IPC streams, one per array, not compressed, so that mapping it copies nothing: the machine holds
+its pages once, whoever reads them. A state is written beside the others and renamed when it is whole. Older files are
+removed then; who has mapped one keeps it until it lets go. Each process that uses the directory holds a shared lock on a
+file in it, which the system takes back when the process ends however it ends: a directory without one is removed by
+whoever comes next. Nothing here is pickled, and only directories of this user that nobody else can write to are used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+from headrace.errors import JobError
+
+from headrace_dimension.columns import Parts
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: each process has a copy of its own
+    fcntl = None  # type: ignore[assignment]
+
+_FACTS = b"headrace.table"
+_USERS = "users.lock"
+_LOADING = "loading.lock"
+#: A directory that was just made may not have its lock yet.
+_SWEPT_AFTER_SECONDS = 60.0
+
+
+def can_share() -> bool:
+    """Return whether this system has the locks that sharing needs."""
+    return fcntl is not None
+
+
+def base_directory() -> Path:
+    """Return the directory of this user's tables, below the system's directory for temporary files."""
+    return Path(tempfile.gettempdir()) / f"headrace-tables-{os.getuid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A state of a table on disk, mapped. ``made_at``: seconds since the epoch."""
+
+    number: int
+    made_at: float
+    parts: Parts
+    facts: Mapping[str, Any]
+
+
+class TableFiles:
+    """The directory of one table. ``token`` names it in all processes that use it."""
+
+    def __init__(self, token: str, base: Path | None = None) -> None:
+        self._base = base or base_directory()
+        self.directory = self._base / token
+        self._users: IO[bytes] | None = None
+
+    def newest(self) -> int:
+        """Return the number of the newest state; 0 when there is none."""
+        return max((number for number, _ in self._states()), default=0)
+
+    def map(self, number: int) -> TableFile:
+        """Map a state. Raises FileNotFoundError when it has been removed."""
+        parts, facts = _mapped(self.directory / _file_name(number))
+        return TableFile(number, float(facts["made_at"]), parts, facts)
+
+    def publish(self, parts: Parts, facts: Mapping[str, Any], made_at: float) -> TableFile:
+        """Write a state, make it the newest and map it. Called inside ``loading``. Raises OSError."""
+        number = self.newest() + 1
+        new = self.directory / f"{_file_name(number)}.new"
+        try:
+            with new.open("wb") as file:
+                _write(file, parts, {**facts, "made_at": made_at})
+            new.replace(self.directory / _file_name(number))
+        finally:
+            new.unlink(missing_ok=True)
+        found = self.map(number)
+        for older, path in self._states():
+            if older < number:
+                path.unlink(missing_ok=True)
+        return found
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Keep other processes and threads from loading the table meanwhile; waits until it is one's turn."""
+        self._join()
+        with (self.directory / _LOADING).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def close(self) -> None:
+        """Say that this process uses the directory no more."""
+        if self._users is not None:
+            self._users.close()
+            self._users = None
+
+    def _states(self) -> list[tuple[int, Path]]:
+        try:
+            names = os.listdir(self.directory)
+        except FileNotFoundError:
+            return []
+        return [(int(name[6:-6]), self.directory / name) for name in names if name[:6] + name[-6:] == "table-.arrow"]
+
+    def _join(self) -> None:
+        """Make the directory if need be and hold the lock of its users."""
+        if self._users is not None and _is_at(self._users, self.directory / _USERS):
+            return
+        self.close()
+        _make_private(self._base)
+        _sweep(self._base, besides=self.directory)
+        while True:
+            self.directory.mkdir(mode=0o700, exist_ok=True)
+            try:
+                users = (self.directory / _USERS).open("ab")
+            except FileNotFoundError:  # swept in between
+                continue
+            fcntl.flock(users, fcntl.LOCK_SH)
+            if _is_at(users, self.directory / _USERS):
+                self._users = users
+                return
+            users.close()  # swept in between
+
+
+def remove_tables(directory: Path, process_id: int) -> None:
+    """Remove a table's directory at the end of the process that built the job; does nothing in a fork of it."""
+    if os.getpid() == process_id:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _file_name(number: int) -> str:
+    return f"table-{number}.arrow"
+
+
+def _make_private(base: Path) -> None:
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = base.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise JobError(
+            f"{base} does not belong to this user alone: tables are not shared there",
+            plugin="lookup_join",
+            hint="remove it, or set TMPDIR to another directory",
+        )
+
+
+def _sweep(base: Path, besides: Path) -> None:
+    """Remove the directories that no process uses any more: those of jobs that were killed."""
+    for directory in base.iterdir():
+        # Directories may vanish at any time: others sweep as well.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if directory == besides or time.time() - directory.stat().st_mtime < _SWEPT_AFTER_SECONDS:
+                continue
+            with (directory / _USERS).open("ab") as users:
+                try:
+                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    continue
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    """Return whether an open file is still the one with that name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _write(file: IO[bytes], parts: Parts, facts: Mapping[str, Any]) -> None:
+    metadata: Mapping[bytes, bytes] | None = {_FACTS: json.dumps(facts).encode()}
+    for name, array in parts.items():
+        batch = pa.record_batch([array], schema=pa.schema([pa.field(name, array.type)], metadata=metadata))
+        with pa.ipc.new_stream(file, batch.schema) as stream:
+            stream.write_batch(batch)
+        metadata = None
+
+
+def _mapped(path: Path) -> tuple[Parts, Mapping[str, Any]]:
+    parts: dict[str, pa.Array] = {}
+    facts: Mapping[str, Any] = {}
+    with pa.memory_map(str(path)) as source:
+        size = source.size()
+        while source.tell() < size:
+            with pa.ipc.open_stream(source) as stream:
+                metadata = stream.schema.metadata or {}
+                if _FACTS in metadata:
+                    facts = json.loads(metadata[_FACTS])
+                parts[stream.schema.names[0]] = stream.read_next_batch().column(0)
+                with suppress(StopIteration):  # the mark of the stream's end is passed over
+                    stream.read_next_batch()
+    return parts, facts
