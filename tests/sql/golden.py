@@ -90,12 +90,18 @@ def check(name: str, data: Path, backend: str, **options: Any) -> None:
     frames = made if isinstance(made, dict) else {next(iter(job.script.relations())): made}
     for sink, frame in frames.items():
         stem = name if (CASES / f"{name}.meta.json").exists() else f"{name}.{sink}"
-        meta = json.loads((CASES / f"{stem}.meta.json").read_text(encoding="utf-8"))
-        difference = differing(_expected(stem), frame, meta["columns"])
+        difference = differing(expected_rows(stem), frame, sinks_of(name)[stem]["columns"])
         assert not difference, f"{stem}: {difference}"
 
 
-def _expected(stem: str) -> list[dict[str, Any]]:
+def sinks_of(name: str) -> dict[str, dict[str, Any]]:
+    """Return what is known of a case's sinks, by the stem of their files: ``NAME`` or ``NAME.SINK``."""
+    paths = sorted(CASES.glob(f"{name}.*meta.json"))
+    return {each.name.removesuffix(".meta.json"): json.loads(each.read_text(encoding="utf-8")) for each in paths}
+
+
+def expected_rows(stem: str) -> list[dict[str, Any]]:
+    """Return the rows that a sink has in the end."""
     with lzma.open(CASES / f"{stem}.jsonl.xz", "rt", encoding="utf-8") as lines:
         return [json.loads(line, parse_float=Decimal) for line in lines if line.strip()]
 
@@ -142,4 +148,6 @@ def _value(value: Any, kind: str) -> Any:
         return Decimal(str(value)).normalize() + 0
     if kind in ("DOUBLE", "FLOAT"):
         return float(value)
-    return str(value) if kind in ("DATE", "TIME") else value
+    if kind == "TIME":
+        return str(value).removesuffix(".000000")
+    return str(value) if kind == "DATE" else value
