@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
 
 #: A text column becomes a dictionary when it has at most one distinct value in so many rows.
 _ROWS_PER_VALUE_MIN = 4
@@ -76,3 +78,13 @@ def compact(column: pl.Series) -> pa.Array:
         if pa.types.is_large_binary(array.type):
             return array.cast(pa.binary())
     return array
+
+
+def runs(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return starts[0], starts[0] + 1, … for each run of a count, one run after the other."""
+    total = int(counts.sum())
+    if not total:
+        return np.zeros(0, dtype=np.int64)
+    before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)[:-1]])
+    result: NDArray[np.int64] = np.arange(total, dtype=np.int64) + np.repeat(starts - before, counts)
+    return result

@@ -1,8 +1,9 @@
 """Equal keys: an index over 64-bit hashes in buckets, with the keys themselves compared.
 
-Rows are sorted by hash. The upper bits of a hash name a bucket, which knows where its rows begin; of the rest, 32 bits are
-kept per row. A lookup compares those with the rows of its bucket (one on average), for a whole batch at once, then the key
-itself: a hash collision costs a comparison and never gives a wrong match. Beside the key's bytes that is 12 bytes a row.
+Rows are sorted by hash. The upper bits of a hash name a bucket, which knows where its rows begin; of the rest, 16 bits are
+kept per row. A lookup compares those with all rows of its bucket (some five), for a whole batch at once, then the key
+itself: a hash collision costs a comparison and never gives a wrong match. Beside the key's bytes that is 3 bytes a row,
+and 4 for the end of a text.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import pyarrow.compute as pc
 from headrace.errors import JobError
 from numpy.typing import NDArray
 
-from headrace_dimension.columns import Parts, compact
+from headrace_dimension.columns import Parts, compact, runs
 
-_ROWS_PER_BUCKET = 1
+_ROWS_PER_BUCKET = 8
+#: Rows of buckets that are looked at together: bounds what a lookup takes where a bucket has very many rows.
+_ROWS_AT_ONCE_MAX = 2_000_000
 #: Keys of which a mapped index is tried, to be sure that this process hashes as the one that wrote it.
 _TRIED_KEYS = 16
 
@@ -33,12 +36,9 @@ class ExactIndex:
         self,
         types: Mapping[str, pl.DataType],
         keys: list[pa.Array],
-        rests: NDArray[np.uint32],
+        rests: NDArray[np.uint16],
         starts: NDArray[np.generic],
-        *,
         bits: int,
-        longest: int,
-        single: bool,
     ) -> None:
         self._names = list(types)
         self._types = dict(types)
@@ -46,9 +46,6 @@ class ExactIndex:
         self._rests = rests
         self._starts = starts
         self._bits = bits
-        self._longest = longest
-        #: No two rows look equal before their keys are compared: then at most one row can match.
-        self._single = single
 
     @classmethod
     def of(cls, keys: pl.DataFrame) -> tuple[ExactIndex, NDArray[np.int64]]:
@@ -61,34 +58,25 @@ class ExactIndex:
         count = len(order)
         hashes = hashes[order]
         bits = max(0, int(count // _ROWS_PER_BUCKET).bit_length())
-        rests = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
         buckets = _bucket(hashes, bits)
         counts = np.bincount(buckets, minlength=1 << bits) if count else np.zeros(1 << bits, dtype=np.int64)
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-        twins = (buckets[1:] == buckets[:-1]) & (rests[1:] == rests[:-1])
-        index = cls(
-            dict(keys.schema),
-            [compact(keys[name].gather(pl.Series(order))) for name in keys.columns],
-            rests,
-            starts.astype(np.uint32 if count < 2**32 else np.int64),
-            bits=bits,
-            longest=int(counts.max()),
-            single=not bool(twins.any()),
-        )
+        stored = [compact(keys[name].gather(pl.Series(order))) for name in keys.columns]
+        starts = starts.astype(np.uint32 if count < 2**32 else np.int64)
+        index = cls(dict(keys.schema), stored, hashes.astype(np.uint16), starts, bits)
         return index, order
 
     def parts(self) -> tuple[Parts, Mapping[str, Any]]:
         """Return what the index is made of, for a file: arrays, and facts that JSON can hold."""
         keys = {f"key {number}": each for number, each in enumerate(self._keys)}
         arrays = {"rests": pa.array(self._rests), "starts": pa.array(self._starts), **keys}
-        return arrays, {"bits": self._bits, "longest": self._longest, "single": self._single}
+        return arrays, {"bits": self._bits}
 
     @classmethod
     def of_parts(cls, parts: Parts, facts: Mapping[str, Any], types: Mapping[str, pl.DataType]) -> ExactIndex:
         """Return the index whose ``parts`` another process wrote. Raises JobError when this one hashes differently."""
         keys = [parts[f"key {number}"] for number in range(len(types))]
-        index = cls(types, keys, parts["rests"].to_numpy(), parts["starts"].to_numpy(), bits=facts["bits"],
-                    longest=facts["longest"], single=facts["single"])  # fmt: skip
+        index = cls(types, keys, parts["rests"].to_numpy(), parts["starts"].to_numpy(), facts["bits"])
         tried = pl.DataFrame([pl.Series(name, key[:_TRIED_KEYS]) for name, key in zip(types, keys, strict=True)])
         found = set(index.find(tried)[0].tolist())
         if len(found) != tried.height:
@@ -111,35 +99,28 @@ class ExactIndex:
         hashes = _hashes(probes)
         buckets = _bucket(hashes, self._bits)
         begins = self._starts[buckets].astype(np.int64)
-        ends = self._starts[buckets + 1].astype(np.int64)
-        rests = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-        candidates: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        at = np.flatnonzero((begins < ends) & ~_any_null(probes))
-        for step in range(self._longest):
-            places = begins[at] + step
-            hit = self._rests[places] == rests[at]
-            if hit.any():
-                candidates.append((at[hit], places[hit]))
-            more = places + 1 < ends[at]
-            at = at[more & ~hit] if self._single else at[more]
-            if not len(at):
-                break
-        if not candidates:
+        counts = self._starts[buckets + 1].astype(np.int64) - begins
+        counts[_any_null(probes)] = 0
+        rests = hashes.astype(np.uint16)
+        sums = np.cumsum(counts)
+        found: list[Matches] = []
+        first = 0
+        while first < len(counts):
+            before = int(sums[first - 1]) if first else 0
+            end = max(first + 1, int(np.searchsorted(sums, before + _ROWS_AT_ONCE_MAX, side="right")))
+            part = slice(first, end)
+            places = runs(begins[part], counts[part])
+            hits = np.flatnonzero(self._rests[places] == np.repeat(rests[part], counts[part]))
+            asked = np.repeat(np.arange(first, min(end, len(counts))), counts[part])[hits]
+            found.append((asked, places[hits]))
+            first = end
+        if not found:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        probe_places = np.concatenate([probe for probe, _ in candidates])
-        table_places = np.concatenate([place for _, place in candidates])
-        equal = self._equal(probes, probe_places, table_places)
-        probe_places, table_places = probe_places[equal], table_places[equal]
-        if len(candidates) > 1 and self._single:
-            found = np.full(probes.height, -1, dtype=np.int64)
-            found[probe_places] = table_places
-            probe_places = np.flatnonzero(found >= 0)
-            table_places = found[probe_places]
-        elif len(candidates) > 1:
-            # Equal keys have equal hashes, and the rows were sorted stably: their places are in the table's order.
-            order = np.lexsort((table_places, probe_places))
-            probe_places, table_places = probe_places[order], table_places[order]
-        return probe_places, table_places
+        asked = np.concatenate([each for each, _ in found])
+        places = np.concatenate([each for _, each in found])
+        # Equal keys have equal hashes, and the rows were sorted stably: places are in the table's order.
+        equal = self._equal(probes, asked, places)
+        return asked[equal], places[equal]
 
     def _equal(
         self, probes: pl.DataFrame, probe_places: NDArray[np.int64], table_places: NDArray[np.int64]

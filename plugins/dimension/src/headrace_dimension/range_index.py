@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.errors import DataError
 from numpy.typing import NDArray
 
-from headrace_dimension.columns import Parts, compact
+from headrace_dimension.columns import Parts, compact, runs
 from headrace_dimension.exact_index import Matches
 
 _NONE: Matches = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -39,7 +39,7 @@ class RangeIndex:
         begins = points.search_sorted(low, side="left").to_numpy().astype(np.int64) * 2
         ends = points.search_sorted(high, side="left").to_numpy().astype(np.int64) * 2 + 1
         counts = ends - begins
-        pieces = _runs(begins, counts)
+        pieces = runs(begins, counts)
         owners = np.repeat(rows, counts)
         order = np.lexsort((owners, pieces))
         starts = np.searchsorted(pieces[order], np.arange(2 * len(points) + 1)).astype(np.int64)
@@ -77,7 +77,7 @@ class RangeIndex:
         inside = pieces >= 0
         known, pieces = known[inside], pieces[inside]
         begins, counts = self._starts[pieces], self._starts[pieces + 1] - self._starts[pieces]
-        return np.repeat(known, counts), self._owners[_runs(begins, counts)]
+        return np.repeat(known, counts), self._owners[runs(begins, counts)]
 
 
 class PrefixIndex:
@@ -176,13 +176,3 @@ def _ordered(octets: NDArray[np.uint8]) -> NDArray[np.bytes_]:
 def _mask(length: int, width: int) -> NDArray[np.uint8]:
     bits = ((1 << length) - 1) << (8 * width - length)
     return np.frombuffer(bits.to_bytes(width, "big"), dtype=np.uint8)
-
-
-def _runs(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return starts[0], starts[0] + 1, … for each run of a count, one run after the other."""
-    total = int(counts.sum())
-    if not total:
-        return np.zeros(0, dtype=np.int64)
-    before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)[:-1]])
-    result: NDArray[np.int64] = np.arange(total, dtype=np.int64) + np.repeat(starts - before, counts)
-    return result
