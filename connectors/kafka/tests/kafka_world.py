@@ -62,6 +62,12 @@ class KafkaWorld:
         future.result()
         eventually(lambda: topic not in self._admin.list_topics(timeout=10).topics, f"{topic} is gone")
 
+    def config(self, topic: str) -> dict[str, str]:
+        """Return the properties of a topic."""
+        resource = ck_admin.ConfigResource(ck_admin.ResourceType.TOPIC, topic)  # type: ignore[attr-defined]
+        [future] = self._admin.describe_configs([resource]).values()
+        return {name: entry.value for name, entry in future.result().items()}
+
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic that have a leader; none when there is no such topic."""
         found = self._admin.list_topics(timeout=10).topics.get(topic)

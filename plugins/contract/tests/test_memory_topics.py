@@ -11,7 +11,14 @@ import pytest
 from headrace.errors import JobError, RetriableError
 from headrace.messages import Queue, ReadPosition
 from headrace.source import EARLIEST, GroupListener, GroupSource
-from headrace_contract import GroupSourceContract, MemoryBroker, MemoryTopics, MemoryTopicSource, SourceContract
+from headrace_contract import (
+    GroupSourceContract,
+    MemoryBroker,
+    MemoryTopics,
+    MemoryTopicSource,
+    SourceContract,
+    TopicsContract,
+)
 from headrace_contract.memory_topics import MemoryTopicSettings, queue_number
 from headrace_contract.source_harness import SourceHarness
 
@@ -57,6 +64,25 @@ class TestMemoryGroup(_Harness, GroupSourceContract):
     """Members that share the queues."""
 
     weaknesses: ClassVar = {"test_a_dead_member_is_replaced": "it is of use in the broker's process only"}
+
+
+class TestMemoryTopics(TopicsContract):
+    """Topics of a broker in memory."""
+
+    several_processes = False
+
+    @cached_property
+    def broker(self) -> MemoryBroker:
+        return MemoryBroker()
+
+    def make_topics(self) -> MemoryTopics:
+        return MemoryTopics(self.broker)
+
+    def begin_outage(self) -> None:
+        self.broker.begin_outage()
+
+    def end_outage(self) -> None:
+        self.broker.end_outage()
 
 
 class Listener(GroupListener):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.messages import Position
@@ -36,8 +36,16 @@ class TopicKeeper(ABC):
         """Return the names of all topics that can be seen."""
 
     @abstractmethod
-    def create_topic(self) -> None:
-        """Create the topic; nothing happens when it exists."""
+    def create_topic(self, configs: Mapping[str, str] | None = None) -> None:
+        """Create the topic, with these properties of its own; nothing happens when it exists."""
+
+    @abstractmethod
+    def all_led(self) -> bool:
+        """Return whether each partition of the topic has a broker that leads it, so that it can be written and read."""
+
+    @abstractmethod
+    def forget(self, partition: int, before: int) -> None:
+        """Let the brokers remove the records of a partition before an offset."""
 
     @abstractmethod
     def close(self) -> None:
@@ -50,12 +58,21 @@ class Producer(ABC):
     After any error a producer may be unusable: close it and make another one.
     """
 
-    @abstractmethod
     def write(self, records: Sequence[Record]) -> None:
-        """Write records and wait until all replicas have them.
+        """Write records to the topic of the settings and wait until all replicas have them.
 
         Raises RetriableError, JobError, or DataError when the brokers refuse a record. Some may be written then.
         """
+        self.write_to({self.topic: records})
+
+    @property
+    @abstractmethod
+    def topic(self) -> str:
+        """The topic of the settings."""
+
+    @abstractmethod
+    def write_to(self, records: Mapping[str, Sequence[Record]]) -> None:
+        """Write records to several topics at once. Raises as ``write``."""
 
     @abstractmethod
     def close(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import confluent_kafka as ck
+import msgspec
 from confluent_kafka import admin as ck_admin
 from headrace.errors import DataError, HeadraceError, JobError, RetriableError
 from headrace.messages import Position
@@ -54,7 +55,8 @@ class _Writing:
     def __init__(self, settings: KafkaSinkSettings, **reserved: Any) -> None:
         self._settings = settings
         self._troubles = Troubles(settings)
-        self._failed: list[Any] = []
+        #: What became of records that were not acknowledged, and their topics.
+        self._failed: list[tuple[Any, str]] = []
         self._closed = False
         self._producer: Any = made(ck.Producer, _properties(settings, self._troubles, **reserved), settings)
         # The second request goes to the broker itself, not to the address of the first contact: what librdkafka needs
@@ -66,29 +68,29 @@ class _Writing:
             self.close()
             raise
 
-    def _write(self, records: Sequence[Record]) -> None:
+    def _write(self, by_topic: Mapping[str, Sequence[Record]]) -> None:
         """Hand records over and wait until all are acknowledged. Raises what became of the first that was not."""
         self._failed.clear()
         deadline = time.monotonic() + self._settings.delivery_timeout.total_seconds()
-        refusal: Any = None
-        for partition, messages in _messages(records).items():
-            refusal = self._hand_over(messages, partition, deadline) or refusal
+        refusal: tuple[Any, str] | None = None
+        for topic, records in by_topic.items():
+            for partition, messages in _messages(records).items():
+                refused = self._hand_over(topic, messages, partition, deadline)
+                refusal = refusal if refused is None else (refused, topic)
         left = self._served(self._producer.flush, max(0.0, deadline - time.monotonic()) + _GRACE_SECONDS)
         if self._failed:
-            raise self._translated(self._failed[0])
+            raise self._translated(*self._failed[0])
         if refusal is not None:  # only now: nothing of this call may be left for the next one
-            raise confluent_error(refusal, self._settings)
+            raise confluent_error(refusal[0], self._about(refusal[1]))
         if left:
             raise RetriableError(self._not_acknowledged(left), plugin="kafka")
         self._troubles.clear()
 
-    def _hand_over(self, waiting: list[dict[str, Any]], partition: int, deadline: float) -> Any:
+    def _hand_over(self, topic: str, waiting: list[dict[str, Any]], partition: int, deadline: float) -> Any:
         """Give messages to librdkafka, waiting while it has enough. Return the first error for one that it refuses."""
         refusal: Any = None
         while waiting:
-            self._producer.produce_batch(
-                self._settings.topic, waiting, partition=partition, on_delivery=self._undelivered
-            )
+            self._producer.produce_batch(topic, waiting, partition=partition, on_delivery=self._undelivered)
             refused = [(message, message.pop("_error")) for message in waiting if "_error" in message]
             refusal = refusal or next((error for _, error in refused if error.code() != _QUEUE_FULL), None)
             waiting = [message for message, error in refused if error.code() == _QUEUE_FULL]
@@ -114,9 +116,9 @@ class _Writing:
             return self._translated(error.__cause__.args[0])
         return RetriableError(f"the producer is broken: {error}", plugin="kafka")
 
-    def _undelivered(self, error: Any, _: Any) -> None:
+    def _undelivered(self, error: Any, message: Any) -> None:
         if error is not None:
-            self._failed.append(error)
+            self._failed.append((error, message.topic()))
 
     def close(self) -> None:
         if not self._closed:
@@ -125,13 +127,18 @@ class _Writing:
             with contextlib.suppress(ck.KafkaException, SystemError):  # what was purged, and why: nobody asks
                 self._producer.flush(0)
 
-    def _translated(self, error: Any) -> HeadraceError:
+    def _about(self, topic: str) -> KafkaSinkSettings:
+        """Return the settings as an error about a topic shows them."""
+        return msgspec.structs.replace(self._settings, topic=topic)
+
+    def _translated(self, error: Any, topic: str | None = None) -> HeadraceError:
+        settings = self._settings if topic is None else self._about(topic)
         if error.code() in (ck.KafkaError._MSG_TIMED_OUT, ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT):
             return self._troubles.error()
         if error.code() in (UNKNOWN_TOPIC, ck.KafkaError._UNKNOWN_TOPIC):
             # It was there when the job began: brokers that start know nothing for a while.
-            return RetriableError(f"topic {self._settings.topic!r} is gone", plugin="kafka", option="topic")
-        return confluent_error(error, self._settings)
+            return RetriableError(f"topic {settings.topic!r} is gone", plugin="kafka", option="topic")
+        return confluent_error(error, settings)
 
     def _not_acknowledged(self, count: int) -> str:
         seconds = self._settings.delivery_timeout.total_seconds()
@@ -153,7 +160,11 @@ def _messages(records: Sequence[Record]) -> Mapping[int, list[dict[str, Any]]]:
 class ConfluentProducer(_Writing, Producer):
     """A plain producer of confluent-kafka."""
 
-    def write(self, records: Sequence[Record]) -> None:
+    @property
+    def topic(self) -> str:
+        return self._settings.topic
+
+    def write_to(self, records: Mapping[str, Sequence[Record]]) -> None:
         self._write(records)
 
 
@@ -176,7 +187,7 @@ class ConfluentTransactionalProducer(_Writing, TransactionalProducer):
         try:
             self._producer.begin_transaction()
             try:
-                self._write(records)
+                self._write({self._settings.topic: records})
             except (DataError, JobError):
                 self._producer.abort_transaction(self._timeout)
                 raise
@@ -195,10 +206,10 @@ class ConfluentTransactionalProducer(_Writing, TransactionalProducer):
                 return self._translated(fatal.args[0])
         return super()._broken(error)
 
-    def _translated(self, error: Any) -> HeadraceError:
+    def _translated(self, error: Any, topic: str | None = None) -> HeadraceError:
         if error.code() in _FENCED:
             return Fenced("another producer has taken over its transactions", plugin="kafka")
-        found = super()._translated(error)
+        found = super()._translated(error, topic)
         if isinstance(found, DataError | RetriableError) or error.code() in (29, 30, 53):
             return found
         # What else is fatal to a producer need not be so to its successor.
@@ -234,6 +245,16 @@ class ConfluentTopicKeeper(TopicKeeper):
         self._names = list(self._ask(lambda seconds: self._admin.list_topics(timeout=seconds)).topics)
 
     def partition_count(self) -> int:
+        described = self._described()
+        allowed = {operation.name for operation in described.authorized_operations or ()}
+        if allowed and not allowed & {"WRITE", "ALL"}:
+            raise not_writable(self._settings)
+        return len(described.partitions)
+
+    def all_led(self) -> bool:
+        return all(partition.leader is not None for partition in self._described().partitions)
+
+    def _described(self) -> Any:
         topic = self._settings.topic
         [future] = self._admin.describe_topics(
             ck.TopicCollection([topic]),
@@ -241,23 +262,19 @@ class ConfluentTopicKeeper(TopicKeeper):
             request_timeout=self._settings.connect_timeout.total_seconds(),
         ).values()
         try:
-            described = future.result()
+            return future.result()
         except ck.KafkaException as error:
             if error.args[0].code() == UNKNOWN_TOPIC:
                 raise NoSuchTopic(f"there is no topic {topic!r} at {self._settings.servers}", plugin="kafka") from error
             raise confluent_error(error.args[0], self._settings) from error
-        allowed = {operation.name for operation in described.authorized_operations or ()}
-        if allowed and not allowed & {"WRITE", "ALL"}:
-            raise not_writable(self._settings)
-        return len(described.partitions)
 
     def topic_names(self) -> Sequence[str]:
         return self._names
 
-    def create_topic(self) -> None:
+    def create_topic(self, configs: Mapping[str, str] | None = None) -> None:
         settings = self._settings
         wanted = ck_admin.NewTopic(  # type: ignore[attr-defined]
-            settings.topic, settings.partitions, settings.replication_factor
+            settings.topic, settings.partitions, settings.replication_factor, config=dict(configs or {})
         )
         seconds = settings.connect_timeout.total_seconds()
         [future] = self._admin.create_topics([wanted], operation_timeout=seconds, request_timeout=seconds).values()
@@ -268,6 +285,15 @@ class ConfluentTopicKeeper(TopicKeeper):
                 found = confluent_error(error.args[0], settings)
                 found.option = found.option or "create_topic"
                 raise found from error
+
+    def forget(self, partition: int, before: int) -> None:
+        seconds = self._settings.connect_timeout.total_seconds()
+        place = ck.TopicPartition(self._settings.topic, partition, before)
+        [future] = self._admin.delete_records([place], operation_timeout=seconds, request_timeout=seconds).values()
+        try:
+            future.result()
+        except ck.KafkaException as error:
+            raise confluent_error(error.args[0], self._settings) from error
 
     def close(self) -> None:
         """Nothing to do: the client ends with its last reference."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import kafka
+import msgspec
 from headrace.errors import DataError, HeadraceError, JobError, RetriableError
 from headrace.messages import Position
 from kafka.admin import KafkaAdminClient
@@ -61,37 +62,42 @@ class _Writing:
         properties.setdefault("batch_size", 256 * 1024)
         self._producer: Any = made(kafka.KafkaProducer, properties, settings)
 
-    def _write(self, records: Sequence[Record]) -> None:
+    def _write(self, by_topic: Mapping[str, Sequence[Record]]) -> None:
         """Hand records over and wait until all are acknowledged. Raises what became of the first that was not."""
-        topic, send = self._settings.topic, self._producer.send
+        send = self._producer.send
 
         def write() -> None:
             futures = [
-                send(topic, value=record.value, key=record.key, partition=record.partition) for record in records
+                send(topic, value=record.value, key=record.key, partition=record.partition)
+                for topic, records in by_topic.items()
+                for record in records
             ]
             deadline = time.monotonic() + self._seconds + _GRACE_SECONDS
             for future in futures:  # flush() fails when a batch was split because it is too large
                 future.get(timeout=max(0.0, deadline - time.monotonic()))
 
-        self._called(write)
+        topics = ", ".join(by_topic)
+        self._called(write, about=msgspec.structs.replace(self._settings, topic=topics or self._settings.topic))
 
-    def _called(self, action: Callable[[], T], seconds: float | None = None) -> T:
+    def _called(
+        self, action: Callable[[], T], seconds: float | None = None, *, about: KafkaSinkSettings | None = None
+    ) -> T:
         """Make a call, some of which would wait for ever while no broker answers. Raises RetriableError then."""
         try:
             return self._own_thread.call(action, (seconds or self._seconds) + 2 * _GRACE_SECONDS)
         except TimeoutError as error:
             raise unreachable(self._settings, str(error)) from error
         except (KafkaError, ConnectionError, ValueError) as error:
-            raise self._translated(error) from error
+            raise self._translated(error, about or self._settings) from error
 
-    def _translated(self, error: BaseException) -> HeadraceError:
+    def _translated(self, error: BaseException, settings: KafkaSinkSettings) -> HeadraceError:
         if getattr(error, "errno", None) == UNKNOWN_TOPIC:
             # It was there when the job began: brokers that start know nothing for a while.
-            return RetriableError(f"topic {self._settings.topic!r} is gone", plugin="kafka", option="topic")
+            return RetriableError(f"topic {settings.topic!r} is gone", plugin="kafka", option="topic")
         if isinstance(error, ValueError):
             # The sink has seen that there is such a partition: this producer does not know it yet.
             return RetriableError(str(error), plugin="kafka", option="partition")
-        return kafka_python_error(error, self._settings)
+        return kafka_python_error(error, settings)
 
     def _close(self) -> None:
         if self._closed:
@@ -114,7 +120,11 @@ class _Writing:
 class KafkaPythonProducer(_Writing, Producer):
     """A plain producer of kafka-python."""
 
-    def write(self, records: Sequence[Record]) -> None:
+    @property
+    def topic(self) -> str:
+        return self._settings.topic
+
+    def write_to(self, records: Mapping[str, Sequence[Record]]) -> None:
         self._failed = True
         self._write(records)
         self._failed = False
@@ -144,7 +154,7 @@ class KafkaPythonTransactionalProducer(_Writing, TransactionalProducer):
         self._failed = True
         self._called(self._producer.begin_transaction)
         try:
-            self._write(records)
+            self._write({self._settings.topic: records})
         except (DataError, JobError):
             self._called(self._producer.abort_transaction)
             self._failed = False
@@ -162,10 +172,10 @@ class KafkaPythonTransactionalProducer(_Writing, TransactionalProducer):
     def close(self) -> None:
         self._close()
 
-    def _translated(self, error: BaseException) -> HeadraceError:
+    def _translated(self, error: BaseException, settings: KafkaSinkSettings) -> HeadraceError:
         if isinstance(error, _FENCED):
             return Fenced("another producer has taken over its transactions", plugin="kafka")
-        found = super()._translated(error)
+        found = super()._translated(error, settings)
         if isinstance(found, DataError | RetriableError) or getattr(error, "errno", None) in (29, 30, 53):
             return found
         # What else is fatal to a producer need not be so to its successor.
@@ -195,6 +205,15 @@ class KafkaPythonTopicKeeper(TopicKeeper):
         self._admin: Any = made(KafkaAdminClient, kafka_python_properties(settings, {}), settings)
 
     def partition_count(self) -> int:
+        found = self._described()
+        if not {"WRITE", "ALL"} & set(found.get("authorized_operations") or ("ALL",)):
+            raise not_writable(self._settings)
+        return len(found["partitions"])
+
+    def all_led(self) -> bool:
+        return all(partition["leader_id"] >= 0 for partition in self._described()["partitions"])
+
+    def _described(self) -> Any:
         topic = self._settings.topic
         [found] = self._called(lambda: self._admin.describe_topics([topic]))
         code = found["error_code"]
@@ -202,19 +221,18 @@ class KafkaPythonTopicKeeper(TopicKeeper):
             raise NoSuchTopic(f"there is no topic {topic!r} at {self._settings.servers}", plugin="kafka")
         if code:
             raise of_code(code, kafka.errors.for_code(code).description, self._settings)
-        if not {"WRITE", "ALL"} & set(found.get("authorized_operations") or ("ALL",)):
-            raise not_writable(self._settings)
-        return len(found["partitions"])
+        return found
 
     def topic_names(self) -> Sequence[str]:
         return self._called(lambda: self._admin.list_topics())
 
-    def create_topic(self) -> None:
+    def create_topic(self, configs: Mapping[str, str] | None = None) -> None:
         settings = self._settings
         wanted = {
             settings.topic: {
                 "num_partitions": settings.partitions,
                 "replication_factor": settings.replication_factor,
+                "configs": dict(configs or {}),
             }
         }
         try:
@@ -223,6 +241,9 @@ class KafkaPythonTopicKeeper(TopicKeeper):
             if not isinstance(error.__cause__, TopicAlreadyExistsError):
                 error.option = error.option or "create_topic"
                 raise
+
+    def forget(self, partition: int, before: int) -> None:
+        self._called(lambda: self._admin.delete_records({TopicPartition(self._settings.topic, partition): before}))
 
     def close(self) -> None:
         self._admin.close()

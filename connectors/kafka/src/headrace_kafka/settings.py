@@ -47,6 +47,12 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     metadata_interval: Annotated[
         timedelta, option("how often a member of a group looks for new partitions")
     ] = timedelta(seconds=10)  # fmt: skip
+    replication_factor: Annotated[
+        int,
+        option(
+            "replicas of topics that the job makes for its own shuffles and state; -1: as the brokers are configured"
+        ),
+    ] = -1
     security_protocol: Annotated[SecurityProtocol, option("how to talk to the brokers")] = "PLAINTEXT"
     sasl_mechanism: Annotated[SaslMechanism | None, option("how to authenticate")] = None
     username: Annotated[str | None, option("user for SASL")] = None

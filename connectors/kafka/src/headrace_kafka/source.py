@@ -11,6 +11,7 @@ from headrace.errors import DataError, OptionError, RetriableError, did_you_mean
 from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
 from headrace.settings import Settings
 from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
+from headrace.topics import Topics
 
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
 from headrace_kafka.errors import NoSuchTopic
@@ -103,6 +104,11 @@ class KafkaSource(GroupSource):
 
     def begins_with(self, queue: Queue) -> str | None:
         return Partition.parse(queue.name).topic
+
+    def topics(self) -> Topics:
+        from headrace_kafka.topics import KafkaTopics
+
+        return KafkaTopics(self.settings)
 
     def close(self) -> None:
         if self._shared is not None:

@@ -28,6 +28,7 @@ _MODULES = {
     "headrace_contract.source": ("SourceContract",),
     "headrace_contract.state_store": ("StateStoreContract",),
     "headrace_contract.stateful_operator": ("StatefulOperatorContract",),
+    "headrace_contract.topics": ("TopicsContract",),
     "headrace_contract.values": ("ALL_TYPES", "BASIC_TYPES"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from headrace_contract.source import SourceContract as SourceContract
     from headrace_contract.state_store import StateStoreContract as StateStoreContract
     from headrace_contract.stateful_operator import StatefulOperatorContract as StatefulOperatorContract
+    from headrace_contract.topics import TopicsContract as TopicsContract
     from headrace_contract.values import ALL_TYPES as ALL_TYPES
     from headrace_contract.values import BASIC_TYPES as BASIC_TYPES
 

@@ -95,6 +95,13 @@ class MemoryBroker:
             self._remove(source.settings.topic, source.settings.group_id, source.member)
             self.changed.notify_all()
 
+    def expel_members(self, topic: str, group: str) -> None:
+        """Do with every member of a group what ``expel`` does with one."""
+        with self.changed:
+            for member in list(self._group(topic, group).members):
+                self._remove(topic, group, member)
+            self.changed.notify_all()
+
     def add_queue(self, topic: str) -> int:
         """Give a topic one more queue, and make the topic if there is none. Return the queue's number."""
         with self.changed:

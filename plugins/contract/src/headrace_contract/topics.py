@@ -1,0 +1,539 @@
+"""The contract of ``Topics``: what a runtime of several instances keeps its shuffles and its state on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from headrace.errors import HeadraceError, JobError, RetriableError
+from headrace.messages import Queue, ReadPosition
+from headrace.source import EARLIEST, GroupSource, Reader
+from headrace.topics import Topics
+
+from headrace_contract.contract import Contract, expect, optional_hook, shortened, violated
+from headrace_contract.group_member import Member, RunningMember
+from headrace_contract.pickling import pickled
+from headrace_contract.processes import child_command, child_environment, write_task
+
+_POLL = timedelta(milliseconds=100)
+
+
+class TopicsContract(Contract):
+    """What every ``Topics`` must do. An author gives ``make_topics``.
+
+    class TestMyTopics(TopicsContract):
+        def make_topics(self):
+            return MySource(MySettings(topic="t", servers=SERVERS)).topics()
+    """
+
+    #: False when other processes cannot see what one has written (a broker in memory).
+    several_processes: ClassVar[bool] = True
+    #: How many records are "a lot".
+    many_records: ClassVar[int] = 20_000
+
+    def make_topics(self) -> Topics | None:
+        """Return a new object over the same broker each time within one check."""
+        raise NotImplementedError
+
+    @optional_hook
+    def begin_outage(self) -> None:
+        """Make the broker unreachable."""
+        raise NotImplementedError
+
+    @optional_hook
+    def end_outage(self) -> None:
+        """Make it reachable again; return when it is."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------------------------ topics
+
+    def test_create_makes_just_so_many_queues(self) -> None:
+        """A shard is a queue: there must be as many as were asked for, numbered from 0.
+
+        Steps: create a topic of 5 queues, and another of one; list them by a source. Passes when the numbers of their
+        queues are 0 to 4, and 0.
+        """
+        with self.topics() as topics:
+            for topic, count in ((self.unique_name, 5), (f"{self.unique_name}_one", 1)):
+                topics.create(topic, count)
+                found = sorted(self._queues(topics, topic))
+                expect(
+                    found == list(range(count)),
+                    expected=f"the queues of a new topic have the numbers {list(range(count))}",
+                    found=str(found),
+                    mend="create exactly as many queues as asked for; number_of() gives the number that append() takes",
+                )
+
+    def test_create_twice_is_harmless(self) -> None:
+        """Every instance creates the topics when it starts, and several start at once.
+
+        Steps: five threads, each with an object of its own, create the same topic; create it once more; write and read a
+        record. Passes when nothing is raised and the record is there.
+        """
+        errors: list[BaseException] = []
+
+        def create() -> None:
+            try:
+                with self.topics() as topics:
+                    topics.create(self.unique_name, 3)
+                    topics.append(self.unique_name, 1, [threading.current_thread().name.encode()])
+                    topics.flush()
+            except BaseException as error:  # shown below
+                errors.append(error)
+
+        threads = [threading.Thread(target=create, name=f"instance {number}") for number in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expect(
+            not errors,
+            expected="create() and the first append() work for five instances that start at once",
+            found="; ".join(f"{type(error).__name__}: {error}" for error in errors),
+            mend="a topic that is there, with as many queues, is fine; wait until it can be written before you return",
+        )
+        with self.topics() as topics:
+            topics.create(self.unique_name, 3)
+            found = self._read(topics, self.unique_name)
+        self._expect_queue(sorted(found[1]), [thread.name.encode() for thread in threads], "what five instances wrote")
+        self._expect_queue(found[0] + found[2], [], "the queues that nobody wrote to")
+
+    def test_another_number_of_queues_is_refused(self) -> None:
+        """The number of shards is fixed: with another one, keys would go where their state is not.
+
+        Steps: create a topic of 3 queues, then with 4 and with 2. Passes when both are refused with JobError.
+        """
+        with self.topics() as topics:
+            topics.create(self.unique_name, 3)
+            for count in (4, 2):
+                try:
+                    topics.create(self.unique_name, count)
+                except JobError:
+                    continue
+                violated(
+                    expected=f"create() of a topic of 3 queues with {count} raises JobError",
+                    found="nothing is raised",
+                    mend="compare the number of queues of a topic that is there",
+                )
+
+    # ----------------------------------------------------------------------------------------------- records
+
+    def test_order_in_each_queue(self) -> None:
+        """Records of one queue are read in the order in which they were appended, and in that queue.
+
+        Steps: append 300 records to three queues in turn, in runs of 1 to 7, with a flush now and then; read them by
+        another object. Passes when each queue has its own, in order, each once.
+        """
+        wanted: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+        with self.topics() as topics:
+            topics.create(self.unique_name, 3)
+            number = 0
+            while number < 300:
+                queue, run = number % 3, 1 + number % 7
+                bodies = [b"record %d" % each for each in range(number, number + run)]
+                topics.append(self.unique_name, queue, bodies)
+                wanted[queue] += bodies
+                number += run
+                if number % 5 == 0:
+                    topics.flush()
+            topics.flush()
+            with self.topics() as other:
+                found = self._read(other, self.unique_name)
+        for queue, bodies in wanted.items():
+            self._expect_queue(found[queue], bodies, f"queue {queue}")
+
+    def test_bodies_are_unchanged(self) -> None:
+        """Bodies are bytes: state and frames, not text.
+
+        Steps: append bodies with every byte, newlines, and one that looks like JSON; read them. Passes when they are the
+        same.
+        """
+        bodies = [bytes(range(256)), b"\n", b"\x00", b"two\r\nlines\n", b'{"a": 1}', b" ", os.urandom(100_000)]
+        with self.topics() as topics:
+            topics.create(self.unique_name, 1)
+            topics.append(self.unique_name, 0, bodies)
+            topics.flush()
+            self._expect_queue(self._read(topics, self.unique_name)[0], bodies, "odd bodies")
+
+    def test_many_records(self) -> None:
+        """A shuffle sends a lot between two flushes.
+
+        Steps: append ``many_records`` of 100 bytes to two queues, and flush once. Passes when all are there, in order.
+        """
+        half = self.many_records // 2
+        with self.topics() as topics:
+            topics.create(self.unique_name, 2)
+            wanted = [[b"%099d." % (2 * number + queue) for number in range(half)] for queue in (0, 1)]
+            for begin in range(0, half, 1000):
+                for queue in (0, 1):
+                    topics.append(self.unique_name, queue, wanted[queue][begin : begin + 1000])
+            topics.flush()
+            found = self._read(topics, self.unique_name)
+        for queue in (0, 1):
+            self._expect_queue(found[queue], wanted[queue], f"queue {queue}")
+
+    def test_the_largest_records(self) -> None:
+        """Who has more to say divides it into records of ``max_record_bytes``: these must go through, compressed or not.
+
+        Steps: append five records of exactly that size that cannot be compressed, and flush; append one that is larger.
+        Passes when the five can be read, and the sixth is refused with JobError.
+        """
+        with self.topics() as topics:
+            topics.create(self.unique_name, 1)
+            size = topics.max_record_bytes
+            bodies = [os.urandom(size) for _ in range(5)]
+            topics.append(self.unique_name, 0, bodies)
+            topics.flush()
+            found = self._read(topics, self.unique_name)[0]
+            expect(
+                found == bodies,
+                expected=f"5 records of {size} bytes are read as they were written",
+                found=f"{len(found)} records of {[len(body) for body in found]} bytes",
+                mend="leave room in max_record_bytes for what the broker adds",
+            )
+            try:
+                topics.append(self.unique_name, 0, [b"x" * (size + 1)])
+                topics.flush()
+            except JobError:
+                return
+        violated(
+            expected=f"a record of {size + 1} bytes is refused with JobError",
+            found="nothing is raised",
+            mend="compare with max_record_bytes in append()",
+        )
+
+    # -------------------------------------------------------------------------------------------- durability
+
+    def test_flush_makes_durable(self) -> None:
+        """What was flushed is there for others, whatever becomes of who wrote it.
+
+        Steps: append and flush; without a close, read by another object; append by that one, flush, and read by a third.
+        Passes when both records are there, in that order.
+        """
+        with self.topics() as first, self.topics() as second, self.topics() as third:
+            first.create(self.unique_name, 1)
+            first.append(self.unique_name, 0, [b"first"])
+            first.flush()
+            self._expect_queue(self._read(second, self.unique_name)[0], [b"first"], "what another object reads")
+            second.append(self.unique_name, 0, [b"second"])
+            second.flush()
+            first.flush()
+            found = self._read(third, self.unique_name)[0]
+        self._expect_queue(found, [b"first", b"second"], "what two objects wrote one after the other")
+
+    def test_close_flushes(self) -> None:
+        """``close`` is the last chance of what was appended, and may come twice.
+
+        Steps: append, close twice; close an object that was never used; read by another. Passes when the record is there.
+        """
+        with self.topics() as topics:
+            topics.create(self.unique_name, 1)
+            topics.append(self.unique_name, 0, [b"last"])
+            topics.close()
+            topics.close()
+        with self.topics() as unused:
+            unused.close()
+        with self.topics() as topics:
+            self._expect_queue(self._read(topics, self.unique_name)[0], [b"last"], "what close() has flushed")
+
+    def test_a_kill_loses_nothing_flushed(self) -> None:
+        """A process that is killed has written everything up to its last flush.
+
+        Steps: a process appends records and flushes, noting each flush in a file, until it is killed with SIGKILL. Passes
+        when everything noted can be read, in order.
+        """
+        if not self.several_processes:
+            pytest.skip("not checked: other processes cannot see it (several_processes = False)")
+        notes, topic, make = self.tmp_path / "notes", self.unique_name, self.make_topics
+
+        def write_for_ever() -> None:
+            topics = make()
+            assert topics is not None
+            topics.create(topic, 1)
+            with open(notes, "ab", buffering=0) as file:
+                number = 0
+                while True:
+                    number += 1
+                    topics.append(topic, 0, [b"%d" % (2 * number - 1), b"%d" % (2 * number)])
+                    topics.flush()
+                    file.write(b"%d\n" % (2 * number))
+
+        self._run_and_kill(write_for_ever, notes)
+        noted = int(notes.read_bytes().split()[-1])
+        with self.topics() as topics:
+            found = self._read(topics, topic)[0]
+        wanted = [b"%d" % number for number in range(1, max(noted, len(found)) + 1)]
+        self._expect_queue(found, wanted, f"the {noted} records that were flushed, and perhaps more")
+
+    def test_an_outage_loses_nothing(self) -> None:
+        """A broker that is away for a while costs time, no records: what was appended is sent when it is there again.
+
+        Steps: append and flush; begin the outage; append, flush (RetriableError), append more, create (RetriableError);
+        end the outage; flush until it works; read. Passes when every record is there; runs of them may be twice.
+        """
+        self.need("begin_outage", "end_outage")
+        topic = self.unique_name
+        with self.topics() as topics:
+            topics.create(topic, 1)
+            topics.append(topic, 0, [b"0", b"1"])
+            topics.flush()
+            self.begin_outage()
+            try:
+                topics.append(topic, 0, [b"2", b"3"])
+                self._expect_retriable(topics.flush, "flush()")
+                topics.append(topic, 0, [b"4"])
+                self._expect_retriable(lambda: topics.create(f"{topic}_other", 1), "create()")
+            finally:
+                self.end_outage()
+            self._retried(topics.flush, "flush() works when the broker is there again")
+            topics.append(topic, 0, [b"5"])
+            self._retried(topics.flush, "flush() works when the broker is there again")
+            found = self._read(topics, topic)[0]
+        first_places = sorted(set(found), key=found.index)
+        self._expect_queue(first_places, [b"%d" % number for number in range(6)], "each record, where it comes first")
+
+    # ----------------------------------------------------------------------------------------------- reading
+
+    def test_a_group_shares_the_queues(self) -> None:
+        """The instances of a job share a topic's queues in a group.
+
+        Steps: append 10 records to each of four queues; let a source of the topic join a group; then a second; append 10
+        more. Passes when the first has all at first, then they share the queues, and have everything between them.
+        """
+        topic, group = self.unique_name, f"{self.unique_name}_group"
+        with self.topics() as topics:
+            topics.create(topic, 4)
+            self._append_numbers(topics, topic, 0)
+            with self._running(topics.source(topic, group)) as first:
+                self._until([first], lambda: self._has_all(topics, [first], 10), "the first member reads everything")
+                with self._running(topics.source(topic, group)) as second:
+                    both = [first, second]
+                    self._until(
+                        both,
+                        lambda: (
+                            all(each.member.held for each in both) and sum(len(each.member.held) for each in both) == 4
+                        ),
+                        "two members share four queues",
+                    )
+                    self._append_numbers(topics, topic, 10)
+                    self._until(both, lambda: self._has_all(topics, both, 20), "the members read everything")
+
+    def test_a_source_goes_on_where_another_was(self) -> None:
+        """Offsets mean the same for every source of the topic: state is read from where a pointer says.
+
+        Steps: append 20 records; read 7 by one source, and go on from its position by a source of another object and
+        group. Passes when that gives the other 13.
+        """
+        topic = self.unique_name
+        with self.topics() as topics, self.topics() as other:
+            topics.create(topic, 2)
+            bodies = [b"%d" % number for number in range(20)]
+            topics.append(topic, 1, bodies)
+            topics.flush()
+            with self._source(topics, topic) as source:
+                queue = self._queues_of(topics, source)[1]
+                reader = source.open(queue, EARLIEST)
+                found: list[bytes] = []
+
+                def read_seven() -> bool:
+                    found.extend(self._poll(reader, 7 - len(found)))
+                    return len(found) == 7
+
+                self.eventually(
+                    read_seven, expected="seven records can be read", mend="poll must give what was flushed"
+                )
+                position = ReadPosition.from_json(reader.position.to_json())
+                reader.close()
+            rest = self._read(other, topic, {1: position})[1]
+        self._expect_queue(rest, bodies[7:], "what comes behind a position")
+
+    def test_trim_is_harmless(self) -> None:
+        """``trim`` lets old records go where the broker can; what comes behind the offset stays.
+
+        Steps: append 10 records to each of two queues; trim one before its sixth record, twice, and before 0; append one
+        more. Passes when the last five and the new one are there, and the other queue is whole.
+        """
+        topic = self.unique_name
+        bodies = [b"%d" % number for number in range(10)]
+        with self.topics() as topics:
+            topics.create(topic, 2)
+            for queue in (0, 1):
+                topics.append(topic, queue, bodies)
+            topics.flush()
+            with self._source(topics, topic) as source:
+                reader = source.open(self._queues_of(topics, source)[0], EARLIEST)
+                earliest = reader.earliest
+                reader.close()
+            for before in (0, earliest + 5, earliest + 5):
+                topics.trim(topic, 0, before)
+            topics.append(topic, 0, [b"new"])
+            topics.flush()
+            found = self._read(topics, topic)
+        self._expect_queue(found[0][-6:], [*bodies[5:], b"new"], "what lies behind the offset")
+        self._expect_queue(found[1], bodies, "the queue that was not trimmed")
+
+    # ------------------------------------------------------------------------------------------------ inside
+
+    @contextmanager
+    def topics(self) -> Iterator[Topics]:
+        """Give a new object; close it at the end."""
+        made = self.make_topics()
+        if made is None:
+            violated(expected="make_topics() returns a Topics", found="None", mend="give topics() of the source")
+        try:
+            yield made
+        finally:
+            made.close()
+
+    @contextmanager
+    def _source(self, topics: Topics, topic: str) -> Iterator[GroupSource]:
+        source = topics.source(topic, f"{self.unique_name}_reader")
+        try:
+            yield source
+        finally:
+            source.close()
+
+    def _queues_of(self, topics: Topics, source: GroupSource) -> dict[int, Queue]:
+        return {topics.number_of(queue): queue for queue in source.queues()}
+
+    def _queues(self, topics: Topics, topic: str) -> dict[int, Queue]:
+        with self._source(topics, topic) as source:
+            return self._queues_of(topics, source)
+
+    @staticmethod
+    def _poll(reader: Reader, count: int) -> list[bytes]:
+        raw = reader.poll(count, _POLL)
+        return [] if raw is None or raw.bodies is None else list(raw.bodies)
+
+    def _read(
+        self, topics: Topics, topic: str, positions: dict[int, ReadPosition] | None = None
+    ) -> dict[int, list[bytes]]:
+        """Return what each queue has, from EARLIEST (or only the queues of ``positions``, from there), up to its end."""
+        __tracebackhide__ = True
+        found: dict[int, list[bytes]] = {}
+        with self._source(topics, topic) as source:
+            for number, queue in self._queues_of(topics, source).items():
+                if positions is not None and number not in positions:
+                    continue
+                reader = source.open(queue, EARLIEST if positions is None else positions[number])
+                end, bodies = reader.latest, found.setdefault(number, [])
+                deadline = time.monotonic() + self.patience.total_seconds()
+                while reader.position.offset < end:
+                    bodies += self._poll(reader, 5000)
+                    if time.monotonic() > deadline:
+                        violated(
+                            expected=f"queue {number} can be read up to its end, {end}",
+                            found=f"position {reader.position} after {self.patience.total_seconds():g} s",
+                            mend="sources of topics read as others do",
+                        )
+                reader.close()
+        return found
+
+    def _expect_queue(self, found: Sequence[bytes], wanted: Sequence[bytes], what: str) -> None:
+        __tracebackhide__ = True
+        if list(found) == list(wanted):
+            return
+        at = next((i for i, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), None)
+        at = min(len(found), len(wanted)) if at is None else at
+        violated(
+            expected=f"{what}: {len(wanted)} records, record {at}: {shortened(list(wanted[at : at + 1]), 100)}",
+            found=f"{len(found)} records, record {at}: {shortened(list(found[at : at + 1]), 100)}",
+            mend="append to just that queue, in order; return from flush when everything is stored, once",
+        )
+
+    def _expect_retriable(self, call: Callable[[], None], what: str) -> None:
+        __tracebackhide__ = True
+        try:
+            call()
+        except RetriableError:
+            return
+        except HeadraceError as error:
+            found = f"{type(error).__name__}: {error}"
+        else:
+            found = "nothing is raised"
+        violated(
+            expected=f"{what} raises RetriableError while the broker is away",
+            found=found,
+            mend="wait for the broker's word, a few seconds at most, and keep what it has not confirmed",
+        )
+
+    def _retried(self, call: Callable[[], None], what: str) -> None:
+        __tracebackhide__ = True
+
+        def probe() -> bool:
+            try:
+                call()
+            except RetriableError:
+                return False
+            return True
+
+        self.eventually(probe, expected=what, mend="connect anew and send again what was not confirmed")
+
+    def _append_numbers(self, topics: Topics, topic: str, first: int) -> None:
+        for queue in range(4):
+            topics.append(topic, queue, [b"%d" % (1000 * queue + number) for number in range(first, first + 10)])
+        topics.flush()
+
+    @contextmanager
+    def _running(self, source: GroupSource) -> Iterator[RunningMember]:
+        running = RunningMember(Member(source))
+        try:
+            yield running
+        finally:
+            running.stop(self.patience)
+
+    def _has_all(self, topics: Topics, members: Sequence[RunningMember], count: int) -> bool:
+        found = [body for each in members for records in each.member.records.values() for body in records]
+        return {b"%d" % (1000 * queue + number) for queue in range(4) for number in range(count)} <= set(found)
+
+    def _until(self, members: Sequence[RunningMember], condition: Callable[[], bool], what: str) -> None:
+        __tracebackhide__ = True
+
+        def probe() -> bool:
+            for member in members:
+                member.check()
+            return condition()
+
+        self.eventually(
+            probe, expected=what, mend="source() gives a group source of the topic, as the contract of those"
+        )
+
+    def _run_and_kill(self, work: Callable[[], None], notes: Path) -> None:
+        __tracebackhide__ = True
+        with tempfile.TemporaryDirectory(prefix="headrace-contract-") as directory:
+            task, log = Path(directory) / "task", Path(directory) / "log"
+            write_task(task, pickled(work, what="the topics' contract"), [type(self)])
+            with open(log, "wb") as output:
+                process = subprocess.Popen(
+                    [*child_command(task), str(Path(directory) / "result")],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=child_environment(),
+                )
+            try:
+                self.eventually(
+                    lambda: (notes.exists() and notes.read_bytes().count(b"\n") >= 20) or process.poll() is not None,
+                    expected="a process that appends and flushes does so 20 times",
+                    mend="flush() must return when everything is stored",
+                )
+                ended = process.poll()
+            finally:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            expect(
+                ended is None,
+                expected="a process that appends and flushes until it is killed",
+                found=f"it ended with {ended}: {log.read_text(errors='replace')[-3000:]}",
+                mend="append() and flush() must not fail while the broker is there",
+            )
