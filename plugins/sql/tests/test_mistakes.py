@@ -36,7 +36,8 @@ CREATE TABLE s (k STRING, n BIGINT) WITH ('connector' = 'blackhole');
         ("SET 'table.exec.emit.early-fire.enable' = 'true'", None, None),
         ("SET 'nonsense' = '1'", "unknown option 'nonsense'", None),
         ("SELECT k FROM t LIMIT 3", "LIMIT needs ORDER BY", None),
-        ("SELECT k, (SELECT MAX(v) FROM t) FROM t", "a subquery cannot stand here", None),
+        ("SELECT k, RANK() OVER (ORDER BY v) AS r FROM t", "RANK() is not supported", None),
+        ("CREATE TABLE d (x DECIMAL(a, 2)) WITH ('connector' = 'blackhole')", "DECIMAL takes a precision", None),
     ],
 )
 def test_a_mistake_is_named_and_underlined(text: str, message: str | None, underlined: str | None) -> None:

@@ -106,6 +106,7 @@ class Flink(Dialect):
             "ROW": _T.STRUCT,
             "EMIT WITH": _T.SERDE_PROPERTIES,
             "EMIT WITHOUT": _T.SETTINGS,
+            "FETCH": _T.FETCH,
             "DIV": _T.VAR,
         }
 

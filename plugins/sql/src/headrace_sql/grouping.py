@@ -14,7 +14,7 @@ from sqlglot import exp
 from headrace_sql.emitting import duration_us
 from headrace_sql.expressions import Translator, interval_length, part_key, physical, text_of
 from headrace_sql.query import aggregates_in, conjuncts
-from headrace_sql.scope import Column, Relation, TableWindow, resolve, unused_name
+from headrace_sql.scope import Column, Relation, TableWindow, resolve, standing_for, unused_name
 
 if TYPE_CHECKING:
     from headrace_sql.query import QueryCompiler
@@ -108,11 +108,28 @@ def _one_set(
     stream, replaced = _with_absent(compiler, relation, stream, every, replaced)
     columns = _result_columns(relation, grouping, stream)
     made = Relation(stream, columns)
+    having = conjuncts(node.args["having"].this if node.args.get("having") else None)
+    node, made, having = _with_scalars(compiler, node, made, having, replaced)
     translator = _GroupTranslator(made, relation, compiler, replaced, parts, every)
-    for condition in conjuncts(node.args["having"].this if node.args.get("having") else None):
+    for condition in having:
         made = replace(made, stream=made.stream.where(translator.sql(condition)))
         translator.relation = made
     return _selected(compiler, node, relation, made, translator)
+
+
+def _with_scalars(
+    compiler: QueryCompiler, node: exp.Select, made: Relation, having: list[exp.Expr], replaced: dict[str, str]
+) -> tuple[exp.Select, Relation, list[exp.Expr]]:
+    """Make columns of the scalar subqueries in SELECT and HAVING beside those of the groups."""
+    if not any(each.find(exp.Subquery) for each in (*node.expressions, *having)):
+        return node, made, having
+    from headrace_sql.scalars import with_scalars
+
+    made, nodes, columns = with_scalars(compiler, made, [*node.expressions, *having])
+    replaced.update({part_key(made, standing_for(column), compiler.text): column.physical for column in columns})
+    copy = node.copy()
+    copy.set("expressions", nodes[: len(node.expressions)])
+    return copy, made, nodes[len(node.expressions) :]
 
 
 def _referred(node: exp.Select, relation: Relation, part: exp.Expr) -> exp.Expr:

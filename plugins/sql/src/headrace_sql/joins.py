@@ -15,7 +15,7 @@ from headrace_sql import nodes, types
 from headrace_sql.expressions import Translator, interval_length, physical, text_of
 from headrace_sql.functions import cast
 from headrace_sql.query import conjuncts, is_updating, own_columns
-from headrace_sql.scope import Column, Relation, resolve, unused_name
+from headrace_sql.scope import Column, Relation, resolve, standing_for, unused_name
 from headrace_sql.sources import from_item, pruned, windowed
 
 if TYPE_CHECKING:
@@ -46,9 +46,8 @@ def joined(
 ) -> tuple[Relation, list[exp.Expr]]:
     """Return the relation of a join, and the conditions of WHERE that it has not used up."""
     item = join.this
-    for key in ("using", "method", "match_condition"):
-        if join.args.get(key):
-            raise compiler.error(item, f"JOIN … {key.upper()} is not supported", "write ON a.x = b.x")
+    if join.args.get("match_condition") or (join.args.get("method") or "").upper() not in ("", "NATURAL"):
+        raise compiler.error(item, "this kind of JOIN is not supported", "write ON a.x = b.x")
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     if kind not in ("", "INNER", "CROSS", "OUTER"):
         raise compiler.error(item, f"{kind} JOIN is not supported", "use IN or EXISTS in WHERE")
@@ -58,6 +57,9 @@ def joined(
         return correlated(compiler, left, join), conditions
     on = conjuncts(join.args.get("on"))
     version = item.args.get("version") if isinstance(item, exp.Table) else None
+    is_using = bool(join.args.get("using") or join.args.get("method"))
+    if is_using and version is not None:
+        raise compiler.error(item, "FOR SYSTEM_TIME AS OF takes a condition in ON, not USING", "write ON a.x = b.x")
     how = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}[side]
     if version is not None:
         from headrace_sql.temporal import temporal
@@ -66,6 +68,8 @@ def joined(
     right = pruned(compiler, node, windowed(compiler, item, from_item(compiler, item)))
     sides = sides_of(left, right, item.alias_or_name)
     on = [each for each in on if not (isinstance(each, exp.Boolean) and each.this)]
+    pairs = _same_names(compiler, sides, join) if is_using else []
+    on += [exp.EQ(this=standing_for(mine, item), expression=standing_for(other, item)) for mine, other in pairs]
     used: list[exp.Expr] = []
     if how == "inner":
         used = [
@@ -77,7 +81,46 @@ def joined(
         sides, moved = _pushed(compiler, sides, [each for each in conditions if each not in used], how)
         used += moved
     left_conditions = [each for each in conditions if not any(each is one for one in used)]
-    return _made(compiler, sides, on, how, item), left_conditions
+    made = joined_sides(compiler, sides, on, how, item)
+    return (_with_one_of_each(made, pairs, how) if pairs else made), left_conditions
+
+
+def _same_names(compiler: QueryCompiler, sides: Sides, join: exp.Join) -> list[tuple[Column, Column]]:
+    """Return the pairs of columns that ``USING (a, b)`` or NATURAL makes equal. Raises ExpressionError."""
+    using = join.args.get("using")
+    if using is None:
+        right = {column.name for column in sides.right.columns if not column.hidden}
+        names = [column.name for column in sides.left.columns if column.name in right and not column.hidden]
+        if not names:
+            raise compiler.error(
+                join.this, "NATURAL JOIN: the sides have no column name in common", "write ON a.x = b.x"
+            )
+        using = [exp.column(exp.to_identifier(name, quoted=True)) for name in dict.fromkeys(names)]
+    pairs = []
+    for each in using:
+        name = each if isinstance(each, exp.Column) else exp.column(each)
+        pairs.append((resolve(sides.left, name, compiler.text)[0], resolve(sides.right, name, compiler.text)[0]))
+    return pairs
+
+
+def _with_one_of_each(relation: Relation, pairs: Sequence[tuple[Column, Column]], how: str) -> Relation:
+    """Make one column of each pair, before all others: the one that is not NULL."""
+    columns = list(relation.columns)
+    stream, shown = relation.stream, []
+    for mine, other in pairs:
+        places = [next(i for i, c in enumerate(columns) if c.physical == each.physical) for each in (mine, other)]
+        left, right = (columns[place] for place in places)
+        if how == "full":
+            name = unused_name(f"__using_{left.name}", relation.schema)
+            both = [text_of(physical(each.physical)) for each in (left, right)]
+            stream = stream.with_columns(**{name: f"coalesce({both[0]}, {both[1]})"})
+            shown.append(Column(left.name, name))
+        else:
+            kept = right if how == "right" else left
+            shown.append(replace(kept, name=left.name, table=None, hidden=False))
+        for place in places:
+            columns[place] = replace(columns[place], hidden=True)
+    return replace(relation, stream=stream, columns=(*shown, *columns))
 
 
 def sides_of(left: Relation, right: Relation, alias: str) -> Sides:
@@ -186,7 +229,8 @@ def _key_column(
     return replace(side, stream=side.stream.with_columns(**{name: text_of(made)})), name
 
 
-def _made(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], how: str, item: exp.Expr) -> Relation:
+def joined_sides(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], how: str, item: exp.Expr) -> Relation:
+    """Return the relation of two sides that are joined. Raises ExpressionError at ``item``."""
     for side in (sides.left, sides.right):
         if side.ranking is not None:
             raise compiler.error(

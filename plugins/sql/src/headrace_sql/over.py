@@ -10,6 +10,7 @@ from headrace.keyed import shuffled
 from sqlglot import exp
 
 from headrace_sql.expressions import Translator, interval_length, physical
+from headrace_sql.ordering import ordered_terms
 from headrace_sql.over_aggregate import OverAggregate, OverCall
 from headrace_sql.query import is_updating
 from headrace_sql.scope import Column, Ranking, Relation, Time, resolve, unused_name
@@ -39,7 +40,11 @@ def _ranking(
     if len(ranks) > 1 or sum(each[1].find(exp.Window) is not None for each in listed) > 1:
         raise compiler.error(ranks[-1][1], "one ROW_NUMBER() can stand in a SELECT, and no other OVER beside it")
     if window.this.name.upper() != "ROW_NUMBER":
-        raise compiler.error(window, f"{window.this.name}() is not supported", "use ROW_NUMBER()")
+        raise compiler.error(
+            window,
+            f"{window.this.name}() is not supported",
+            "as in Flink, streams have ROW_NUMBER() only",
+        )
     others = [each for each in listed if each is not ranks[0]]
     if any(each[1].find(exp.Window) for each in others):
         raise compiler.error(window, "OVER inside of an expression is not supported")
@@ -99,7 +104,7 @@ def _partition_and_order(
     order = window.args.get("order")
     if order is None:
         raise compiler.error(window, "OVER needs ORDER BY in a stream")
-    terms = tuple((*_first(column_of(each.this), bool(each.args.get("desc"))),) for each in order.expressions)
+    terms = tuple(_first(column_of(each), descending) for each, descending in ordered_terms(order.expressions))
     if computed:
         relation = replace(relation, stream=relation.stream.with_columns(**computed))
     return relation, partition, terms

@@ -140,14 +140,17 @@ class QueryCompiler:
         if node.args.get("from_") is None:
             raise self.error(node, "a SELECT without FROM has no rows to read", "select from a table")
         node = _with_windows(node)
+        from headrace_sql.ordering import limited, with_order_columns
         from headrace_sql.sources import from_clause
 
         conditions = conjuncts(node.args["where"].this if node.args.get("where") else None)
         relation, conditions = from_clause(self, node, conditions)
         self.around = node
+        relation, node, conditions = self._with_scalars(node, relation, conditions)
         grouped = node.args.get("group") is not None or self._has_aggregates(node)
         relation = self._with_window_columns(node, relation, conditions, grouped=grouped)
         relation = self.where(relation, conditions)
+        hidden = 0
         if grouped:
             from headrace_sql.grouping import aggregated
 
@@ -155,12 +158,38 @@ class QueryCompiler:
         else:
             if node.args.get("having") is not None:
                 raise self.error(node.args["having"], "HAVING needs GROUP BY or an aggregate")
+            node, hidden = with_order_columns(self, node, relation)
             relation = self.projected(relation, node.expressions)
         if node.args.get("distinct") is not None:
             from headrace_sql.sets import distinct
 
             relation = distinct(relation)
-        return self._ordered(node, relation)
+        return limited(self, node, relation, hidden)
+
+    def _with_scalars(
+        self, node: exp.Select, relation: Relation, conditions: list[exp.Expr]
+    ) -> tuple[Relation, exp.Select, list[exp.Expr]]:
+        """Make columns of the scalar subqueries in WHERE and, where rows are not grouped, in SELECT."""
+        grouped = node.args.get("group") is not None or self._has_aggregates(node)
+        items = [] if grouped else node.expressions
+        if not any(each.find(exp.Subquery) for each in (*conditions, *items)):
+            return relation, node, conditions
+        from headrace_sql.scalars import scalars_in, with_scalars
+        from headrace_sql.sources import windowed
+
+        if not any(scalars_in(each) for each in (*conditions, *items)):
+            return relation, node, conditions
+        if relation.ranking is not None:
+            # The rank is bounded first: what is left of the conditions is on the rows of the Top-N.
+            plain = [each for each in conditions if not scalars_in(each)]
+            relation, conditions = self.where(relation, plain), [each for each in conditions if scalars_in(each)]
+        relation = windowed(self, node.args["from_"].this, relation)
+        relation, made, _ = with_scalars(self, relation, [*conditions, *items], relation)
+        if not items:
+            return relation, node, made
+        copy = node.copy()
+        copy.set("expressions", made[len(conditions) :])
+        return relation, copy, made[: len(conditions)]
 
     def _with_window_columns(
         self, node: exp.Select, relation: Relation, conditions: Sequence[exp.Expr], *, grouped: bool
@@ -185,33 +214,6 @@ class QueryCompiler:
     def _has_aggregates(self, node: exp.Select) -> bool:
         parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") else [])]
         return any(aggregates_in(part, self.catalog.functions) for part in parts)
-
-    def _ordered(self, node: exp.Select, relation: Relation) -> Relation:
-        order, limit = node.args.get("order"), node.args.get("limit")
-        if order is None and limit is None:
-            return relation
-        if limit is None:
-            assert order is not None
-            first = order.expressions[0]
-            column = first.this
-            found = relation.find(column.name) if isinstance(column, exp.Column) else []
-            if found and found[0].time is not None and not first.args.get("desc"):
-                return relation
-            raise self.error(
-                order, "ORDER BY sorts a stream by its time attribute only, ascending", "add LIMIT for a Top-N"
-            )
-        if order is None:
-            raise self.error(limit, "LIMIT needs ORDER BY", "which rows would these be?")
-        translator = self.translator(relation)
-        stream, terms = relation.stream, []
-        for index, term in enumerate(order.expressions):
-            name = unused_name(f"__order_{index}", relation.schema)
-            stream = stream.with_columns(**{name: translator.sql(term.this)})
-            terms.append(f'"{name}" {"desc" if term.args.get("desc") else "asc"}')
-        stream = stream.key_by().top_n(int(limit.expression.name), by=", ".join(terms))
-        return replace(
-            relation, stream=stream.select(*_quoted([c.physical for c in relation.columns if c.time != "processing"]))
-        )
 
     # ------------------------------------------------------------------------------------------------- WHERE, SELECT
 
@@ -249,7 +251,11 @@ class QueryCompiler:
         for item in items:
             table = item.table if isinstance(item, exp.Column) and isinstance(item.this, exp.Star) else None
             if isinstance(item, exp.Star) or table is not None:
-                columns = [c for c in relation.columns if table is None or (c.table or "").lower() == table.lower()]
+                columns = [
+                    c
+                    for c in relation.columns
+                    if (table is None and not c.hidden) or (table and (c.table or "").lower() == table.lower())
+                ]
                 if not columns:
                     raise self.error(item, f"unknown table {table!r}")
                 made += [(c.name, physical(c.physical), c) for c in columns]
@@ -318,10 +324,6 @@ class QueryCompiler:
             return made
         versions = relation.version_stream.select(**expressions)
         return replace(made, version_key=tuple(str(key) for key in keys), version_stream=versions)
-
-
-def _quoted(names: Sequence[str]) -> list[str]:
-    return [text_of(physical(name)) for name in names]
 
 
 def _is_bare_call(relation: Relation, node: exp.Column) -> bool:

@@ -30,6 +30,8 @@ class Column:
     time: Time | None = None
     #: "start", "end" or "time" for what a window function of the table adds.
     window: str | None = None
+    #: Found only with its table's name in front: the other one of a pair that JOIN … USING has made one column.
+    hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Relation:
         made = []
         for index, column in enumerate(self.columns):
             name = columns[index] if index < len(columns) else column.name
-            made.append(replace(column, table=alias if alias is not None else column.table, name=name))
+            hidden = column.hidden and alias is None
+            made.append(replace(column, table=alias if alias is not None else column.table, name=name, hidden=hidden))
         ranking = self.ranking
         if ranking is not None and columns:
             names = {old.name: new.name for old, new in zip(self.columns, made, strict=True)}
@@ -100,14 +103,33 @@ class Relation:
                 for c in self.columns
                 if c.name.lower() == low and (table is None or (c.table or "").lower() == table.lower())
             ]
-        return found
+        shown = [c for c in found if not c.hidden]
+        return shown if shown and table is None else found
 
     def tables(self) -> set[str]:
         return {column.table for column in self.columns if column.table is not None}
 
 
+#: Key of a node's meta for the column that it stands for, where the compiler has made the node itself.
+MEANT = "headrace_column"
+
+
+def standing_for(column: Column, node: exp.Expr | None = None) -> exp.Column:
+    """Return a node that means a column, whatever its name means elsewhere; mistakes in it are shown where ``node`` stands."""
+    made = exp.column(exp.to_identifier(column.name, quoted=True))
+    made.meta[MEANT] = column
+    for part in node.walk() if node is not None else ():
+        if "start" in part.meta:
+            made.this.meta.update({key: part.meta[key] for key in ("start", "end", "line", "col") if key in part.meta})
+            break
+    return made
+
+
 def resolve(relation: Relation, node: exp.Column, text: str) -> tuple[Column, list[exp.Expr]]:
     """Return the column that a name means, and the fields behind it. Raises ExpressionError."""
+    if MEANT in node.meta:
+        meant: Column = node.meta[MEANT]
+        return meant, []
     parts: list[Any] = list(node.parts)
     names = [part.name for part in parts]
     if len(names) > 1:

@@ -21,7 +21,7 @@ from headrace_sql.catalog import Catalog, View, read_table
 from headrace_sql.connectors import sink_job
 from headrace_sql.dialect import Blink, Flink
 from headrace_sql.query import QueryCompiler, cast_to
-from headrace_sql.scope import Relation, error_at
+from headrace_sql.scope import Column, Relation, error_at
 
 _BLINK_MARKS = re.compile(r"(?is)\bwith\s*\(\s*(type|topic)\s*=|\bwithoffset\s*\(|\bdata_format\s*=")
 #: Options of SET that mean something here.
@@ -288,14 +288,18 @@ def replaced_names(relation: Relation) -> Relation:
 
 
 def _printable(relation: Relation) -> Stream:
-    real = [column for column in relation.columns if column.physical in relation.schema]
-    wanted: dict[str, str] = {}
+    """Return the rows under the names that the query gives them; of equal names the later ones get a number, as in Flink."""
+    real = [column for column in relation.columns if column.physical in relation.schema and not column.hidden]
+    wanted: dict[str, Column] = {}
     for column in real:
-        wanted.setdefault(column.name, column.physical)
-    if list(wanted.values()) == list(relation.schema) and list(wanted) == list(wanted.values()):
+        name, number = column.name, 0
+        while name in wanted:
+            name, number = f"{column.name}{number}", number + 1
+        wanted[name] = column
+    if list(wanted) == list(relation.schema) and all(name == column.physical for name, column in wanted.items()):
         return relation.stream
-    renamed = cast_to(relation, [c for c in real if wanted.get(c.name) == c.physical],
-                      [relation.schema[p] for p in wanted.values()], list(wanted))  # fmt: skip
+    columns = list(wanted.values())
+    renamed = cast_to(relation, columns, [relation.schema[c.physical] for c in columns], list(wanted))
     return relation.stream.select(**renamed)
 
 

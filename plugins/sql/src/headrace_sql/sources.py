@@ -85,6 +85,8 @@ def _check_table(compiler: QueryCompiler, node: exp.Table) -> None:
 def pruned(compiler: QueryCompiler, node: exp.Select, relation: Relation) -> Relation:
     """Leave out columns that nothing of the query names: joins keep their rows."""
     wanted: set[str] = set()
+    if any(join.args.get("method") for join in node.args.get("joins") or ()):
+        return relation  # NATURAL: the columns that both sides have count, named or not
     for each in node.walk():
         if isinstance(each, exp.Star) and not isinstance(each.parent, exp.Anonymous):
             return relation

@@ -99,7 +99,7 @@ def _qualified(compiler: QueryCompiler, node: exp.Expr, inner: Relation | None, 
         if not isinstance(part, exp.Column):
             return part
         for relation, table in ((inner, _INNER), (outer, _OUTER)):
-            if relation is None or not _knows(relation, part):
+            if relation is None or not knows(relation, part):
                 continue
             column, fields = resolve(relation, part, compiler.text)
             made: exp.Expr = exp.column(exp.to_identifier(column.physical), table=table)
@@ -111,7 +111,8 @@ def _qualified(compiler: QueryCompiler, node: exp.Expr, inner: Relation | None, 
     return node.transform(renamed)
 
 
-def _knows(relation: Relation, node: exp.Column) -> bool:
+def knows(relation: Relation, node: exp.Column) -> bool:
+    """Return whether a relation has the column that a name means."""
     parts = [part.name for part in node.parts]
     return bool(len(parts) > 1 and relation.find(parts[1], parts[0])) or bool(relation.find(parts[0]))
 
@@ -140,7 +141,7 @@ def _inner(
         correlated: list[exp.Expr] = []
         for each in rest:
             names = list(each.find_all(exp.Column))
-            is_own = each.find(exp.Select) is not None or all(_knows(own, c) for c in names)
+            is_own = each.find(exp.Select) is not None or all(knows(own, c) for c in names)
             (inner if is_own else correlated).append(each)
         if correlated:
             made = compiler.where(own, inner)

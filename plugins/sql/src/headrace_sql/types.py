@@ -41,6 +41,8 @@ def polars_type(node: exp.Expr, text: str) -> pl.DataType:
         return _SIMPLE[word]
     inner = node.expressions
     if word in ("DECIMAL", "NUMERIC"):
+        if not all(each.name.isdigit() for each in inner) or len(inner) > 2:
+            raise _error(node, text, "DECIMAL takes a precision and a scale: DECIMAL(10, 2)")
         precision, scale = (int(inner[0].name), int(inner[1].name) if len(inner) > 1 else 0) if inner else (10, 0)
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise _error(node, text, "precision is 1 to 38 and scale at most the precision")

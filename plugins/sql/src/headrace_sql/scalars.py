@@ -1,0 +1,222 @@
+"""Scalar subqueries: ``(SELECT MAX(v) FROM t)`` as a value in SELECT, WHERE and HAVING.
+
+Each becomes a column of the rows around it, by a LEFT JOIN with the subquery's one row (or, where conditions in it name columns
+of the query around, with the row of their values). As in Flink, the rows are kept, and given anew when the value changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from headrace_sql.expressions import physical, text_of
+from headrace_sql.joins import Sides, joined_sides, sides_of
+from headrace_sql.query import aggregates_in, conjuncts
+from headrace_sql.scope import Column, Relation, resolve, standing_for, unused_name
+from headrace_sql.subqueries import knows
+
+if TYPE_CHECKING:
+    from headrace_sql.query import QueryCompiler
+
+_HINT = "aggregate it without GROUP BY, as in (SELECT MAX(x) FROM t), or end it with ORDER BY … LIMIT 1"
+
+
+def scalars_in(node: exp.Expr) -> list[exp.Subquery]:
+    """Return the scalar subqueries of an expression, outermost first: not those of IN and EXISTS."""
+    if isinstance(node, exp.Subquery):
+        return [node]
+    if isinstance(node, exp.Query | exp.Exists):
+        return []
+    found: list[exp.Subquery] = []
+    for key, value in node.args.items():
+        if isinstance(node, exp.In) and key == "query":
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, exp.Expr):
+                found += scalars_in(each)
+    return found
+
+
+def with_scalars(
+    compiler: QueryCompiler, relation: Relation, nodes: Sequence[exp.Expr], outer: Relation | None = None
+) -> tuple[Relation, list[exp.Expr], list[Column]]:
+    """Return the relation with a column for each scalar subquery, the expressions that name those columns, and the columns.
+
+    ``outer`` is what subqueries may name columns of, when that is not the relation: None for nothing.
+    """
+    made: list[exp.Expr] = []
+    columns: list[Column] = []
+    for node in nodes:
+        found = scalars_in(node)
+        if not found:
+            made.append(node)
+            continue
+        replaced: dict[int, exp.Expr] = {}
+        for each in found:
+            relation, column, value = _attached(compiler, relation, each, outer)
+            columns.append(column)
+            replaced[id(each)] = value
+        made.append(_with_parts(node, replaced))
+    return relation, made, columns
+
+
+def _with_parts(node: exp.Expr, replaced: dict[int, exp.Expr]) -> exp.Expr:
+    """Return an expression with parts replaced; the given one stays as it is."""
+    if id(node) in replaced:
+        return replaced[id(node)]
+    parts: dict[str, Any] = {}
+    for key, value in node.args.items():
+        if isinstance(value, list):
+            parts[key] = [_with_parts(each, replaced) if isinstance(each, exp.Expr) else each for each in value]
+        else:
+            parts[key] = _with_parts(value, replaced) if isinstance(value, exp.Expr) else value
+    made = type(node)(**{key: _own(value) for key, value in parts.items()})
+    made.meta.update(node.meta)
+    return made
+
+
+def _own(value: Any) -> Any:
+    """Return parts that belong to no other expression yet."""
+    if isinstance(value, list):
+        return [_own(each) for each in value]
+    return value.copy() if isinstance(value, exp.Expr) and value.parent is not None else value
+
+
+def _attached(
+    compiler: QueryCompiler, relation: Relation, node: exp.Subquery, outer: Relation | None
+) -> tuple[Relation, Column, exp.Expr]:
+    """Return the relation with the value of one subquery, its column, and the expression that stands for it."""
+    query = node.unnest()
+    found: Relation | None = None
+    keys: list[exp.Expr] = []
+    if outer is not None and isinstance(query, exp.Select):
+        found, keys = _by_outer_values(compiler, query, outer)
+    if found is None:
+        found = _one_row(compiler, node, query)
+    name = unused_name("__scalar", [*relation.schema, *(c.physical for c in relation.columns)])
+    texts = {name: text_of(physical(found.columns[0].physical))}
+    texts |= {f"{name}_key_{index}": text_of(physical(c.physical)) for index, c in enumerate(found.columns[1:])}
+    if not keys:
+        texts[f"{name}_one"] = "1"
+        relation = replace(relation, stream=relation.stream.with_columns(__one="1"))
+        relation = replace(relation, columns=(*relation.columns, Column("__one", "__one", hidden=True)))
+    right = Relation(found.stream.select(**texts), tuple(Column(each, each, hidden=True) for each in texts))
+    sides = sides_of(relation, right, "")
+    pairs = keys or [standing_for(relation.columns[-1])]
+    on: list[exp.Expr] = [
+        exp.EQ(this=mine, expression=standing_for(column))
+        for mine, column in zip(pairs, sides.right.columns[1:], strict=True)
+    ]
+    columns = relation.columns if keys else relation.columns[:-1]
+    both = Sides(sides.left, sides.right, sides.both)
+    result = joined_sides(compiler, both, on, "left", node)
+    kept = [*(c.physical for c in columns if c.physical in relation.schema), name]
+    stream = result.stream.select(*dict.fromkeys(text_of(physical(each)) for each in kept))
+    after = {c.physical: c for c in result.columns}
+    plain = tuple(replace(c, time=after[c.physical].time) if c.physical in after else c for c in columns)
+    column = Column(name, name, hidden=True)
+    value: exp.Expr = standing_for(column, node)
+    if keys and _is_count(query):
+        value = exp.Anonymous(this="COALESCE", expressions=[value, exp.Literal.number(0)])
+    return replace(relation, stream=stream, columns=(*plain, column), base=None), column, value
+
+
+def _one_row(compiler: QueryCompiler, node: exp.Subquery, query: exp.Expr) -> Relation:
+    """Return the relation of a subquery that has one row at most. Raises ExpressionError for another."""
+    found = compiler.settled(query, compiler.query(query))
+    if len(found.columns) != 1:
+        raise compiler.error(node, f"a subquery in an expression gives one column, not {len(found.columns)}")
+    single = False
+    if isinstance(query, exp.Select):
+        group = query.args.get("group")
+        limit = query.args.get("limit")
+        aggregates = any(aggregates_in(each, compiler.catalog.functions) for each in query.expressions)
+        single = (aggregates and group is None) or (limit is not None and limit.expression.name == "1")
+    if not single:
+        raise compiler.error(
+            node, "a subquery in an expression must give one row at most, and this one need not", _HINT
+        )
+    return found
+
+
+def _by_outer_values(
+    compiler: QueryCompiler, query: exp.Select, outer: Relation
+) -> tuple[Relation | None, list[exp.Expr]]:
+    """Return the values of a correlated subquery by its keys, and what they equal outside; None when it is not correlated.
+
+    ``(SELECT SUM(v) FROM t WHERE t.k = o.k AND …)`` becomes ``SELECT SUM(v), k FROM t WHERE … GROUP BY k``.
+    """
+    if query.args.get("from_") is None or query.args.get("where") is None:
+        return None, []
+    from headrace_sql.sources import from_clause
+
+    conditions = conjuncts(query.args["where"].this)
+    own, rest = from_clause(compiler, query, list(conditions))
+    del rest
+    outside = [each for each in conditions if _names_outer(each, own, outer)]
+    if not outside:
+        return None, []
+    if query.args.get("group") is not None or query.args.get("limit") is not None or len(query.expressions) != 1:
+        raise compiler.error(query, "this subquery names columns of the query around it", _HINT)
+    calls = aggregates_in(query.expressions[0], compiler.catalog.functions)
+    if not calls or (not _is_count(query) and any(each.name.upper() == "COUNT" for each in calls)):
+        raise compiler.error(
+            query, "a subquery that names columns of the query around it gives one aggregate", "(SELECT SUM(x) FROM t WHERE t.k = o.k)"
+        )  # fmt: skip
+    inner, keys = [], []
+    for each in outside:
+        if not isinstance(each, exp.EQ):
+            raise compiler.error(each, "a subquery may name columns of the query around it in equalities only")
+        sides = [each.left, each.right]
+        if _names_outer(each.left, own, outer):
+            sides.reverse()
+        if _names_outer(sides[0], own, outer) or any(knows(own, c) for c in sides[1].find_all(exp.Column)):
+            raise compiler.error(
+                each, "one side of this equality must be of the subquery, the other of the query around it"
+            )
+        inner.append(sides[0])
+        keys.append(_of_outer(compiler, sides[1], outer))
+    made = query.copy()
+    left = [each.copy() for each in conditions if not any(each is one for one in outside)]
+    made.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
+    made.set("group", exp.Group(expressions=[each.copy() for each in inner]))
+    for index, each in enumerate(inner):
+        made.append("expressions", exp.Alias(this=each.copy(), alias=exp.to_identifier(f"__key_of_{index}")))
+    return compiler.query(made), keys
+
+
+def _names_outer(node: exp.Expr, own: Relation, outer: Relation) -> bool:
+    if node.find(exp.Query) is not None:
+        return False
+    return any(not knows(own, column) and knows(outer, column) for column in node.find_all(exp.Column))
+
+
+def _of_outer(compiler: QueryCompiler, node: exp.Expr, outer: Relation) -> exp.Expr:
+    """Return an expression whose columns are those of the query around, whatever their names mean inside."""
+
+    def meant(part: exp.Expr) -> exp.Expr:
+        if not isinstance(part, exp.Column):
+            return part
+        column, fields = resolve(outer, part, compiler.text)
+        made: exp.Expr = standing_for(column, part)
+        for each in fields:
+            made = exp.Dot(this=made, expression=each.copy())
+        return made
+
+    return node.transform(meant)
+
+
+def _is_count(query: exp.Expr) -> bool:
+    """Return whether a subquery's value is a COUNT as it is: that is 0 where there is no row."""
+    if not isinstance(query, exp.Select):
+        return False
+    item = query.expressions[0]
+    call = item.this if isinstance(item, exp.Alias) else item
+    call = call.this if isinstance(call, exp.Filter) else call
+    return isinstance(call, exp.Anonymous) and call.name.upper() == "COUNT"
+
+
+__all__ = ["scalars_in", "with_scalars"]
