@@ -63,6 +63,8 @@ class JobStatus:
     state_rows: int = 0
     #: Rows that came too late for their window or join, in this run.
     late_rows: int = 0
+    #: Shards of keyed stages that this instance has, with how far each is in its shuffle, where instances share them.
+    shards: tuple[QueueStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,23 @@ class JobReport:
     error: str | None = None
     rows_skipped: int = 0
     late_rows: int = 0
+
+    @classmethod
+    def of(cls, status: JobStatus) -> JobReport:
+        """Return the report of a job whose last status this is."""
+        return cls(
+            job=status.job,
+            backend=status.backend,
+            state=status.state,
+            records_read=status.records_read,
+            rows_written=status.rows_written,
+            dead_letters=status.dead_letters,
+            seconds=status.seconds,
+            queues=status.queues,
+            error=status.error,
+            rows_skipped=status.rows_skipped,
+            late_rows=status.late_rows,
+        )
 
     def __str__(self) -> str:
         rate = self.records_read / self.seconds if self.seconds else 0.0

@@ -8,7 +8,7 @@ sinks and the next shards drop what they have seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -231,6 +231,16 @@ class Shard:
     def knows(self, queue: Queue, side: int = 0) -> bool:
         """Return whether the shard counts an upstream queue among those it waits for."""
         return (queue, side) in self._upstreams
+
+    @property
+    def upstreams(self) -> Collection[tuple[Queue, int]]:
+        """The queues that the shard waits for, each with the side by which its rows come in."""
+        return list(self._upstreams)
+
+    def expect(self, upstreams: Iterable[tuple[Queue, int]]) -> None:
+        """Count queues among those that the shard waits for; for a shard that begins without what it was told of them."""
+        for place in upstreams:
+            self._upstreams.setdefault(place, _Upstream())
 
     def state_rows(self) -> int:
         """Return how many rows the operators remember."""

@@ -13,6 +13,8 @@ class StateStore(ABC):
     """Keeps, per shard, an ordered log of state versions. Made from validated options; opened lazily."""
 
     Settings: ClassVar[type[Settings]] = Settings
+    #: Whether every instance of a job, on whatever machine, sees what one of them stores.
+    shared: ClassVar[bool] = False
 
     @abstractmethod
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:

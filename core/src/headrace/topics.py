@@ -30,7 +30,10 @@ class Topics(ABC):
 
     @abstractmethod
     def append(self, topic: str, queue: int, bodies: Sequence[bytes]) -> None:
-        """Append records to the queue of that number, in order. They are durable when ``flush`` has returned."""
+        """Append records to the queue of that number, in order. They are durable when ``flush`` has returned.
+
+        Does not raise because the broker is away: they are kept until ``flush``.
+        """
 
     @abstractmethod
     def flush(self) -> None:

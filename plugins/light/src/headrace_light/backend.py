@@ -5,35 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import ClassVar
 
-import msgspec
 from headrace.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
 from headrace.clock import Clock, SystemClock
 from headrace.plan import Plan
 from headrace.registry import default_registry
-from headrace.settings import Settings, option, option_fields
+from headrace.settings import Settings, option_fields
 from headrace.state_store import StateStore
 
+from headrace_light.elasticity import elasticity_of
 from headrace_light.engine import Engine
-
-
-class LightSettings(Settings, frozen=True, kw_only=True):
-    """Options of the light backend."""
-
-    retry_timeout: Annotated[timedelta, option("how long a source may be away before the job fails")] = timedelta(
-        minutes=5
-    )
-    idle_wait_max: Annotated[timedelta, option("longest pause between two looks at queues that had nothing new")] = (
-        timedelta(milliseconds=200)
-    )
-    shards: Annotated[int, option("partitions of keyed state, fixed for a checkpoint", ge=1)] = 1
-    state_store: Annotated[str, option("where keyed state is kept, with a checkpoint: an installed state store")] = (
-        "directory"
-    )
-    state_options: Annotated[dict[str, Any], option("options of the state store; 'path' is below the checkpoint")] = (
-        msgspec.field(default_factory=dict)
-    )
+from headrace_light.settings import LightSettings
 
 
 class LightBackend(Backend):
@@ -47,7 +30,7 @@ class LightBackend(Backend):
 
     def _state_store(self, job: str, directory: Path) -> StateStore:
         """Make the state store that the options name; those on disk keep their files below the checkpoint."""
-        name = self.settings.state_store
+        name = self.settings.state_store or "directory"
         kind = default_registry().find("state store", name)
         fields = {each.encode_name for each in option_fields(kind.Settings)}
         given = dict(self.settings.state_options)
@@ -60,6 +43,9 @@ class LightBackend(Backend):
 
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         assert isinstance(self.settings, LightSettings)
+        elastic = None
+        if self.settings.reliability is not None and plan.shuffles:
+            elastic = elasticity_of(plan, options, self.settings, partial(self._state_store, plan.job_name))
         engine = Engine(
             plan,
             options,
@@ -68,6 +54,7 @@ class LightBackend(Backend):
             idle_wait_max=self.settings.idle_wait_max,
             shards=self.settings.shards,
             state_store=partial(self._state_store, plan.job_name),
+            elastic=elastic,
         )
         engine.prepare()
         engine.start()

@@ -28,6 +28,7 @@ from headrace.stages import idle_timeouts_us
 from headrace.state_store import StateStore
 
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
+from headrace_light.elastic_stages import Elasticity, ElasticStages
 from headrace_light.keyed_stages import KeyedStages, as_time
 from headrace_light.membership import Membership
 from headrace_light.order_log import Entry, EntryKind
@@ -36,6 +37,8 @@ from headrace_light.state_directory import NoStateStore
 
 logger = logging.getLogger(__name__)
 _NO_WAIT = timedelta(0)
+#: An idle engine looks for new records of the sources at least so often while it waits for those of a shuffle.
+_SHUFFLE_WAIT_SECONDS_MAX = 0.05
 #: An idle engine spends at most one part in this many of its time looking for new records.
 _IDLE_RATIO = 200
 #: A source that wakes us so often without a record that can be taken is not waited for in the source.
@@ -55,6 +58,7 @@ class Engine:
         idle_wait_max: timedelta,
         shards: int = 1,
         state_store: Callable[[Path], StateStore] | None = None,
+        elastic: Elasticity | None = None,
     ) -> None:
         self._plan = plan
         self._options = options
@@ -83,6 +87,8 @@ class Engine:
         self._shards = shards
         self._make_state_store = state_store
         self._keyed: KeyedStages | None = None
+        self._elasticity = elastic if plan.shuffles else None
+        self._elastic: ElasticStages | None = None
         self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         self._again: Entry | None = None
         #: Whether nothing was taken in since the keyed stages were told of the end of input.
@@ -98,7 +104,9 @@ class Engine:
         """Check the outside world and take the checkpoint directory: raises JobError before anything is read."""
         self._checkpoint = self._directory.open()
         try:
-            if self._plan.shuffles:
+            if self._elasticity is not None:
+                self._elastic = self._make_elastic(self._elasticity)
+            elif self._plan.shuffles:
                 self._keyed = self._open_keyed()
             for node in self._plan.sinks.values():
                 node.sink.prepare(node.schema)
@@ -111,6 +119,8 @@ class Engine:
                         source_id, source_node.source, self._clock, self._retry_seconds
                     )
             self._outlets.open()
+            if self._elastic is not None:
+                self._elastic.open()
             self._repeat_entries()
             self._discover(first=True)
         except BaseException:
@@ -133,6 +143,7 @@ class Engine:
     def status(self) -> JobStatus:
         """Return the picture at this moment; lags are as of the last look at the sources."""
         queues = self._queue_statuses()
+        stages = self._keyed or self._elastic
         return JobStatus(
             job=self.job_name,
             backend="light",
@@ -145,9 +156,10 @@ class Engine:
             checkpoint_id=self._checkpoint.id,
             seconds=self._seconds or self._clock.monotonic() - self._begun,
             error=None if self._error is None else str(self._error),
-            watermark=None if self._keyed is None else as_time(self._keyed.watermark_us()),
-            state_rows=0 if self._keyed is None else self._keyed.state_rows(),
-            late_rows=0 if self._keyed is None else self._keyed.late_rows(),
+            watermark=None if stages is None else as_time(stages.watermark_us()),
+            state_rows=0 if stages is None else stages.state_rows(),
+            late_rows=0 if stages is None else stages.late_rows(),
+            shards=() if self._elastic is None else self._elastic.statuses(),
         )
 
     def report(self) -> JobReport:
@@ -156,7 +168,7 @@ class Engine:
             message = self._error.message if isinstance(self._error, HeadraceError) else repr(self._error)
             hint = self._error.hint if isinstance(self._error, HeadraceError) else None
             raise JobFailedError(f"the job failed: {message}", job=self.job_name, hint=hint) from self._error
-        return self._final_report()
+        return JobReport.of(self.status())
 
     # ------------------------------------------------------------------------------------------ the engine's thread
 
@@ -166,6 +178,8 @@ class Engine:
         try:
             for group in self._groups.values():
                 group.join(_Assignments(self))
+            if self._elastic is not None:
+                self._elastic.join()
             self._loop()
             self._state = JobState.STOPPING
             if self._options.until == "end" and not self._stopping.is_set() and not self._end_told:
@@ -173,6 +187,8 @@ class Engine:
             self._make_checkpoint()
             for group in self._groups.values():
                 group.leave()
+            if self._elastic is not None:
+                self._elastic.leave()
             self._closing = True
             for queue in list(self._runs):
                 self._remove(queue)
@@ -188,7 +204,7 @@ class Engine:
             self._directory.close()
             self._progress.end(self.status())
             try:
-                self._hooks.headrace_job_stopped(job=self.job_name, report=self._final_report())
+                self._hooks.headrace_job_stopped(job=self.job_name, report=JobReport.of(self.status()))
             finally:
                 self._ended.set()
 
@@ -199,8 +215,11 @@ class Engine:
             progressed = self._poll_all(self._blocking_wait())
             if self._options.until == "end" and all(run.done for run in self._runs.values()):
                 return
+            if self._elastic is not None:
+                progressed |= self._elastic.poll(self._outlets.deliver)
+                self._elastic.keep_up(idle=not progressed)
             now = self._clock.monotonic()
-            if self._keyed is not None:
+            if self._plan.shuffles:
                 self._tell_time(now)
             for group in self._groups.values():
                 group.poll(_NO_WAIT)
@@ -217,6 +236,9 @@ class Engine:
 
     def _rest(self, seconds: float, *, spent: float) -> None:
         """Pause before the next look. A group on its own waits in its source, which may know when a record comes."""
+        if self._elastic is not None:
+            self._elastic.wait(timedelta(seconds=min(seconds, _SHUFFLE_WAIT_SECONDS_MAX)))
+            return
         if len(self._groups) == len(self._plan.sources) == 1 and self._woken_in_vain < _WOKEN_IN_VAIN_MAX:
             begun = self._clock.monotonic()
             next(iter(self._groups.values())).poll(timedelta(seconds=seconds))
@@ -252,7 +274,10 @@ class Engine:
             return False
         fault_point("lane.after_process")
         self._outlets.deliver(deliveries)
-        if self._keyed is not None:
+        if self._elastic is not None:
+            run.heard_seconds, run.idle = self._clock.monotonic(), False
+            self._elastic.ship(run.lane.take_shipments())
+        elif self._keyed is not None:
             run.heard_seconds, run.idle = self._clock.monotonic(), False
             for entry in entries:
                 self._outlets.deliver(self._keyed.finish(entry, run.lane.take_shipments()))
@@ -275,6 +300,19 @@ class Engine:
                 hint="keys cannot move to other shards: use the number of before, or another checkpoint directory",
             )
         return keyed
+
+    def _make_elastic(self, elasticity: Elasticity) -> ElasticStages:
+        return ElasticStages(
+            self._plan,
+            self._clock,
+            elasticity.topics,
+            shards=self._shards,
+            stores=partial(elasticity.store, self._directory.path),
+            state_moves=elasticity.state_moves,
+            retry_seconds=self._retry_seconds,
+            checkpoint=self._make_checkpoint,
+            on_moved=self._outlets.discard,
+        )
 
     def _repeat_entries(self) -> None:
         """Do again, in the same order, what was done since the checkpoint: sinks drop what they have of it."""
@@ -326,21 +364,24 @@ class Engine:
 
     def _entry(self, kind: EntryKind, queue: Queue | None = None, shipments: Iterable[Shipment] = ()) -> None:
         """Take the keyed stages through an entry that reads nothing."""
-        if self._keyed is not None:
+        if self._elastic is not None:
+            self._elastic.ship(shipments)
+        elif self._keyed is not None:
             self._end_told = kind == "end"
             entry = self._keyed.begin(kind, queue, again=self._again)
             self._outlets.deliver(self._keyed.finish(entry, shipments))
 
     def _tell_time(self, now: float) -> None:
         """Tell the keyed stages which queues are not to be waited for, and what the clock shows."""
-        assert self._keyed is not None
         for run in self._runs.values():
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
             if not run.idle and (run.done or silent) and not self._end_told:
                 run.idle = True
+                if self._elastic is not None:
+                    self._elastic.tell_idle(run.queue)
                 self._entry("idle", run.queue)
-        if self._keyed.tick_due():
+        if self._keyed is not None and self._keyed.tick_due():
             self._entry("tick")
 
     # ---------------------------------------------------------------------------------------------- queues
@@ -349,6 +390,8 @@ class Engine:
         """Compare the queues that exist with those that are read. A bounded run keeps to those of its start."""
         self._discovery_seconds = self._clock.monotonic()
         self._refresh_lags()
+        if self._elastic is not None and not first:
+            self._elastic.discover()
         if not first and self._options.until == "end":
             return
         for source_id, node in self._plan.sources.items():
@@ -467,10 +510,13 @@ class Engine:
             positions[queue] = run.position
         sequence = None if self._keyed is None else self._keyed.sequence
         unchanged = positions == self._checkpoint.positions and sequence == self._checkpoint.sequence
+        unchanged &= self._elastic is None or not self._elastic.changed
         if unchanged and not self._outlets_wait():
             self._commit_what_is_behind()
             return
         self._outlets.on_system(message)
+        if self._elastic is not None and not (self._elastic.flush() and self._elastic.save()):
+            return  # the broker is away: nothing is committed, and what is read again then is dropped where it was seen
         shards = {} if self._keyed is None else self._keyed.shard_counts
         self._checkpoint = StoredCheckpoint(message.id, positions, sequence, shards)
         fault_point("checkpoint.after_flush")
@@ -514,30 +560,13 @@ class Engine:
         parts: list[Callable[[], None]] = [run.close for run in self._runs.values()]
         parts += [node.source.close for node in self._plan.sources.values()]
         parts.append(partial(self._outlets.close, flush=False))
-        if self._keyed is not None:
-            parts.append(self._keyed.close)
+        parts += [stages.close for stages in (self._keyed, self._elastic) if stages is not None]
         for close in parts:
             try:
                 close()
             except Exception as error:  # the job has ended; what matters was made durable before
                 logger.warning("job %s: while closing: %s", self.job_name, error)
         self._runs.clear()
-
-    def _final_report(self) -> JobReport:
-        status = self.status()
-        return JobReport(
-            job=status.job,
-            backend=status.backend,
-            state=status.state,
-            records_read=status.records_read,
-            rows_written=status.rows_written,
-            dead_letters=status.dead_letters,
-            seconds=status.seconds,
-            queues=status.queues,
-            error=status.error,
-            rows_skipped=status.rows_skipped,
-            late_rows=status.late_rows,
-        )
 
     def _finish(self, run: QueueRun) -> None:
         """Keep what a queue has come to, together with what it had before it went away and came back."""

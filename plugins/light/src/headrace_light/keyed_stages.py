@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headrace.clock import Clock
 from headrace.faults import fault_point
 from headrace.lane import Delivery, Shipment
-from headrace.messages import Batch, Queue, QueueAdded, ReadPosition, Watermark
+from headrace.messages import Queue, ReadPosition
 from headrace.plan import Plan, ShuffleNode
 from headrace.shard import Shard
-from headrace.shuffle import Envelope, by_shard
+from headrace.shuffle import Envelope
 from headrace.stages import needs_ticks
 from headrace.state_store import StateStore
 
 from headrace_light.order_log import Entry, EntryKind, OrderLog
+from headrace_light.routing import Pending, route, shard_counts
 from headrace_light.shard_storage import ShardStorage
 
 _TICK_SECONDS = 1.0
@@ -35,9 +36,10 @@ class KeyedStages:
         self._storage = ShardStorage(store)
         self._log = OrderLog(directory)
         self._shuffles: dict[str, ShuffleNode] = plan.shuffles
+        #: The number of shards per shuffle.
+        self.shard_counts = shard_counts(plan, shards)
         self._shards: dict[str, list[Shard]] = {
-            name: [Shard(plan, name, number) for number in range(shards if any(node.keys) else 1)]
-            for name, node in self._shuffles.items()
+            name: [Shard(plan, name, number) for number in range(count)] for name, count in self.shard_counts.items()
         }
         self._needs_ticks = needs_ticks(plan)
         self._ticked_seconds = clock.monotonic()
@@ -91,7 +93,7 @@ class KeyedStages:
 
     def finish(self, entry: Entry, shipments: Iterable[Shipment]) -> list[Delivery]:
         """Take what came of an entry through the shards; return what is for sinks."""
-        pending: dict[tuple[str, int], list[Envelope]] = {}
+        pending: Pending = {}
         self._route(shipments, pending)
         if entry.kind == "idle":
             assert entry.queue is not None
@@ -119,21 +121,8 @@ class KeyedStages:
         self._ticked_seconds = self._clock.monotonic()
         return True
 
-    def _route(self, shipments: Iterable[Shipment], pending: dict[tuple[str, int], list[Envelope]]) -> None:
-        for shipment in shipments:
-            node = self._shuffles[shipment.shuffle]
-            shards = self._shards[shipment.shuffle]
-            content, queue, side = shipment.content, shipment.queue, shipment.side
-            if isinstance(content, Batch):
-                for number, frame in by_shard(content.frame, node.keys[side], len(shards)):
-                    pending.setdefault((shipment.shuffle, number), []).append(Envelope("rows", queue, side, frame))
-                continue
-            if isinstance(content, Watermark):
-                envelope = Envelope("watermark", queue, side, time_us=content.time_us)
-            else:
-                envelope = Envelope("added" if isinstance(content, QueueAdded) else "removed", queue, side)
-            for shard in shards:
-                pending.setdefault((shipment.shuffle, shard.number), []).append(envelope)
+    def _route(self, shipments: Iterable[Shipment], pending: Pending) -> None:
+        route(shipments, self._shuffles, self.shard_counts, pending)
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
@@ -147,7 +136,8 @@ class KeyedStages:
     def saved(self, checkpoint_id: int) -> None:
         """The checkpoint is made: what came before it is not needed any more."""
         self._log.begin(checkpoint_id)
-        self._storage.remove_old(checkpoint_id)
+        for shard in self._all():
+            self._storage.remove_old(shard, checkpoint_id)
 
     # -------------------------------------------------------------------------------------------------- status
 
@@ -164,11 +154,6 @@ class KeyedStages:
     def late_rows(self) -> int:
         """Return how many rows came too late in this run."""
         return sum(shard.late_rows() for shard in self._all())
-
-    @property
-    def shard_counts(self) -> Mapping[str, int]:
-        """The number of shards per shuffle."""
-        return {name: len(shards) for name, shards in self._shards.items()}
 
     def close(self) -> None:
         """Close shards, log and store."""

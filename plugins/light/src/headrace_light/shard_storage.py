@@ -67,11 +67,11 @@ class ShardStorage:
             stored.deltas += 1
             stored.delta_bytes += len(content)
 
-    def remove_old(self, version: int) -> None:
-        """Forget what is older than snapshots that were stored as this version, which has become durable."""
-        for name, stored in self._stored.items():
-            if stored.deltas == 0:
-                self._store.remove(name, before=version)
+    def remove_old(self, shard: Shard, version: int) -> None:
+        """If a snapshot was stored as this version, which has become durable, forget what is older."""
+        stored = self._stored.get(shard.queue.id)
+        if stored is not None and stored.deltas == 0:
+            self._store.remove(shard.queue.id, before=version)
 
     def forget(self, shard: Shard) -> None:
         """The shard is another process's from now on."""

@@ -100,7 +100,7 @@ class SparkHandle(JobHandle):
         assert self._end is not None
         error = self._end.error
         if error is None:
-            return self._report()
+            return JobReport.of(self.status())
         if isinstance(error, JobFailedError):
             raise error
         message = error.message if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
@@ -144,7 +144,7 @@ class SparkHandle(JobHandle):
                 self._started.in_use.spark.job_has_run()
             self._progress.end(self.status())
             try:
-                self._hooks.headrace_job_stopped(job=self._job, report=self._report())
+                self._hooks.headrace_job_stopped(job=self._job, report=JobReport.of(self.status()))
             finally:
                 self._ended.set()
 
@@ -214,20 +214,4 @@ class SparkHandle(JobHandle):
             f"Spark failed: {lines[0] if lines else type(raised).__name__}",
             job=self._job,
             hint=None if spark is None else f"Spark's log, until this process ends: {spark.log_file}",
-        )
-
-    def _report(self) -> JobReport:
-        status = self.status()
-        return JobReport(
-            job=status.job,
-            backend=status.backend,
-            state=status.state,
-            records_read=status.records_read,
-            rows_written=status.rows_written,
-            dead_letters=status.dead_letters,
-            seconds=status.seconds,
-            queues=status.queues,
-            error=status.error,
-            rows_skipped=status.rows_skipped,
-            late_rows=status.late_rows,
         )

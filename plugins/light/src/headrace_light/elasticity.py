@@ -1,0 +1,86 @@
+"""Whether instances of a job can share its keyed stages, and by what: the topics and the state stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from headrace.backend import RunOptions
+from headrace.errors import OptionError, PlanError
+from headrace.plan import Plan
+from headrace.registry import default_registry
+from headrace.source import GroupSource
+from headrace.state_store import StateStore
+from headrace.topics import Topics
+
+from headrace_light.elastic_stages import Elasticity, Known
+from headrace_light.settings import LightSettings
+from headrace_light.state_directory import NoStateStore
+from headrace_light.topic_state import TopicStateStore
+
+
+def elasticity_of(
+    plan: Plan, options: RunOptions, settings: LightSettings, named_store: Callable[[Path], StateStore]
+) -> Elasticity:
+    """Return how instances of a job share its keyed stages. Raises JobError when they cannot.
+
+    ``named_store`` makes the state store that the options name, below a directory.
+    """
+    if options.until == "end":
+        raise OptionError(
+            "instances that share a job read until they are stopped: none of them knows when all has been read",
+            job=plan.job_name,
+            option="reliability",
+            hint="start the job with until=None, or leave reliability out and run it in one process",
+        )
+    topics = _topics_of(plan)
+    high = settings.reliability == "high"
+    if not high or settings.state_store not in (None, "topic"):
+        if high:
+            _check_is_shared(plan, settings.state_store or "")
+        return Elasticity(topics, partial(_named, named_store), state_moves=high)
+    return Elasticity(topics, partial(_topic_store, topics), state_moves=True)
+
+
+def _topics_of(plan: Plan) -> Topics:
+    for source_id, node in plan.sources.items():
+        if not isinstance(node.source, GroupSource):
+            raise PlanError(
+                f"source {source_id!r} cannot be shared by several instances: each of them would read all of it",
+                job=plan.job_name,
+                plugin=source_id,
+                hint="read it from Kafka or RocketMQ, or leave reliability out and run the job in one process",
+            )
+    for node in plan.sources.values():
+        assert isinstance(node.source, GroupSource)
+        topics = node.source.topics()
+        if topics is not None:
+            return topics
+    raise PlanError(
+        f"no source of the job can keep shuffles on its broker: {', '.join(plan.sources)}",
+        job=plan.job_name,
+        hint="use another driver, or leave reliability out and run the job in one process",
+    )
+
+
+def _check_is_shared(plan: Plan, name: str) -> None:
+    if not default_registry().find("state store", name).shared:
+        raise OptionError(
+            f"state store {name!r} is on one machine: a shard that moves to another would not find its state",
+            job=plan.job_name,
+            option="state_store",
+            hint="take 'topic' or 'mysql', or reliability='fast', which says that such state is lost",
+        )
+
+
+def _named(
+    named_store: Callable[[Path], StateStore], directory: Path | None, name: str, count: int, known: Known
+) -> StateStore:
+    if directory is None:
+        return NoStateStore()
+    return named_store(directory / name)
+
+
+def _topic_store(topics: Topics, directory: Path | None, name: str, count: int, known: Known) -> StateStore:
+    return TopicStateStore(topics, name, count, known)

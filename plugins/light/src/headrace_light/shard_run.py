@@ -1,0 +1,95 @@
+"""One shard of a shuffle whose records come from a topic: its reader, its state, and how far it is."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from headrace.backend import QueueStatus
+from headrace.lane import Delivery, Shipment
+from headrace.messages import Queue, ReadPosition
+from headrace.shard import Shard
+from headrace.source import Reader
+
+from headrace_light.shuffle_records import decoded
+
+#: Kept with every version of the state: the time of the newest record, and what is added to offsets.
+_HEADER = struct.Struct(">qq")
+HEADER_BYTES = _HEADER.size
+_NO_WAIT = timedelta(0)
+_RECORDS_MAX = 100
+
+
+@dataclass
+class ShardOutputs:
+    """What came of some records, in order."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    shipments: list[Shipment] = field(default_factory=list)
+
+
+class ShardRun:
+    """Takes the records of one queue of a shuffle's topic through a shard; each record is an entry.
+
+    The number of an entry is the record's offset plus a base that is taken from the first record: so entries come behind
+    those of any earlier topic that sinks remember, and every owner of the shard gives the same numbers.
+    """
+
+    def __init__(self, topic_queue: Queue, shard: Shard, reader: Reader, header: bytes | None) -> None:
+        self.topic_queue = topic_queue
+        self.shard = shard
+        self.position: ReadPosition = reader.position
+        #: Where the stored state is; None: nothing is stored of what was read.
+        self.saved: ReadPosition | None = None if header is None else reader.position
+        #: The next version must hold everything: what is stored before is of no use.
+        self.whole = header is None
+        self._reader = reader
+        self._time_us, self._base = (0, None) if header is None else _HEADER.unpack(header)
+        self._latest = reader.latest
+        self._records = 0
+        self._closed = False
+
+    def poll(self) -> ShardOutputs | None:
+        """Read and process some records; None when there were none. Raises RetriableError."""
+        raw = self._reader.poll(_RECORDS_MAX, _NO_WAIT)
+        if raw is None or self._closed:  # the group may have taken the shard away while the reader looked
+            return None
+        outputs = ShardOutputs()
+        assert raw.bodies is not None
+        for place, offset in enumerate(raw.offsets.tolist()):
+            time_us, envelopes = decoded(bytes(raw.bodies[place]))
+            # Clocks of several senders: time never goes back.
+            self._time_us = max(self._time_us, time_us)
+            if self._base is None:
+                self._base = self._time_us
+            made = self.shard.process(self._base + offset, self._time_us, envelopes)
+            outputs.deliveries += made.deliveries
+            outputs.shipments += made.shipments
+        self.position = raw.next_position
+        self._records += len(raw)
+        return outputs
+
+    @property
+    def changed(self) -> bool:
+        """Whether something was read that no stored state holds."""
+        return self.position != self.saved and self._base is not None
+
+    def header(self) -> bytes:
+        """Return what is to be stored with the state."""
+        assert self._base is not None
+        return _HEADER.pack(self._time_us, self._base)
+
+    def refresh_latest(self) -> None:
+        """Ask for the end of the queue, for the lag. Raises RetriableError."""
+        self._latest = self._reader.latest
+
+    def status(self) -> QueueStatus:
+        """Return how far the shard is in its topic."""
+        return QueueStatus(self.shard.queue.id, self.position.offset, self._latest, self._records)
+
+    def close(self) -> None:
+        """Close shard and reader."""
+        self._closed = True
+        self.shard.close()
+        self._reader.close()

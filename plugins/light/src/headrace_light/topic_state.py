@@ -1,0 +1,213 @@
+"""State in a topic of a broker: every instance of a job can go on where another has stopped.
+
+The queue of a shard holds its versions, each cut into records that the broker takes. A version names the one that it
+changes, by an id that is drawn anew for each: what is loaded is always a chain that one owner after the other has really
+built. Two processes that both take themselves for the owner build two chains from the same input, and either is right; the
+one that has come further is loaded.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from headrace.errors import CheckpointError, RetriableError
+from headrace.messages import Queue, ReadPosition
+from headrace.source import EARLIEST, GroupSource, Reader
+from headrace.state_store import StateStore
+from headrace.topics import Topics
+
+FORMAT_VERSION = 1
+#: What a record takes beside its part of the content, at most.
+_OVERHEAD_BYTES = 1_000
+_WAIT = timedelta(seconds=1)
+_SILENT_MAX = 30
+_RECORDS_MAX = 100
+
+
+@dataclass
+class _Version:
+    """A version as far as it has been read."""
+
+    number: int
+    base: str | None
+    parts: list[bytes]
+    parts_expected: int
+
+
+@dataclass
+class _Chain:
+    """What this process builds on: the last version's id and number, and where to read from to find all of it."""
+
+    id: str | None = None
+    number: int = -1
+    since: int = 0
+
+
+class TopicStateStore(StateStore):
+    """Keeps the shards of one shuffle in a topic with a queue for each. Used by one thread.
+
+    ``known`` tells for a shard which version must be there (what its group has committed), or None: the newest records are
+    read first, and all of them only if that version is not among them. A broker that keeps topics for some days only has to
+    be given a snapshot within that time. What is older than a snapshot is removed where the broker can.
+    """
+
+    shared = True
+
+    def __init__(
+        self, topics: Topics, topic: str, queues: int, known: Callable[[str], int | None] = lambda shard: None
+    ) -> None:
+        self._topics = topics
+        self._topic = topic
+        self._known = known
+        self._part_bytes = topics.max_record_bytes - _OVERHEAD_BYTES
+        topics.create(topic, queues)
+        self._source: GroupSource = topics.source(topic, topic)
+        self._queues: dict[int, Queue] = {}
+        self._chains: dict[str, _Chain] = {}
+
+    def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+        chain = self._chains.setdefault(shard, _Chain())
+        whole = snapshot or chain.id is None
+        since = self._end(shard) if whole else chain.since
+        new = _Chain(secrets.token_hex(8), version, since)
+        parts = [delta[begin : begin + self._part_bytes] for begin in range(0, len(delta), self._part_bytes)] or [b""]
+        records = [
+            msgspec.msgpack.encode(
+                {
+                    "format": FORMAT_VERSION, "id": new.id, "base": None if whole else chain.id, "version": version,
+                    "since": since, "part": place, "parts": len(parts), "content": part,
+                }
+            )
+            for place, part in enumerate(parts)
+        ]  # fmt: skip
+        # From here on the chain is in doubt until all of it is durable: a failure makes the next one begin anew.
+        self._chains[shard] = _Chain()
+        self._topics.append(self._topic, _number(shard), records)
+        self._topics.flush()
+        self._chains[shard] = new
+
+    def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
+        source_queue = self._queue(shard)
+        reader = self._source.open(source_queue, EARLIEST)
+        try:
+            first, end = reader.earliest, reader.latest
+        finally:
+            reader.close()
+        found: list[tuple[str, _Version]] = []
+        since = first
+        if end > first:
+            last = next(self._records(shard, end - 1, end))[1]
+            since = max(first, min(int(last["since"]), end - 1))
+            found = _newest_chain(self._versions(shard, since, end), version)
+            known = self._known(shard)
+            wanted = known if version is None or known is None else min(known, version)
+            short = not found or (wanted is not None and found[-1][1].number < wanted)
+            if short and since > first:
+                since = first
+                found = _newest_chain(self._versions(shard, since, end), version)
+        self._chains[shard] = _Chain(found[-1][0], found[-1][1].number, since) if found else _Chain()
+        for _, each in found:
+            yield each.number, b"".join(each.parts), each.base is None
+
+    def remove(self, shard: str, *, before: int) -> None:
+        chain = self._chains.get(shard, _Chain())
+        if chain.id is not None and chain.number >= before:
+            self._topics.trim(self._topic, _number(shard), before=chain.since)
+
+    def close(self) -> None:
+        self._source.close()
+
+    # ------------------------------------------------------------------------------------------------- reading
+
+    def _versions(self, shard: str, begin: int, end: int) -> dict[str, _Version]:
+        """Return the complete versions among some records, by id, in their order."""
+        found: dict[str, _Version] = {}
+        for _, record in self._records(shard, begin, end):
+            known = found.get(record["id"])
+            if known is None and record["part"] == 0:
+                known = _Version(int(record["version"]), record["base"], [], int(record["parts"]))
+                found[record["id"]] = known
+            # A part that comes twice was sent again; one that is not the next belongs to a beginning that is not read.
+            if known is not None and record["part"] == len(known.parts):
+                known.parts.append(record["content"])
+        return {name: each for name, each in found.items() if len(each.parts) == each.parts_expected}
+
+    def _records(self, shard: str, begin: int, end: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        reader = self._source.open(self._queue(shard), ReadPosition(begin))
+        try:
+            silent = 0
+            while reader.position.offset < end:
+                raw = reader.poll(_RECORDS_MAX, _WAIT)
+                if raw is None:
+                    silent += 1
+                    if silent >= _SILENT_MAX:
+                        raise RetriableError(
+                            f"the broker does not give record {reader.position.offset} of {end} of the state",
+                            queue=shard,
+                        )
+                    continue
+                silent = 0
+                assert raw.bodies is not None
+                for place, offset in enumerate(raw.offsets.tolist()):
+                    if offset < end:
+                        yield offset, _decoded(bytes(raw.bodies[place]), shard)
+        finally:
+            reader.close()
+
+    def _end(self, shard: str) -> int:
+        reader: Reader = self._source.open(self._queue(shard), EARLIEST)
+        try:
+            return reader.latest
+        finally:
+            reader.close()
+
+    def _queue(self, shard: str) -> Queue:
+        if not self._queues:
+            self._queues = {self._topics.number_of(queue): queue for queue in self._source.queues()}
+        return self._queues[_number(shard)]
+
+
+def _newest_chain(versions: dict[str, _Version], version: int | None) -> list[tuple[str, _Version]]:
+    """Return the versions, from a snapshot on, that lead to the newest until ``version`` of which all are there."""
+    order = {name: place for place, name in enumerate(versions)}
+    newest = sorted(
+        (name for name, each in versions.items() if version is None or each.number <= version),
+        key=lambda name: (versions[name].number, order[name]),
+        reverse=True,
+    )
+    for name in newest:
+        chain: list[tuple[str, _Version]] = []
+        at: str | None = name
+        while at is not None and at in versions:
+            chain.append((at, versions[at]))
+            at = versions[at].base
+        if at is None:
+            return chain[::-1]
+    return []
+
+
+def _decoded(record: bytes, shard: str) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = msgspec.msgpack.decode(record)
+        version = stored["format"]
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"a record of the state of shard {shard} is none of headrace's: {error!r:.200}",
+            hint="the topic is the job's own: nobody else may write to it",
+        ) from error
+    if version > FORMAT_VERSION:
+        raise CheckpointError(
+            f"the state of shard {shard} was written by a newer version of headrace (format {version})",
+            hint="run all instances of the job with that version",
+        )
+    return stored
+
+
+def _number(shard: str) -> int:
+    """Return the number of a shard from its name, ``shuffle/number``."""
+    return int(shard.rpartition("/")[2])
