@@ -109,6 +109,10 @@ class Client:
         """Send messages in batches, by far the fastest way; see Producer.send_many."""
         return self._producer.send_many(topic, messages, queue=queue)
 
+    def send_to(self, messages: Mapping[MessageQueue, Sequence[Message]]) -> None:
+        """Send messages to chosen queues, side by side, each queue's in order; see Producer.send_to."""
+        self._producer.send_to(messages)
+
     def send_async(self, topic: str, message: Message, *, queue: MessageQueue | None = None) -> Future[SendResult]:
         """Send one message, wait later; see Producer.send_async."""
         return self._producer.send_async(topic, message, queue=queue)

@@ -140,6 +140,21 @@ class Producer:
             lanes = [lane for lane in lanes if lane]
         return [results[number] for number in range(len(results))]
 
+    def send_to(self, messages: Mapping[MessageQueue, Sequence[Message]]) -> None:
+        """Send messages to the queues given, each queue's in batches and in order, and wait until all are stored.
+
+        The queues, of any topics, are written side by side. Raises what `send_many` raises; some may be stored then.
+        """
+        lanes = []
+        for queue, some in messages.items():
+            unique_ids = self._unique_ids.take(len(some))
+            properties = [encode_properties(message, id_) for message, id_ in zip(some, unique_ids, strict=True)]
+            lanes.append([each for _, each in self._pack(some, properties, unique_ids, range(len(some)), queue)])
+        while lanes := [lane for lane in lanes if lane]:
+            heads = [lane.pop(0) for lane in lanes]
+            calls = [self._call(each.queue.topic, each) for each in heads if each.queue is not None]
+            self._remoting.call_all(calls)
+
     def send_async(self, topic: str, message: Message, *, queue: MessageQueue | None = None) -> Future[SendResult]:
         """Send one message without waiting; the future gets the result or the error. Nothing is repeated.
 

@@ -20,7 +20,7 @@ from headrace_rocketmq.transport import Tls
 PLUGIN = "rocketmq"
 #: What rocketmq-client-python cannot do, or what does not make sense for its pushed messages.
 _NOT_NATIVE = (
-    "offsets", "sql", "deduplicate", "allocation", "exclusive", "security_token", "tls", "address_map",
+    "offsets", "sql", "deduplicate", "allocation", "exclusive", "security_token", "tls", "address_map", "topics_broker",
 )  # fmt: skip
 _NATIVE_ONLY = ("native_library", "native_messages")
 
@@ -72,6 +72,10 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
     window: Annotated[
         int, option("pulls of up to 32 messages kept under way for each queue; bounds memory", ge=1, le=1024)
     ] = 32
+    topics_broker: Annotated[
+        str | None,
+        option("broker of topics that the job makes for its own shuffles and state; needed where there are several"),
+    ] = None
     access_key: Annotated[str | None, option("user, where brokers check who asks")] = None
     secret_key: Annotated[Secret | None, option('its secret; "${VARIABLE}" reads the environment')] = None
     security_token: Annotated[Secret | None, option("token that goes with temporary keys")] = None

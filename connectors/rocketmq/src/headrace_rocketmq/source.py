@@ -13,6 +13,7 @@ from headrace.errors import JobError, OptionError, RetriableError
 from headrace.messages import Queue, ReadPosition
 from headrace.settings import Settings
 from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
+from headrace.topics import Topics
 
 from headrace_rocketmq.allocation import averagely, consistent_hash
 from headrace_rocketmq.client import Client
@@ -175,6 +176,11 @@ class RocketMQSource(GroupSource):
 
     def begins_with(self, queue: Queue) -> str | None:
         return self._message_queue(queue).topic
+
+    def topics(self) -> Topics:
+        from headrace_rocketmq.job_topics import RocketMQTopics
+
+        return RocketMQTopics(self.settings)
 
     def close(self) -> None:
         self.leave()

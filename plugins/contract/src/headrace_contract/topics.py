@@ -104,7 +104,7 @@ class TopicsContract(Contract):
         )
         with self.topics() as topics:
             topics.create(self.unique_name, 3)
-            found = self._read(topics, self.unique_name)
+            found = self._read(topics, self.unique_name, 5)
         self._expect_queue(sorted(found[1]), [thread.name.encode() for thread in threads], "what five instances wrote")
         self._expect_queue(found[0] + found[2], [], "the queues that nobody wrote to")
 
@@ -148,7 +148,7 @@ class TopicsContract(Contract):
                     topics.flush()
             topics.flush()
             with self.topics() as other:
-                found = self._read(other, self.unique_name)
+                found = self._read(other, self.unique_name, sum(map(len, wanted.values())))
         for queue, bodies in wanted.items():
             self._expect_queue(found[queue], bodies, f"queue {queue}")
 
@@ -163,7 +163,8 @@ class TopicsContract(Contract):
             topics.create(self.unique_name, 1)
             topics.append(self.unique_name, 0, bodies)
             topics.flush()
-            self._expect_queue(self._read(topics, self.unique_name)[0], bodies, "odd bodies")
+            found = self._read(topics, self.unique_name, len(bodies))[0]
+            self._expect_queue(found, bodies, "odd bodies")
 
     def test_many_records(self) -> None:
         """A shuffle sends a lot between two flushes.
@@ -178,7 +179,7 @@ class TopicsContract(Contract):
                 for queue in (0, 1):
                     topics.append(self.unique_name, queue, wanted[queue][begin : begin + 1000])
             topics.flush()
-            found = self._read(topics, self.unique_name)
+            found = self._read(topics, self.unique_name, 2 * half)
         for queue in (0, 1):
             self._expect_queue(found[queue], wanted[queue], f"queue {queue}")
 
@@ -194,7 +195,7 @@ class TopicsContract(Contract):
             bodies = [os.urandom(size) for _ in range(5)]
             topics.append(self.unique_name, 0, bodies)
             topics.flush()
-            found = self._read(topics, self.unique_name)[0]
+            found = self._read(topics, self.unique_name, len(bodies))[0]
             expect(
                 found == bodies,
                 expected=f"5 records of {size} bytes are read as they were written",
@@ -224,11 +225,11 @@ class TopicsContract(Contract):
             first.create(self.unique_name, 1)
             first.append(self.unique_name, 0, [b"first"])
             first.flush()
-            self._expect_queue(self._read(second, self.unique_name)[0], [b"first"], "what another object reads")
+            self._expect_queue(self._read(second, self.unique_name, 1)[0], [b"first"], "what another object reads")
             second.append(self.unique_name, 0, [b"second"])
             second.flush()
             first.flush()
-            found = self._read(third, self.unique_name)[0]
+            found = self._read(third, self.unique_name, 2)[0]
         self._expect_queue(found, [b"first", b"second"], "what two objects wrote one after the other")
 
     def test_close_flushes(self) -> None:
@@ -244,7 +245,7 @@ class TopicsContract(Contract):
         with self.topics() as unused:
             unused.close()
         with self.topics() as topics:
-            self._expect_queue(self._read(topics, self.unique_name)[0], [b"last"], "what close() has flushed")
+            self._expect_queue(self._read(topics, self.unique_name, 1)[0], [b"last"], "what close() has flushed")
 
     def test_a_kill_loses_nothing_flushed(self) -> None:
         """A process that is killed has written everything up to its last flush.
@@ -271,7 +272,7 @@ class TopicsContract(Contract):
         self._run_and_kill(write_for_ever, notes)
         noted = int(notes.read_bytes().split()[-1])
         with self.topics() as topics:
-            found = self._read(topics, topic)[0]
+            found = self._read(topics, topic, noted)[0]
         wanted = [b"%d" % number for number in range(1, max(noted, len(found)) + 1)]
         self._expect_queue(found, wanted, f"the {noted} records that were flushed, and perhaps more")
 
@@ -298,7 +299,7 @@ class TopicsContract(Contract):
             self._retried(topics.flush, "flush() works when the broker is there again")
             topics.append(topic, 0, [b"5"])
             self._retried(topics.flush, "flush() works when the broker is there again")
-            found = self._read(topics, topic)[0]
+            found = self._read(topics, topic, 6)[0]
         first_places = sorted(set(found), key=found.index)
         self._expect_queue(first_places, [b"%d" % number for number in range(6)], "each record, where it comes first")
 
@@ -354,7 +355,7 @@ class TopicsContract(Contract):
                 )
                 position = ReadPosition.from_json(reader.position.to_json())
                 reader.close()
-            rest = self._read(other, topic, {1: position})[1]
+            rest = self._read(other, topic, 13, {1: position})[1]
         self._expect_queue(rest, bodies[7:], "what comes behind a position")
 
     def test_trim_is_harmless(self) -> None:
@@ -378,7 +379,7 @@ class TopicsContract(Contract):
                 topics.trim(topic, 0, before)
             topics.append(topic, 0, [b"new"])
             topics.flush()
-            found = self._read(topics, topic)
+            found = self._read(topics, topic, 16)
         self._expect_queue(found[0][-6:], [*bodies[5:], b"new"], "what lies behind the offset")
         self._expect_queue(found[1], bodies, "the queue that was not trimmed")
 
@@ -416,26 +417,29 @@ class TopicsContract(Contract):
         return [] if raw is None or raw.bodies is None else list(raw.bodies)
 
     def _read(
-        self, topics: Topics, topic: str, positions: dict[int, ReadPosition] | None = None
+        self, topics: Topics, topic: str, count: int, positions: dict[int, ReadPosition] | None = None
     ) -> dict[int, list[bytes]]:
-        """Return what each queue has, from EARLIEST (or only the queues of ``positions``, from there), up to its end."""
-        __tracebackhide__ = True
+        """Return what each queue has, from EARLIEST (or only the queues of ``positions``, from there), up to its end.
+
+        Waits, at most for ``patience``, until there are ``count`` records in all: a broker may show them a little later.
+        """
         found: dict[int, list[bytes]] = {}
         with self._source(topics, topic) as source:
-            for number, queue in self._queues_of(topics, source).items():
-                if positions is not None and number not in positions:
-                    continue
-                reader = source.open(queue, EARLIEST if positions is None else positions[number])
-                end, bodies = reader.latest, found.setdefault(number, [])
-                deadline = time.monotonic() + self.patience.total_seconds()
-                while reader.position.offset < end:
-                    bodies += self._poll(reader, 5000)
-                    if time.monotonic() > deadline:
-                        violated(
-                            expected=f"queue {number} can be read up to its end, {end}",
-                            found=f"position {reader.position} after {self.patience.total_seconds():g} s",
-                            mend="sources of topics read as others do",
-                        )
+            readers = {
+                number: source.open(queue, EARLIEST if positions is None else positions[number])
+                for number, queue in self._queues_of(topics, source).items()
+                if positions is None or number in positions
+            }
+            found = {number: [] for number in readers}
+            deadline = time.monotonic() + self.patience.total_seconds()
+            while time.monotonic() < deadline:
+                for number, reader in readers.items():
+                    found[number] += self._poll(reader, 5000)
+                if sum(map(len, found.values())) >= count and all(
+                    reader.position.offset >= reader.latest for reader in readers.values()
+                ):
+                    break
+            for reader in readers.values():
                 reader.close()
         return found
 
