@@ -1,0 +1,84 @@
+"""Instances of a keyed job that join, leave and are killed, on Kafka and on RocketMQ, into MySQL.
+
+The table is compared with a plain model: every window once, with the right count and sum. The short versions run with the
+other tests that need servers, the ones marked ``slow`` by hand (``-s`` shows their figures).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.elastic_world import ElasticWorld, Feed, MakeWorld, OnKafka, OnRocketMQ
+from tests.servers.mysql import MySQLServer
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture(params=["kafka", "rocketmq"])
+def make_world(
+    request: pytest.FixtureRequest, mysql_server: MySQLServer, fresh_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[MakeWorld]:
+    """Make the world of a test on the broker of its parameter; it ends with the test."""
+    kind = request.param
+    server = request.getfixturevalue(f"{kind}_server")
+    made: list[ElasticWorld] = []
+
+    def make(**run: Any) -> ElasticWorld:
+        name = fresh_name("elastic")
+        broker = OnKafka(server, name) if kind == "kafka" else OnRocketMQ(server, name)
+        made.append(ElasticWorld(broker, mysql_server, tmp_path, **run))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+def test_one_to_three_to_two_instances_under_load(make_world: MakeWorld) -> None:
+    world = make_world()
+    first = world.start()
+    first.wait_until_started()
+    feed = Feed(world.broker, per_second=1000)
+    time.sleep(2)
+    second, third = world.start(), world.start()
+    second.wait_until_started()
+    third.wait_until_started()
+    time.sleep(5)
+    world.stop(first)
+    time.sleep(3)
+    world.kill(second)
+    time.sleep(3)
+    events = feed.stop()
+    print("\n" + world.expect_exactly(events))
+
+
+@pytest.mark.slow
+def test_many_kills(make_world: MakeWorld) -> None:
+    kills, choice = 100, random.Random(7)
+    world = make_world()
+    feed = Feed(world.broker, per_second=400)
+    world.start()
+    killed = stopped = 0
+    while killed < kills:
+        time.sleep(choice.uniform(0.3, 3))
+        if len(world.running) >= 3 or (len(world.running) > 1 and choice.random() < 0.4):
+            instance = choice.choice(world.running)
+            if choice.random() < 0.85:
+                world.kill(instance)
+                killed += 1
+            else:
+                instance.wait_until_started()
+                world.stop(instance)
+                stopped += 1
+        else:
+            world.start()
+    while len(world.running) < 2:
+        world.start()
+    events = feed.stop()
+    print(f"\n{killed} killed, {stopped} stopped, {world.expect_exactly(events, seconds=300)}")
