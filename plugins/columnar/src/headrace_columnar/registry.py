@@ -18,6 +18,7 @@ from headrace.schema import data_type
 from headrace_columnar.sql_types import (
     Typed,
     common_type,
+    entry_types,
     in_calendar,
     inner_type,
     is_integer,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Modules that declare functions, in the order of the documentation.
 _MODULES = (
-    "conditional", "strings", "encodings", "patterns", "numbers", "dates", "date_arithmetic", "json", "arrays", "hashes",
+    "conditional", "strings", "encodings", "patterns", "numbers", "dates", "date_arithmetic", "json", "arrays", "maps", "hashes",
     "web", "environment",
 )  # fmt: skip
 
@@ -58,6 +59,7 @@ KINDS: Mapping[str, str] = {
     "array<T>": "an array",
     "array<string>": "an array of strings",
     "struct": "a struct",
+    "map": "a map: an array of entries with the fields key and value",
 }
 
 
@@ -338,6 +340,8 @@ def _coerce(compiler: Compiler, kind: str, argument: Typed, generic: pl.DataType
     if kind in ("any", "array", "struct", "scalar"):
         wanted = {"any": True, "scalar": is_scalar(source), "array": isinstance(source, pl.List | pl.Array)}
         return argument if wanted.get(kind, isinstance(source, pl.Struct)) else None
+    if kind == "map":
+        return argument if entry_types(source) is not None else None
     if kind in ("string", "text", "bytes"):
         return _coerce_text(compiler, kind, argument)
     if kind == "integer":

@@ -88,6 +88,15 @@ def is_text(data_type: pl.DataType) -> bool:
     return isinstance(data_type, pl.String | pl.Categorical | pl.Enum)
 
 
+def entry_types(kind: pl.DataType) -> tuple[pl.DataType, pl.DataType] | None:
+    """Return the types of a map's keys and values; None for a type that is no map."""
+    inner = kind.inner if isinstance(kind, pl.List) else None
+    if not isinstance(inner, pl.Struct) or [field.name for field in inner.fields] != ["key", "value"]:
+        return None
+    key, value = (field.dtype if isinstance(field.dtype, pl.DataType) else field.dtype() for field in inner.fields)
+    return key, value
+
+
 def is_scalar(data_type: pl.DataType) -> bool:
     return not data_type.is_nested() and not isinstance(data_type, pl.Object | MonthInterval)
 

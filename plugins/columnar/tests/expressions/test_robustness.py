@@ -48,6 +48,10 @@ COLUMNS: dict[str, pl.Series] = {
     ),
     "numbers": pl.Series([[1, None, 3], [], [2**63 - 1], None], dtype=pl.List(pl.Int64)),
     "texts": pl.Series([["a", None], [], [""], None], dtype=pl.List(pl.String)),
+    "map": pl.Series(
+        [[{"key": "a", "value": 1}, {"key": "é", "value": None}], [], [{"key": None, "value": 2}], None],
+        dtype=pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})),
+    ),
     "struct": pl.Series(
         [{"x": 1, "y": "a"}, {"x": None, "y": None}, None], dtype=pl.Struct({"x": pl.Int64, "y": pl.String})
     ),
@@ -60,6 +64,7 @@ BY_KIND: dict[str, list[str]] = {
     "datetime": ["timestamp", "date"], "time": ["time"], "scalar": ["text"],
     "any": ["text", "float", "decimal", "timestamp", "duration", "numbers", "struct", "binary"],
     "array": ["numbers", "texts"], "array<string>": ["texts"], "struct": ["struct"],
+    "map": ["map"],
 }  # fmt: skip
 GENERIC = ["integer", "text", "float", "timestamp", "decimal"]
 CONSTANTS = {
@@ -68,7 +73,7 @@ CONSTANTS = {
     "path": ["'$.a'", "'$.a[*].b'", "'lax $'"], "charset": ["'utf-8'", "'utf-16'", "'us-ascii'"], "digits": ["2", "0", "-2"],
     "part": ["'HOST'", "'QUERY'", "'FILE'"], "zone": ["'Asia/Shanghai'", "'America/New_York'"], "from": ["'Europe/Paris'"],
     "to": ["'UTC'"], "bits": ["256"], "precision": ["0", "3"], "from_base": ["16"], "to_base": ["2"], "weekday": ["'Mon'"],
-    "ascending": ["false"], "name": ["'n'"],
+    "ascending": ["false"], "name": ["'n'"], "between": ["','"], "inside": ["'='", "'1'"],
 }  # fmt: skip
 
 

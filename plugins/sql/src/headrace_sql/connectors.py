@@ -17,6 +17,7 @@ from headrace.registry import default_registry
 from headrace.schema import Schema, type_name
 from sqlglot import exp
 
+from headrace_sql import json_maps
 from headrace_sql.scope import error_at
 
 if TYPE_CHECKING:
@@ -295,9 +296,13 @@ def source_stream(catalog: Catalog, table: Table) -> Stream:
     start = options.pop("start", None)
     source = source_class(source_class.Settings.of(_converted(source_class.Settings, options), plugin=plugin))
     schema = Schema(table.columns) if format_name is not None else None
+    if format_name == "json":
+        schema = json_maps.declared_as_text(table.columns)
     stream = catalog.pipeline.from_(
         source, format=format_name, schema=schema, metadata=metadata, name=table.name, start=start, **format_options
     )
+    if format_name == "json":
+        stream = json_maps.with_maps(stream, table.columns)
     for column in table.headers:
         stream = stream.with_columns(**{column: f"json_value(\"__headers\", '$.{column}')"})
     return stream.drop("__headers") if table.headers else stream
@@ -331,6 +336,10 @@ def sink_job(catalog: Catalog, table: Table, stream: Stream, name: str) -> Job:
     fields = {each.encode_name for each in msgspec.structs.fields(settings)}
     if "format" not in fields:
         options.pop("format", None)
+    if options.get("format", "json") == "json" and {"format", "format_options"} <= fields:
+        stream, maps = json_maps.with_texts(stream)
+        if maps:
+            format_options["json_columns"] = tuple(maps)
     if format_options and "format_options" in fields:
         options["format_options"] = format_options
     if table.primary_key and plugin == "mysql":

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from headrace_columnar.sql_types import entry_types
 from sqlglot import exp
 
 if TYPE_CHECKING:
@@ -231,14 +232,26 @@ def _groups(pattern: str) -> int | None:
 
 
 def bracket(self: Translator, node: exp.Bracket) -> exp.Expr:
-    """``STR_TO_MAP(text, ',', '=')['key']``: one key of a text of pairs."""
+    """``array[1]``, ``row['field']``, ``map['key']``, and the constructors ``ARRAY[…]``, ``MAP[…]``."""
     inner = node.this
+    word = inner.name.upper() if isinstance(inner, exp.Column) and len(inner.parts) == 1 else ""
+    if word == "MAP" and not self.relation.find(inner.name):
+        return call("map", *(self.translate(each) for each in node.expressions))
     if isinstance(inner, exp.Anonymous) and inner.name.upper() == "STR_TO_MAP" and len(node.expressions) == 1:
         arguments = [self.translate(each) for each in inner.expressions]
         between = arguments[1] if len(arguments) > 1 else _text(",")
         pair = arguments[2] if len(arguments) > 2 else _text("=")
         return call("keyvalue", arguments[0], between, pair, self.translate(node.expressions[0]))
-    return self.rebuilt(node)
+    made = self.rebuilt(node)
+    if len(node.expressions) == 1 and word != "ARRAY":
+        whole = self.compile(made.this).data_type
+        entries = entry_types(whole)
+        index = self.compile(made.expressions[0]).data_type
+        if entries is not None and (entries[0].is_integer() or not index.is_integer()):
+            found = call("map_value", made.this, made.expressions[0])
+            found.meta.update(node.meta)
+            return found
+    return made
 
 
 def _row(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
