@@ -9,12 +9,14 @@ one that has come further is loaded.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+from headrace.clock import Clock, SystemClock
 from headrace.errors import CheckpointError, RetriableError
 from headrace.messages import Queue, ReadPosition
 from headrace.source import EARLIEST, GroupSource, Reader
@@ -27,6 +29,9 @@ _OVERHEAD_BYTES = 1_000
 _WAIT = timedelta(seconds=1)
 _SILENT_MAX = 30
 _RECORDS_MAX = 100
+#: How long a version that must be there is looked for.
+_SHOWN_SECONDS_MAX = 10.0
+_LOOK_SECONDS = 0.05
 
 
 @dataclass
@@ -59,11 +64,18 @@ class TopicStateStore(StateStore):
     shared = True
 
     def __init__(
-        self, topics: Topics, topic: str, queues: int, known: Callable[[str], int | None] = lambda shard: None
+        self,
+        topics: Topics,
+        topic: str,
+        queues: int,
+        known: Callable[[str], int | None] = lambda shard: None,
+        clock: Clock | None = None,
     ) -> None:
         self._topics = topics
         self._topic = topic
         self._known = known
+        self._clock = clock or SystemClock()
+        self._never = threading.Event()
         self._part_bytes = topics.max_record_bytes - _OVERHEAD_BYTES
         topics.create(topic, queues)
         self._source: GroupSource = topics.source(topic, topic)
@@ -92,27 +104,36 @@ class TopicStateStore(StateStore):
         self._chains[shard] = new
 
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
-        source_queue = self._queue(shard)
-        reader = self._source.open(source_queue, EARLIEST)
+        known = self._known(shard)
+        wanted = known if version is None or known is None else min(known, version)
+        begun = self._clock.monotonic()
+        since, found = self._look(shard, version, wanted)
+        # A broker may show what it has taken a moment later.
+        while wanted is not None and (not found or found[-1][1].number < wanted):
+            if self._clock.monotonic() - begun > _SHOWN_SECONDS_MAX:
+                break
+            self._clock.wait(self._never, _LOOK_SECONDS)
+            since, found = self._look(shard, version, wanted)
+        self._chains[shard] = _Chain(found[-1][0], found[-1][1].number, since) if found else _Chain()
+        for _, each in found:
+            yield each.number, b"".join(each.parts), each.base is None
+
+    def _look(self, shard: str, version: int | None, wanted: int | None) -> tuple[int, list[tuple[str, _Version]]]:
+        """Return the newest chain that can be read now, and from where on all of it is."""
+        reader = self._source.open(self._queue(shard), EARLIEST)
         try:
             first, end = reader.earliest, reader.latest
         finally:
             reader.close()
-        found: list[tuple[str, _Version]] = []
-        since = first
-        if end > first:
-            last = next(self._records(shard, end - 1, end))[1]
-            since = max(first, min(int(last["since"]), end - 1))
+        if end <= first:
+            return first, []
+        last = next(self._records(shard, end - 1, end))[1]
+        since = max(first, min(int(last["since"]), end - 1))
+        found = _newest_chain(self._versions(shard, since, end), version)
+        if since > first and (not found or (wanted is not None and found[-1][1].number < wanted)):
+            since = first
             found = _newest_chain(self._versions(shard, since, end), version)
-            known = self._known(shard)
-            wanted = known if version is None or known is None else min(known, version)
-            short = not found or (wanted is not None and found[-1][1].number < wanted)
-            if short and since > first:
-                since = first
-                found = _newest_chain(self._versions(shard, since, end), version)
-        self._chains[shard] = _Chain(found[-1][0], found[-1][1].number, since) if found else _Chain()
-        for _, each in found:
-            yield each.number, b"".join(each.parts), each.base is None
+        return since, found
 
     def remove(self, shard: str, *, before: int) -> None:
         chain = self._chains.get(shard, _Chain())
