@@ -19,10 +19,14 @@ def python_rules(rules: Sequence[Mapping[str, str]]) -> list[tuple[str, Function
 
     found = []
     for rule in rules:
-        source = f"lambda e: bool({_source(dialect.parse(rule['expression']))})"
-        function: Function = eval(source, {"search": _searcher, "re": re})  # noqa: S307  # our own seeded text
+        function: Function = eval(python_source(rule["expression"]), {"search": _searcher, "re": re})  # noqa: S307  # our own seeded text
         found.append((rule["id"], function))
     return found
+
+
+def python_source(expression: str) -> str:
+    """Return the source of a function of a parsed message; it needs ``search`` (of a pattern, the method of that name)."""
+    return f"lambda e: bool({_source(dialect.parse(expression))})"
 
 
 def _source(node: Any) -> str:

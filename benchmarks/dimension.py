@@ -1,0 +1,282 @@
+"""What a dimension table of ten million rows costs: memory, loading, lookups, and the processes of a machine together.
+
+    python -m benchmarks.dimension [--rows 10000000]                  # everything, as a table of Markdown
+    python -m benchmarks.dimension memory|dict|polars|workers ROWS    # one measurement, as JSON
+    python -m benchmarks.dimension mysql ROWS THREADS DATABASE        # loading from the table ``users`` of that database
+
+Keys are texts of 16 to 32 bytes; with them come a group (one of 1,000 texts), a level (0 to 9) and a number below 10^6.
+Raw size is that of the bytes themselves: the key, the text of the group, one byte, four bytes. Batches are 10,000 probes,
+half of which are in the table. Each measurement is a process of its own on one core. MySQL is a server that is started
+for it, on the other core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.measure import ROOT, measure
+
+PROBES = 10_000
+BATCHES = 60
+SCHEMA = {"name": "string", "group": "string", "level": "int64", "number": "int64"}
+DATABASE = "headrace_benchmark_dimension"
+
+
+def users(rows: int) -> pl.DataFrame:
+    """Return the table, the same one every time; ``id`` is for MySQL."""
+    random = np.random.default_rng(7)
+    number = pl.Series("number", random.integers(0, 1_000_000, rows))
+    return pl.DataFrame({"id": pl.Series(range(1, rows + 1), dtype=pl.Int64), "number": number}).select(
+        "id",
+        (pl.lit("user-") + (pl.col("id") * 7_919 + 100_000_000_000).cast(pl.String)
+         + pl.lit("@example.org").str.slice(0, (pl.col("id") % 17).cast(pl.Int64))).alias("name"),
+        (pl.lit("group-") + (pl.col("number") % 1_000).cast(pl.String)).alias("group"),
+        (pl.col("number") % 10).alias("level"),
+        "number",
+    )  # fmt: skip
+
+
+def batches(frame: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return batches of probes, half of them in the table, at random places."""
+    random = np.random.default_rng(11)
+    made = []
+    for _ in range(BATCHES):
+        there = frame["name"].gather(random.integers(0, frame.height, PROBES // 2))
+        absent = there.str.replace("user-", "nobody-", literal=True)
+        made.append(pl.DataFrame({"name": pl.concat([there, absent]).sample(fraction=1, shuffle=True, seed=1)}))
+    return made
+
+
+def _per_second(look_up: Callable[[pl.DataFrame], int], probes: list[pl.DataFrame]) -> dict[str, float]:
+    """Return lookups per second of CPU over all batches, of the best of five rounds, and the share that was found."""
+    best, found = float("inf"), 0
+    for _ in range(5):
+        begun = time.process_time()
+        found = sum(look_up(batch) for batch in probes)
+        best = min(best, time.process_time() - begun)
+    return {"lookups_per_second": len(probes) * PROBES / best, "found": found / (len(probes) * PROBES)}
+
+
+def _resident_bytes() -> int:
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def memory(rows: int) -> dict[str, Any]:
+    """Measure bytes per row and lookups of a table in memory, and what this process takes while one is refreshed."""
+    from headrace_dimension.shared_table import SharedTable
+    from headrace_dimension.table import Table
+
+    frame = users(rows).drop("id")
+    raw = int(frame["name"].str.len_bytes().sum()) + int(frame["group"].str.len_bytes().sum()) + 5 * rows
+    probes = batches(frame)
+    begun = time.process_time()
+    shared = SharedTable("users", None)
+    table = shared.current(lambda: Table.of(frame, ("equal", ("name",))))
+    indexed = time.process_time() - begun
+
+    def find(batch: pl.DataFrame) -> int:
+        return len(table.find(batch)[0])
+
+    def join(batch: pl.DataFrame) -> int:
+        at, places = table.find(batch)
+        return pl.concat([batch.select(pl.all().gather(pl.Series(at))), table.take(pl.Series(places))],
+                         how="horizontal").height  # fmt: skip
+
+    found = _per_second(find, probes)
+    return {
+        "raw_bytes_per_row": raw / rows, "bytes_per_row": table.bytes() / rows, "index_seconds": indexed, **found,
+        "rows_per_second": _per_second(join, probes)["lookups_per_second"],
+    }  # fmt: skip
+
+
+def dict_(rows: int) -> dict[str, Any]:
+    """Measure a dict of tuples, probed in a loop."""
+    before = _resident_bytes()
+    frame = users(rows).drop("id")
+    probes = batches(frame)
+    table = {name: (group, level, number) for name, group, level, number in frame.iter_rows()}
+    del frame
+
+    def find(batch: pl.DataFrame) -> int:
+        get = table.get
+        return sum(get(name) is not None for name in batch["name"].to_list())
+
+    return {"bytes_per_row": (_resident_bytes() - before) / rows, **_per_second(find, probes)}
+
+
+def polars(rows: int) -> dict[str, Any]:
+    """Measure polars' own join of each batch with the whole table."""
+    frame = users(rows).drop("id")
+    probes = batches(frame)[:2]
+
+    def find(batch: pl.DataFrame) -> int:
+        return batch.join(frame, on="name").height
+
+    begun = time.process_time()
+    found = sum(find(batch) for batch in probes)
+    return {
+        "bytes_per_row": frame.estimated_size() / rows,
+        "lookups_per_second": len(probes) * PROBES / (time.process_time() - begun),
+        "found": found / (len(probes) * PROBES),
+    }
+
+
+_WORKER = """
+import json, pickle, sys
+import polars as pl
+from benchmarks.dimension import mapped_memory
+spec = pickle.loads(open(sys.argv[1], "rb").read())
+import time
+begun = time.perf_counter()
+table = spec.table()
+seconds = time.perf_counter() - begun
+for batch in pl.read_parquet(sys.argv[2]).iter_slices(10_000):
+    table.find(batch)
+print(json.dumps([seconds, table.height]), flush=True)
+for line in sys.stdin:
+    print(json.dumps(mapped_memory()), flush=True)
+"""
+
+
+def mapped_memory() -> dict[str, float]:
+    """Return how much of the table's file this process has mapped and has resident, and its share of that (PSS), in MB."""
+    import psutil
+
+    found = {"mapped": 0.0, "resident": 0.0, "share": 0.0}
+    for one in psutil.Process().memory_maps():
+        if "headrace-tables-" in one.path:
+            found["mapped"] += one.size / 1e6
+            found["resident"] += one.rss / 1e6
+            found["share"] += one.pss / 1e6
+    return {**found, "process_pss": psutil.Process().memory_full_info().pss / 1e6}
+
+
+def workers(rows: int) -> dict[str, Any]:
+    """Measure two worker processes that use one table, as Spark's do: the first loads it, the second maps it."""
+    import headrace as hr
+    from headrace_dimension.lookup_join import LookupJoin
+
+    with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as place:
+        frame = users(rows).drop("id")
+        frame.write_ndjson(f"{place}/users.ndjson")
+        pl.concat(batches(frame)).write_parquet(f"{place}/probes.parquet")
+        del frame
+        table = hr.stream("benchmark", "users").from_file(f"{place}/users.ndjson", format="json", schema=SCHEMA)
+        Path(f"{place}/spec").write_bytes(pickle.dumps(LookupJoin(table, "name")))
+        command = [sys.executable, "-c", _WORKER, f"{place}/spec", f"{place}/probes.parquet"]
+        environment = {**os.environ, "TMPDIR": place}
+        running: list[subprocess.Popen[str]] = []
+        seconds = []
+        for _ in range(2):
+            running.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                            env=environment))  # fmt: skip
+            stdout = running[-1].stdout
+            assert stdout is not None
+            seconds.append(json.loads(stdout.readline())[0])
+        found = []
+        for one in running:
+            assert one.stdin is not None
+            assert one.stdout is not None
+            one.stdin.write("\n")
+            one.stdin.flush()
+            found.append(json.loads(one.stdout.readline()))
+        for one in running:
+            one.communicate()
+    return {"load_seconds": seconds[0], "map_seconds": seconds[1], "processes": found}
+
+
+def mysql(rows: int, threads: int, database: str) -> dict[str, Any]:
+    """Load the table from MySQL (HEADRACE_TEST_MYSQL) through lookup_join; then refresh it and tell the greatest memory."""
+    import headrace as hr
+    from headrace_dimension.lookup_join import LookupJoin
+
+    from tests.servers.mysql import MySQLServer
+
+    server = MySQLServer.from_variable(os.environ[MySQLServer.variable])
+    login: dict[str, Any] = {
+        "host": server.host, "port": server.port, "user": server.user, "password": server.password,
+    }  # fmt: skip
+    pipe = hr.stream("benchmark", "users")
+    table = pipe.from_mysql("users", database=database, **login, columns=["id", *SCHEMA]).select(*SCHEMA)
+    spec = LookupJoin(table, "name", threads=threads)
+    begun, begun_cpu = time.perf_counter(), time.process_time()
+    loaded = spec.table()
+    figures: dict[str, Any] = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - begun_cpu}
+    figures["rows"] = loaded.height
+    figures["resident_mb"] = _resident_bytes() / 1e6
+    assert loaded.height == rows
+    return figures
+
+
+@contextmanager
+def _filled_server(rows: int) -> Iterator[str]:
+    """Start a server with the table ``users`` in it and give its address as the variable has it."""
+    import pymysql
+
+    from tests.servers.mysql import MySQLOptions, MySQLServer
+    from tests.servers.sharing import own_server
+
+    with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as place, own_server(
+        MySQLServer, MySQLOptions(config={"local-infile": "1", "innodb-buffer-pool-size": "1G"})
+    ) as server:  # fmt: skip
+        users(rows).write_csv(f"{place}/users.csv", include_header=False)
+        connection = pymysql.connect(host=server.host, port=server.port, user=server.user, password=server.password,
+                                     local_infile=True, autocommit=True)  # fmt: skip
+        with connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4")
+            cursor.execute(f"USE {DATABASE}")
+            cursor.execute(
+                "CREATE TABLE users (id BIGINT PRIMARY KEY, name VARCHAR(40) NOT NULL, `number` BIGINT, "
+                "`group` VARCHAR(20), level BIGINT)"
+            )
+            cursor.execute(
+                "LOAD DATA LOCAL INFILE %s INTO TABLE users FIELDS TERMINATED BY ',' (id, name, `group`, level, `number`)",
+                (f"{place}/users.csv",),
+            )
+        yield server.to_variable()
+
+
+def one(kind: str, *arguments: str, cores: list[int] | None = None, **environment: str) -> dict[str, Any]:
+    """Run one measurement in a process of its own."""
+    given = {"POLARS_MAX_THREADS": "1", **environment}
+    taken = measure("benchmarks.dimension", kind, *arguments, cores=cores or [0], environment=given)
+    return {**taken.figures, "peak_mb": taken.peak_rss_mb}
+
+
+def main() -> None:
+    if sys.argv[1:2] and sys.argv[1] in ("memory", "dict", "polars", "workers", "mysql"):
+        kind, rows, *rest = sys.argv[1:]
+        if kind == "mysql":
+            print(json.dumps(mysql(int(rows), int(rest[0]), rest[1])))
+        else:
+            print(json.dumps({"memory": memory, "dict": dict_, "polars": polars, "workers": workers}[kind](int(rows))))
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    rows_text = str(parser.parse_args().rows)
+    for kind in ("memory", "dict", "polars", "workers"):
+        print(kind, json.dumps(one(kind, rows_text, cores=[0, 1] if kind == "workers" else None)), flush=True)
+    with _filled_server(int(rows_text)) as variable:
+        for threads in (1, 2, 4):
+            found = one("mysql", rows_text, str(threads), DATABASE, cores=[0, 1], HEADRACE_TEST_MYSQL=variable)
+            print("mysql", threads, json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
