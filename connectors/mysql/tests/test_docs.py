@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from headrace.settings import Settings, describe_options
 from headrace.sink import SinkSettings
-from headrace_mysql import MySQLSinkSettings, MySQLSourceSettings
+from headrace_mysql import MySQLSinkSettings, MySQLSourceSettings, MySQLStateSettings, MySQLStateStore
 from mysql_world import Database
 
 PAGE = Path(__file__).parents[3] / "docs" / "connectors" / "mysql.md"
@@ -20,7 +20,10 @@ def section(title: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize(("title", "settings"), [("Source", MySQLSourceSettings), ("Sink", MySQLSinkSettings)])
+@pytest.mark.parametrize(
+    ("title", "settings"),
+    [("Source", MySQLSourceSettings), ("Sink", MySQLSinkSettings), ("State store", MySQLStateSettings)],
+)
 def test_options(title: str, settings: type[Settings]) -> None:
     inherited = {option.name for option in describe_options(SinkSettings)} if title == "Sink" else set()
     declared = [
@@ -33,7 +36,7 @@ def test_options(title: str, settings: type[Settings]) -> None:
 
 
 def test_the_statement_for_administrators(database: Database) -> None:
-    [statement] = re.findall(r"```sql\n(CREATE TABLE.*?)```", PAGE.read_text(), re.S)
+    [statement] = re.findall(r"```sql\n(CREATE TABLE.*?)```", section("Sink"), re.S)
     database.execute(statement)
     sink = database.sink({"id": "int64"}, create_table=True)
     sink.close()
@@ -43,3 +46,21 @@ def test_the_statement_for_administrators(database: Database) -> None:
     database.sink({"id": "int64"}).close()
     [(_, by_sink)] = database.execute("SHOW CREATE TABLE headrace_offsets")
     assert by_hand == by_sink
+
+
+def test_the_statements_for_state(database: Database) -> None:
+    [block] = re.findall(r"```sql\n(CREATE TABLE.*?)```", section("State store"), re.S)
+    for statement in filter(str.strip, block.split(";")):
+        database.execute(statement)
+
+    def shown() -> list[str]:
+        names = ("headrace_state", "headrace_state_shards")
+        return [database.execute(f"SHOW CREATE TABLE {name}")[0][1] for name in names]
+
+    by_hand = shown()
+    database.execute("DROP TABLE headrace_state, headrace_state_shards")
+    given = {name: value for name, value in database.options().items() if name != "table"}
+    store = MySQLStateStore(MySQLStateSettings.of({**given, "job": "j"}, plugin="mysql"))
+    assert list(store.load("a/0")) == []
+    store.close()
+    assert shown() == by_hand

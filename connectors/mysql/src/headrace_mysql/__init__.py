@@ -1,20 +1,30 @@
-"""MySQL and MariaDB source and sink for headrace."""
+"""MySQL and MariaDB source, sink and state store for headrace."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace_mysql.settings import MySQLSinkSettings, MySQLSourceSettings
+    from headrace_mysql.settings import MySQLSinkSettings, MySQLSourceSettings, MySQLStateSettings
     from headrace_mysql.sink import MySQLSink
     from headrace_mysql.source import MySQLSource
+    from headrace_mysql.state_store import MySQLStateStore
 
-__all__ = ["MySQLSink", "MySQLSinkSettings", "MySQLSource", "MySQLSourceSettings"]
+__all__ = [
+    "MySQLSink",
+    "MySQLSinkSettings",
+    "MySQLSource",
+    "MySQLSourceSettings",
+    "MySQLStateSettings",
+    "MySQLStateStore",
+]
 _PLACES = {
     "MySQLSink": "headrace_mysql.sink",
     "MySQLSinkSettings": "headrace_mysql.settings",
     "MySQLSource": "headrace_mysql.source",
     "MySQLSourceSettings": "headrace_mysql.settings",
+    "MySQLStateSettings": "headrace_mysql.settings",
+    "MySQLStateStore": "headrace_mysql.state_store",
 }
 
 

@@ -15,3 +15,8 @@ def headrace_sources() -> Mapping[str, str]:
 @hookimpl
 def headrace_sinks() -> Mapping[str, str]:
     return {"mysql": "headrace_mysql.sink:MySQLSink"}
+
+
+@hookimpl
+def headrace_state_stores() -> Mapping[str, str]:
+    return {"mysql": "headrace_mysql.state_store:MySQLStateStore"}

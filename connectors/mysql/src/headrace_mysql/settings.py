@@ -1,4 +1,4 @@
-"""The options of source and sink."""
+"""The options of source, sink and state store."""
 
 from __future__ import annotations
 
@@ -92,7 +92,37 @@ class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
                 raise OptionError(f"two columns of the stream go to {name!r}", plugin="mysql", option="columns")
 
 
-MySQLSettings = MySQLSourceSettings | MySQLSinkSettings
+class MySQLStateSettings(Settings, frozen=True, kw_only=True):
+    """Options of the state store ``mysql``."""
+
+    database: Annotated[str, option("database (schema) that holds the state")]
+    job: Annotated[str, option("whose state it is; the light backend gives the job's own name")]
+    table: Annotated[
+        str, option("table of the state; made on first use, and beside it <table>_shards, of who has which shard")
+    ] = "headrace_state"
+    host: Annotated[str, option("address of the server")] = "localhost"
+    port: Annotated[int, option("port of the server", ge=1, le=65535)] = 3306
+    user: Annotated[str | None, option("user")] = None
+    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads the environment')] = None
+    ssl: Annotated[bool, option("insist on TLS, and check the server's certificate and name")] = False
+    ssl_ca: Annotated[
+        str | None, option("file with the certificates to trust, instead of the system's; implies ssl")
+    ] = None
+    ssl_certificate: Annotated[str | None, option("file with the client's certificate; implies ssl")] = None
+    ssl_key: Annotated[str | None, option("file with the client's key, when it is not in ssl_certificate")] = None
+    connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=10)
+    read_timeout: Annotated[timedelta, option("how long to wait for an answer")] = timedelta(minutes=1)
+
+    def validate(self) -> None:
+        check_client_certificate(self)
+
+    @property
+    def shards_table(self) -> str:
+        """The table of who has which shard."""
+        return f"{self.table}_shards"
+
+
+MySQLSettings = MySQLSourceSettings | MySQLSinkSettings | MySQLStateSettings
 
 
 def check_client_certificate(settings: MySQLSettings) -> None:
