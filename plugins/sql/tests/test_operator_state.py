@@ -14,6 +14,7 @@ from headrace.schema import Schema
 from headrace_sql.match_operator import MatchRecognize, PatternPart
 from headrace_sql.over_aggregate import OverAggregate, OverCall
 from headrace_sql.temporal_join import TemporalJoin
+from headrace_sql.window_top_n import WindowTopN
 
 QUEUE = Queue("q")
 DELAY_US = 2_000_000
@@ -98,6 +99,11 @@ def temporal(how: str) -> StatefulSpec:
     return TemporalJoin(SCHEMA, RIGHT, (("k", "k2"),), ("ts", "ts2"), how)
 
 
+def window_top_n() -> StatefulSpec:
+    # Each moment is a window of its own.
+    return WindowTopN(("ts", "k"), "ts", 2, (("v", True),), rank="place")
+
+
 def match() -> StatefulSpec:
     rises = (">", ("LAST", "B", "v", 0), ("LAST", "A", "v", 0))
     return MatchRecognize(
@@ -110,8 +116,8 @@ def match() -> StatefulSpec:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(
-    ("spec", "sides"), [(over(), False), (temporal("inner"), True), (temporal("left"), True), (match(), False)],
-    ids=["over", "temporal-inner", "temporal-left", "match"],
+    ("spec", "sides"), [(over(), False), (temporal("inner"), True), (temporal("left"), True), (match(), False), (window_top_n(), False)],
+    ids=["over", "temporal-inner", "temporal-left", "match", "window-top-n"],
 )  # fmt: skip
 def test_batches_and_restarts_change_nothing(spec: StatefulSpec, sides: bool, seed: int) -> None:
     rows = history(seed, sides=sides)

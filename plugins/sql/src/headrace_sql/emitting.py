@@ -12,6 +12,7 @@ from sqlglot import exp
 from headrace_sql.expressions import interval_length
 
 _PREFIX = "table.exec.emit."
+_TTL = "table.exec.state.ttl"
 _UNITS = {"ms": 1_000, "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000, "min": 60_000_000, "minute": 60_000_000,
           "h": 3_600_000_000, "hour": 3_600_000_000, "d": 86_400_000_000, "day": 86_400_000_000, "": 1_000}  # fmt: skip
 
@@ -24,6 +25,13 @@ def duration_us(text: str, option: str) -> int:
     if found is None or unit not in _UNITS:
         raise OptionError(f"{text!r} is no length of time", option=option, hint="for example '30 s'")
     return int(found[1]) * _UNITS[unit]
+
+
+def state_ttl(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the option by which an operator forgets what nothing has come for: as ``table.exec.state.ttl`` says, if it does."""
+    given = options.get(_TTL)
+    length = 0 if given is None else duration_us(given, _TTL)
+    return {"ttl": f"{length} us"} if length else {}
 
 
 def emit_of(options: Mapping[str, str], clause: exp.Expr | None, text: str) -> Emit | None:

@@ -11,7 +11,7 @@ from headrace.windows import Window
 from headrace_stateful.window_shape import WINDOW_END, WINDOW_START
 from sqlglot import exp
 
-from headrace_sql.emitting import duration_us
+from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import Translator, interval_length, part_key, physical, text_of
 from headrace_sql.query import aggregates_in, conjuncts
 from headrace_sql.scope import Column, Relation, TableWindow, resolve, standing_for, unused_name
@@ -291,15 +291,12 @@ def _streamed(
     window = grouping.window
     stream = relation.stream
     if window is None:
-        attached = _attached_window(relation, keys)
+        attached = attached_window(relation, keys)
         if attached is not None:
             return _in_attached(stream, keys, attached, texts), {}
-        ttl = compiler.catalog.options.get("table.exec.state.ttl")
-        options = (
-            {} if ttl is None or not duration_us(ttl, "table.exec.state.ttl") else {"ttl": f"{duration_us(ttl, '')} us"}
-        )
+        options = state_ttl(compiler.catalog.options)
         if not texts:
-            return _distinct_keys(stream, keys), {}
+            return _distinct_keys(stream, keys, options), {}
         return shuffled(stream, tuple(keys))._operator("aggregate", tuple(keys), texts, **options), {}
     if relation.table_window is not None and window.kind == "session":
         partition = set(relation.table_window.partition)
@@ -314,12 +311,12 @@ def _streamed(
     return result, {**_group_window_parts(compiler, node, relation), **grouping.window_parts}
 
 
-def _distinct_keys(stream: Any, keys: list[str]) -> Any:
+def _distinct_keys(stream: Any, keys: list[str], options: dict[str, str]) -> Any:
     """GROUP BY without aggregates: each combination of keys once."""
-    return shuffled(stream, tuple(keys))._operator("aggregate", tuple(keys), {"__agg_rows": "count(*)"})
+    return shuffled(stream, tuple(keys))._operator("aggregate", tuple(keys), {"__agg_rows": "count(*)"}, **options)
 
 
-def _attached_window(relation: Relation, keys: list[str]) -> Column | None:
+def attached_window(relation: Relation, keys: list[str]) -> Column | None:
     """Return the window's end among the keys, where rows are results of windows: then each group ends with its window."""
     chosen = {c.window: c for c in relation.columns if c.window is not None and c.physical in keys}
     return chosen["end"] if {"start", "end"} <= set(chosen) and chosen["end"].time is None else None
@@ -379,13 +376,11 @@ def _result_columns(relation: Relation, grouping: _Grouping, stream: Any) -> tup
     made = []
     for name in stream.schema or {}:
         before = known.get(name)
-        kind = (
-            {WINDOW_START: "start", WINDOW_END: "end"}.get(name)
-            if grouping.window is not None
-            else before.window
-            if before
-            else None
-        )
+        kind = before.window if before else None
+        if grouping.window is not None:
+            # A window of processing time has no moment at which its rows are all there, for whoever groups by it again.
+            bounds = {WINDOW_START: "start", WINDOW_END: "end"} if grouping.window.on is not None else {}
+            kind = bounds.get(name)
         time: Any = "event" if name == "__window_time" else before.time if before is not None and kind is None else None
         made.append(Column(before.name if before else name, name, before.table if before else None, time, kind))
     if grouping.window is not None and "__window_time" not in (stream.schema or {}):

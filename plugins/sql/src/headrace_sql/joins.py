@@ -12,6 +12,7 @@ from headrace_stateful.join import Join
 from sqlglot import exp
 
 from headrace_sql import nodes, types
+from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import Translator, interval_length, physical, text_of
 from headrace_sql.functions import cast
 from headrace_sql.query import conjuncts, is_updating, own_columns
@@ -236,18 +237,21 @@ def joined_sides(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], 
             raise compiler.error(
                 item, "ROW_NUMBER() needs a condition on it before its rows are joined", "WHERE rn = 1"
             )
+    from headrace_sql.window_join import in_windows, window_join
+
     sides = split_condition(compiler, sides, on)
     if not sides.keys and how != "inner":
         raise compiler.error(item, f"a {how.upper()} JOIN needs an equality of columns in ON")
+    in_window = window_join(sides)
+    if in_window is not None:
+        return in_windows(sides, in_window, how, residual(compiler, sides))
     options: dict[str, Any] = {}
     bound = _time_bound(compiler, sides)
     if bound is not None:
         (low, high), times, sides.rest = bound
         options = {"within": (f"{low} us", f"{high} us"), "time": times}
-    elif (ttl := compiler.catalog.options.get("table.exec.state.ttl")) is not None:
-        from headrace_sql.emitting import duration_us
-
-        options = {"ttl": f"{duration_us(ttl, 'table.exec.state.ttl')} us"}
+    else:
+        options = dict(state_ttl(compiler.catalog.options))
     condition = residual(compiler, sides)
     stream = sides.left.stream.join(
         sides.right.stream, sides.keys, how=how, where=condition, suffix="__other", **options

@@ -161,9 +161,10 @@ class QueryCompiler:
             node, hidden = with_order_columns(self, node, relation)
             relation = self.projected(relation, node.expressions)
         if node.args.get("distinct") is not None:
+            from headrace_sql.emitting import state_ttl
             from headrace_sql.sets import distinct
 
-            relation = distinct(relation)
+            relation = distinct(relation, state_ttl(self.catalog.options))
         return limited(self, node, relation, hidden)
 
     def _with_scalars(

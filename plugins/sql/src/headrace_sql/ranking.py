@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from headrace.keyed import shuffled
 from sqlglot import exp
 
+from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import physical, text_of
+from headrace_sql.grouping import attached_window
 from headrace_sql.query import is_updating
-from headrace_sql.scope import Column, Relation
+from headrace_sql.scope import Column, Ranking, Relation
+from headrace_sql.window_top_n import WindowTopN
 
 if TYPE_CHECKING:
     from headrace_sql.query import QueryCompiler
@@ -40,8 +43,11 @@ def ranked(
     base = replace(relation, columns=rest, ranking=None, base=None)
     time = ranking.order[0][2] if len(ranking.order) == 1 else None
     used = _rank_is_used(compiler, ranking.name, conditions)
+    window = attached_window(base, list(ranking.partition))
+    if window is not None and not is_updating(base):
+        return _in_window(base, ranking, window, bound, names[0] if used else None, relation), left
     if bound == 1 and time is not None and not is_updating(base) and ranking.function == "ROW_NUMBER":
-        made = _deduplicated(base, ranking.partition, ranking.order[0], time)
+        made = _deduplicated(base, ranking.partition, ranking.order[0], time, state_ttl(compiler.catalog.options))
         if ranking.order[0][1] and time == "event":
             made = replace(made, version_key=ranking.partition, version_stream=base.stream)
         if used:
@@ -53,9 +59,30 @@ def ranked(
         raise compiler.error(None, "a Top-N in processing time keeps the first or last row only", f"{ranking.name} = 1")
     keys = ranking.partition
     stream = shuffled(base.stream, keys)._operator(
-        "top_n", keys, bound, by=", ".join(terms), rank=names[0].physical if used else None
+        "top_n",
+        keys,
+        bound,
+        by=", ".join(terms),
+        rank=names[0].physical if used else None,
+        **state_ttl(compiler.catalog.options),
     )
     return replace(base, stream=stream, columns=relation.columns if used else rest), left
+
+
+def _in_window(
+    base: Relation, ranking: Ranking, end: Column, bound: int, rank: Column | None, whole: Relation
+) -> Relation:
+    """Return a Top-N of windows: its rows come once, when their window closes."""
+    order = tuple((name, down) for name, down, _ in ranking.order)
+    latest = bound == 1 and len(order) == 1 and order[0][1] and ranking.order[0][2] is not None
+    spec = WindowTopN(
+        ranking.partition, end.physical, bound, order, rank=None if rank is None else rank.physical, latest=latest
+    )
+    stream = shuffled(base.stream, ranking.partition).apply(spec)
+    columns = whole.columns if rank is not None else base.columns
+    # Times of the rows lie behind the watermark now; that of the window is just reached.
+    plain = tuple(c if c.window == "time" or c.time != "event" else replace(c, time=None) for c in columns)
+    return replace(base, stream=stream, columns=plain)
 
 
 def _rank_is_used(compiler: QueryCompiler, name: str, conditions: Sequence[exp.Expr]) -> bool:
@@ -99,15 +126,15 @@ def _bound(name: str, relation: Relation, condition: exp.Expr) -> int | None:
 
 
 def _deduplicated(
-    relation: Relation, keys: tuple[str, ...], order: tuple[str, bool, str | None], time: str
+    relation: Relation, keys: tuple[str, ...], order: tuple[str, bool, str | None], time: str, ttl: dict[str, str]
 ) -> Relation:
     """Keep the first or last row of each key by a time attribute. Of equal times the later arrival is the last."""
     name, last, _ = order
     stream = shuffled(relation.stream, keys)
     if time == "processing" and not last:
-        return replace(relation, stream=stream._operator("distinct", keys))
+        return replace(relation, stream=stream._operator("distinct", keys, **ttl))
     options = {} if time == "processing" else {"by": f"{text_of(physical(name))} {'desc' if last else 'asc'}"}
-    made = stream._operator("top_n", keys, 1, keep="last" if last else "first", **options)
+    made = stream._operator("top_n", keys, 1, keep="last" if last else "first", **options, **ttl)
     return replace(relation, stream=made)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.keyed import shuffled
 from headrace_columnar.sql_types import common_type
 from sqlglot import exp
 
+from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import physical, text_of
 from headrace_sql.query import cast_to, is_updating
 from headrace_sql.scope import Column, Relation, unused_name
@@ -42,10 +43,11 @@ def set_operation(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
             )
     if isinstance(node, exp.Union):
         made = united(sides)
-        return made if every else distinct(made)
+        return made if every else distinct(made, state_ttl(compiler.catalog.options))
     if every:
         raise compiler.error(node, f"{type(node).__name__.upper()} ALL is not supported")
-    return _counted(sides, "and" if isinstance(node, exp.Intersect) else "and not")
+    how = "and" if isinstance(node, exp.Intersect) else "and not"
+    return _counted(sides, how, state_ttl(compiler.catalog.options))
 
 
 def _aligned(relations: Sequence[Relation]) -> tuple[list[Relation], tuple[Column, ...]]:
@@ -93,20 +95,20 @@ def _all_changing(relations: Sequence[Relation]) -> Sequence[Relation]:
     return relations
 
 
-def distinct(relation: Relation) -> Relation:
-    """Return each row once."""
+def distinct(relation: Relation, options: Mapping[str, str]) -> Relation:
+    """Return each row once. ``options`` are those of the operator: how long it remembers."""
     columns = [c for c in relation.columns if c.physical in relation.schema]
     names = list(dict.fromkeys(c.physical for c in columns))
     stream = relation.stream
     if set(names) != set(relation.schema):
         stream = stream.select(*[text_of(physical(name)) for name in names])
     if not is_updating(relation):
-        return Relation(shuffled(stream, tuple(names))._operator("distinct", tuple(names)), tuple(columns))
-    made = shuffled(stream, tuple(names))._operator("aggregate", tuple(names), {"__rows": "count(*)"})
+        return Relation(shuffled(stream, tuple(names))._operator("distinct", tuple(names), **options), tuple(columns))
+    made = shuffled(stream, tuple(names))._operator("aggregate", tuple(names), {"__rows": "count(*)"}, **options)
     return Relation(made.select(*[text_of(physical(name)) for name in names]), tuple(columns))
 
 
-def _counted(sides: Sequence[Relation], how: str) -> Relation:
+def _counted(sides: Sequence[Relation], how: str, options: Mapping[str, str]) -> Relation:
     """INTERSECT and EXCEPT: count each row's appearances on both sides. NULL equals NULL here."""
     aligned, columns = _aligned(sides)
     names = [column.physical for column in columns]
@@ -116,6 +118,6 @@ def _counted(sides: Sequence[Relation], how: str) -> Relation:
         marked.append(stream)
     stream = marked[0].union(marked[1])
     counts = {"__in_left": 'sum("__left")', "__in_right": 'sum("__right")'}
-    made = shuffled(stream, tuple(names))._operator("aggregate", tuple(names), counts)
+    made = shuffled(stream, tuple(names))._operator("aggregate", tuple(names), counts, **options)
     condition = '"__in_left" > 0 AND "__in_right" ' + ("> 0" if how == "and" else "= 0")
     return Relation(made.where(condition).select(*[text_of(physical(name)) for name in names]), columns)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from headrace_sql.emitting import state_ttl
 from headrace_sql.joins import Sides, residual, sides_of, split_condition
 from headrace_sql.query import conjuncts
 from headrace_sql.scope import Column, Relation, resolve
@@ -123,7 +124,15 @@ def _joined(compiler: QueryCompiler, sides: Sides, on: list[exp.Expr], how: str)
 
 def _made(compiler: QueryCompiler, sides: Sides, how: str) -> Relation:
     condition = residual(compiler, sides)
-    stream = sides.left.stream.join(sides.right.stream, sides.keys, how=how, where=condition, suffix="__other")
+    ttl = state_ttl(compiler.catalog.options)
+    stream = sides.left.stream.join(
+        sides.right.stream,
+        sides.keys,
+        how=how,
+        where=condition,
+        suffix="__other",
+        **ttl,
+    )
     extra = [name for name in stream.schema or {} if name.startswith("__left_key_")]
     if extra:
         stream = stream.drop(*extra)
