@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from datetime import timedelta
 from typing import Any
 
 import headrace as hr
@@ -37,7 +38,7 @@ def main(given: dict[str, Any]) -> None:
     handle = build(**given).start("light", **run)
     print("started", flush=True)
     sys.stdin.read()  # until the test closes it
-    handle.stop()
+    handle.stop(timedelta(seconds=100))
     handle.wait()
 
 

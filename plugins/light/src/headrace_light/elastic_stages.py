@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -42,6 +43,12 @@ logger = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _TRIM_SECONDS = 60.0
 _FLUSH_SECONDS = 0.05
+#: Brokers that forget records after some days must not forget state.
+_SNAPSHOT_SECONDS_MAX = 6 * 3600.0
+#: How old the snapshot of a shard is taken to be that came from another instance.
+_SNAPSHOT_SECONDS_FOUND = 5.5 * 3600.0
+_OPEN_SECONDS_MAX = 60.0
+_OPEN_PAUSE_SECONDS = 0.5
 _NO_WAIT = timedelta(0)
 T = TypeVar("T")
 
@@ -113,13 +120,33 @@ class ElasticStages:
         now = clock.monotonic()
         self._ticked_seconds, self._trimmed_seconds, self._flushed_seconds = now, now, now
         self._unflushed = False
+        self._never = threading.Event()
         self._away_since: dict[str, float] = {}
 
     # ------------------------------------------------------------------------------------------ begin and end
 
     def open(self) -> None:
-        """Make the topics, and tell every shard which queues there are, before the first row. Raises JobError."""
+        """Make the topics, and tell every shard which queues there are, before the first row.
+
+        Raises JobError; RetriableError when the broker has been away for as long as a start may take.
+        """
+        until = self._clock.monotonic() + min(self._retry_seconds, _OPEN_SECONDS_MAX)
+        while True:
+            try:
+                self._make_topics()
+                self._announce()
+                self._topics.flush()
+                return
+            except RetriableError as error:
+                if self._clock.monotonic() >= until:
+                    raise
+                logger.warning("job %s: %s; trying again", self._plan.job_name, error.message)
+                self._clock.wait(self._never, _OPEN_PAUSE_SECONDS)
+
+    def _make_topics(self) -> None:
         for name, count in self.shard_counts.items():
+            if name in self._shuffles:
+                continue
             topic = topic_name(self._plan.job_name, name)
             self._topics.create(topic, count)
             source = self._topics.source(topic, topic)
@@ -128,8 +155,6 @@ class ElasticStages:
             known = partial(self._committed, name, source)
             storage = ShardStorage(self._stores(f"{topic}-state", count, known), header_bytes=HEADER_BYTES)
             self._shuffles[name] = _Shuffle(topic, source, membership, storage)
-        self._announce()
-        self._topics.flush()
 
     def join(self) -> None:
         """Become a member of the groups that share the shards."""
@@ -276,12 +301,16 @@ class ElasticStages:
         return True
 
     def _saved(self) -> bool:
+        now = self._clock.monotonic()
         for run in self._runs.values():
-            if not run.changed:
+            if run.saved is not None and now - run.snapshot_seconds >= _SNAPSHOT_SECONDS_MAX:
+                run.whole = True
+            elif not run.changed:
                 continue
             storage = self._shuffles[run.shard.queue.source].storage
             try:
-                storage.save(run.shard, run.position.offset, run.header(), whole=run.whole)
+                if storage.save(run.shard, run.position.offset, run.header(), whole=run.whole):
+                    run.snapshot_seconds = now
             except RetriableError:
                 run.whole = True  # what had changed was taken out of the shard and is not stored
                 raise
@@ -364,6 +393,7 @@ class ElasticStages:
         except BaseException:
             shard.close()
             raise
+        run.snapshot_seconds = self._clock.monotonic() - _SNAPSHOT_SECONDS_FOUND
         logger.info(
             "job %s: shard %s begins at %d with %d rows of state, after %.2f s", self._plan.job_name, shard.queue.id,
             run.position.offset, shard.state_rows(), self._clock.monotonic() - begun,
@@ -374,7 +404,7 @@ class ElasticStages:
 
     @property
     def changed(self) -> bool:
-        """Whether a checkpoint would store something."""
+        """Whether a checkpoint would store something that has come since the last."""
         return self._unflushed or any(run.changed for run in self._runs.values())
 
     def statuses(self) -> tuple[QueueStatus, ...]:

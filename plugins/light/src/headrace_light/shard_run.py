@@ -47,6 +47,8 @@ class ShardRun:
         self._reader = reader
         self._time_us, self._base = (0, None) if header is None else _HEADER.unpack(header)
         self._latest = reader.latest
+        #: When a snapshot was stored last; kept by the stages.
+        self.snapshot_seconds = 0.0
         self._records = 0
         self._closed = False
 

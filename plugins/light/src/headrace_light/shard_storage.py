@@ -52,8 +52,11 @@ class ShardStorage:
         self._stored[name] = stored
         return found
 
-    def save(self, shard: Shard, version: int, header: bytes = b"", *, whole: bool = False) -> None:
-        """Store what has changed in a shard as a version, if anything has. ``whole``: what is stored before is of no use."""
+    def save(self, shard: Shard, version: int, header: bytes = b"", *, whole: bool = False) -> bool:
+        """Store what has changed in a shard as a version, if anything has; return whether it is a snapshot.
+
+        ``whole``: it must be one, since what is stored before is of no use.
+        """
         name = shard.queue.id
         stored = self._stored.setdefault(name, _Stored())
         many = stored.deltas >= _DELTAS_MAX or stored.delta_bytes > max(stored.snapshot_bytes, _DELTA_BYTES_MIN)
@@ -61,11 +64,13 @@ class ShardStorage:
             content = header + shard.snapshot()
             self._store.save(name, version, content, snapshot=True)
             self._stored[name] = _Stored(snapshot_bytes=len(content))
-        elif state := shard.delta():
+            return True
+        if state := shard.delta():
             content = header + state
             self._store.save(name, version, content)
             stored.deltas += 1
             stored.delta_bytes += len(content)
+        return False
 
     def remove_old(self, shard: Shard, version: int) -> None:
         """If a snapshot was stored as this version, which has become durable, forget what is older."""
