@@ -42,7 +42,9 @@ class KafkaSourceWorld(SourceHarness):
 
     def make(self, **options: Any) -> KafkaSource:
         given = {"topic": self.unique_name, "servers": self.server.bootstrap, "driver": self.driver, **options}
-        return KafkaSource(KafkaSource.Settings.of(given, plugin="kafka"))
+        made = KafkaSource(KafkaSource.Settings.of(given, plugin="kafka"))
+        made.header_fields = frozenset({"time"})  # as a job that wants the records' times sets it
+        return made
 
     def make_source(self) -> KafkaSource:
         return self.make(connect_timeout="5 s")

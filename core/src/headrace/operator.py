@@ -108,6 +108,9 @@ class OperatorSpec(ABC):
     name: ClassVar[str] = ""
     #: Names of the outputs; ``""`` is the main one. Only operators such as ``split`` have others.
     outputs: Sequence[str] = ("",)
+    #: Header fields that the operator reads from its rows' header columns, of ``metadata``'s names ("time" for
+    #: ``__hr_time``). Sources may leave out those that neither an operator behind them nor ``metadata`` wants.
+    header_fields: frozenset[str] = frozenset()
 
     @abstractmethod
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:

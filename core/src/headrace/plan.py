@@ -141,6 +141,8 @@ class Plan:
         self._check()
         for source_id, source in self.sources.items():
             source.source.node_name = source_id
+            # Kept when the job is planned again, or another one reads the same stream: an open reader may need them.
+            source.source.header_fields |= self._header_fields_wanted_behind(source)
         for sink_id, sink in self.sinks.items():
             sink.sink.writer_name = f"{self.job_name}.{sink_id}"
 
@@ -262,6 +264,10 @@ class Plan:
             needed = wanted.get(id(source), set())
             columns[source_id] = [name for name in source.schema or () if needed is None or name in needed]
         return columns
+
+    def _header_fields_wanted_behind(self, source: SourceNode) -> frozenset[str]:
+        specs = (node.spec for node in self.reachable(source).values() if isinstance(node, OperatorNode))
+        return frozenset().union(*(spec.header_fields for spec in specs))
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the shape of the job changes: kept in checkpoints to tell of it."""

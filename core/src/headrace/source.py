@@ -107,7 +107,8 @@ class Source(ABC):
     start: Start | StartAt = EARLIEST
     #: The id of the source's node in its plan, set when the job is built: ``Queue.source`` of its queues.
     node_name: str = ""
-    #: The header fields that the job asks for as columns; costly ones (``headers``) may be left out otherwise.
+    #: The header fields that the job wants, as columns or for an operator; those that cost something to give (``headers``,
+    #: with some sources ``key`` or ``time``) may be left out otherwise.
     header_fields: frozenset[str] = frozenset()
 
     def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import cloudpickle
+import headrace as hr
 import polars as pl
 import pytest
 from headrace.errors import CheckpointError, JobError, PlanError
 from headrace.messages import CHANGE, INDEX, OFFSET, WATERMARK, Batch, EndOfInput, Tick, Watermark
 from headrace.operator import Changes, RejectedRows
 from headrace.schema import Schema
+from headrace.testing import MemorySink, MemorySource
 from headrace.windows import Emit, Window, emit, session, sliding, tumbling
 from headrace_stateful.state_bytes import pack
 from headrace_stateful.window_aggregate import WindowAggregate
@@ -318,3 +320,15 @@ def test_batches_of_many_rows_and_of_one_give_the_same() -> None:
         for table in tables[1:]:
             assert table.equals(tables[0])
         assert tables[0]["n"].sum() == count * (3 if window.kind == "sliding" else 1)
+
+
+@pytest.mark.parametrize(("options", "fields"), [({}, {"queue"}), ({"max_future": "1 min"}, {"queue", "time"})])
+def test_sources_give_the_records_times_where_the_watermark_looks_at_them(
+    options: dict[str, Any], fields: set[str]
+) -> None:
+    source = MemorySource({"q": []})
+    stream = hr.stream("test", "times").from_(
+        source, format="json", schema={"at": "timestamp"}, metadata={"from": "queue"}
+    )
+    stream.watermark("at", **options).to(MemorySink()).plan()
+    assert source.header_fields == fields

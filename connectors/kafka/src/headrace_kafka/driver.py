@@ -39,8 +39,8 @@ class Fetched:
     offsets: NDArray[np.int64]
     #: None: a record without a value (tombstone).
     bodies: list[bytes | None]
-    #: Milliseconds since the Unix epoch.
-    times: NDArray[np.int64]
+    #: Milliseconds since the Unix epoch; None: nobody wants to know.
+    times: NDArray[np.int64] | None
     keys: list[bytes | None] | None = None
     headers: list[Mapping[str, bytes]] | None = None
     #: Where the next record will be at the earliest, if that is known: markers of transactions take offsets too.
@@ -58,7 +58,7 @@ class Fetched:
     ) -> Fetched:
         """Return what tells of a partition without giving records of it."""
         none = np.empty(0, dtype=np.int64)
-        return cls(partition, none, [], none, next_offset=next_offset, error=error)
+        return cls(partition, none, [], None, next_offset=next_offset, error=error)
 
     def slice(self, begin: int, end: int | None = None) -> Fetched:
         """Return some of the records; ``next_offset`` and ``error`` go with the last one."""
@@ -67,7 +67,7 @@ class Fetched:
             self.partition,
             self.offsets[begin:end],
             self.bodies[begin:end],
-            self.times[begin:end],
+            None if self.times is None else self.times[begin:end],
             None if self.keys is None else self.keys[begin:end],
             None if self.headers is None else self.headers[begin:end],
             self.next_offset if last else None,
@@ -90,7 +90,7 @@ def joined(parts: Sequence[Fetched]) -> Fetched:
         first.partition,
         np.concatenate([part.offsets for part in parts]),
         [body for part in parts for body in part.bodies],
-        np.concatenate([part.times for part in parts]),
+        None if first.times is None else np.concatenate([part.times for part in parts if part.times is not None]),
         None if first.keys is None else [key for part in parts for key in part.keys or ()],
         None if first.headers is None else [headers for part in parts for headers in part.headers or ()],
         last.next_offset,

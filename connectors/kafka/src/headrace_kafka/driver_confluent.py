@@ -28,8 +28,9 @@ _offset, _value, _key, _timestamp = ck.Message.offset, ck.Message.value, ck.Mess
 class ConfluentConsumer(ConsumerDriver):
     """One librdkafka consumer. Rebalances are cooperative: partitions that stay are read on."""
 
-    def __init__(self, settings: KafkaSourceSettings, *, with_keys: bool, with_headers: bool) -> None:
+    def __init__(self, settings: KafkaSourceSettings, *, with_times: bool, with_keys: bool, with_headers: bool) -> None:
         self._settings = settings
+        self._with_times = with_times
         self._with_keys = with_keys
         self._with_headers = with_headers
         self._troubles = Troubles(settings)
@@ -187,22 +188,19 @@ class ConfluentConsumer(ConsumerDriver):
 
     def _runs(self, messages: list[Any]) -> Iterator[Fetched]:
         """Yield the records of each run of one partition."""
-        count = len(messages)
-        numbers = np.fromiter(map(_partition, messages), dtype=np.int64, count=count)
+        numbers: list[Any] = list(map(_partition, messages))
         topics: list[Any] | None = None if self._only_topic is not None else list(map(_topic, messages))
-        whole = Fetched(
-            Partition("", 0),
-            np.fromiter(map(_offset, messages), dtype=np.int64, count=count),
-            list(map(_value, messages)),
-            np.fromiter(map(_SECOND, map(_timestamp, messages)), dtype=np.int64, count=count),
-            list(map(_key, messages)) if self._with_keys else None,
-            list(map(_headers, messages)) if self._with_headers else None,
-        )
-        for begin, end in _run_bounds(numbers, topics):
-            run = whole if end - begin == count else whole.slice(begin, end)
+        for begin, end in run_bounds(numbers, topics):
+            run = messages if end - begin == len(messages) else messages[begin:end]
             topic = self._only_topic or topics[begin]  # type: ignore[index]
-            run.partition = Partition(topic, int(numbers[begin]))
-            yield run
+            yield Fetched(
+                Partition(topic, numbers[begin]),
+                offsets_of(run),
+                list(map(_value, run)),
+                _times(run) if self._with_times else None,
+                list(map(_key, run)) if self._with_keys else None,
+                list(map(_headers, run)) if self._with_headers else None,
+            )
 
     def _told(self, message: Any, error: Any) -> Fetched | None:
         """Return what a message without record tells of its partition; keep what it tells of the consumer."""
@@ -258,9 +256,24 @@ def _headers(message: Any) -> dict[str, bytes]:
     return {name: value or b"" for name, value in message.headers() or ()}
 
 
-def _run_bounds(numbers: NDArray[np.int64], topics: list[str] | None) -> list[tuple[int, int]]:
+def offsets_of(run: list[Any]) -> NDArray[np.int64]:
+    """Return the offsets of records of one partition. They grow; where they have no gaps, the ends tell all of them."""
+    first, last = run[0].offset(), run[-1].offset()
+    if last - first == len(run) - 1:
+        return np.arange(first, last + 1, dtype=np.int64)
+    return np.fromiter(map(_offset, run), dtype=np.int64, count=len(run))
+
+
+def _times(run: list[Any]) -> NDArray[np.int64]:
+    return np.fromiter(map(_SECOND, map(_timestamp, run)), dtype=np.int64, count=len(run))
+
+
+def run_bounds(numbers: list[int], topics: list[str] | None) -> list[tuple[int, int]]:
     """Return where each run of records of one partition begins and ends."""
-    changes = numbers[1:] != numbers[:-1]
+    if topics is None and numbers.count(numbers[0]) == len(numbers):
+        return [(0, len(numbers))]
+    of_records = np.array(numbers, dtype=np.int64)
+    changes = of_records[1:] != of_records[:-1]
     if topics is not None:
         changes |= np.fromiter(map(ne, topics[1:], topics), dtype=bool, count=len(topics) - 1)
     cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(numbers)]

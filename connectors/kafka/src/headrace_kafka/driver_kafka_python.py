@@ -32,8 +32,9 @@ class KafkaPythonConsumer(ConsumerDriver):
 
     fetch_records = 2000
 
-    def __init__(self, settings: KafkaSourceSettings, *, with_keys: bool, with_headers: bool) -> None:
+    def __init__(self, settings: KafkaSourceSettings, *, with_times: bool, with_keys: bool, with_headers: bool) -> None:
         self._settings = settings
+        self._with_times = with_times
         self._with_keys = with_keys
         self._with_headers = with_headers
         self._timeout_ms = milliseconds(settings.connect_timeout)
@@ -183,7 +184,7 @@ class KafkaPythonConsumer(ConsumerDriver):
             partition,
             np.fromiter((one.offset for one in records), dtype=np.int64, count=count),
             [one.value for one in records],
-            np.fromiter((one.timestamp for one in records), dtype=np.int64, count=count),
+            np.fromiter((one.timestamp for one in records), dtype=np.int64, count=count) if self._with_times else None,
             [one.key for one in records] if self._with_keys else None,
             [{name: value or b"" for name, value in one.headers or ()} for one in records]
             if self._with_headers

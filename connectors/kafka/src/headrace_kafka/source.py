@@ -20,6 +20,9 @@ from headrace_kafka.shared_consumer import Buffer, SharedConsumer
 
 logger = logging.getLogger(__name__)
 
+#: What is taken from records only if the job wants it, and the header field that it becomes.
+_COSTLY_FIELDS = {"times": "time", "keys": "key", "headers": "headers"}
+
 
 class KafkaSource(GroupSource):
     """Reads topics of a Kafka cluster. One consumer serves all partitions that a process reads.
@@ -234,7 +237,7 @@ class KafkaReader(Reader):
             taken.offsets,
             ReadPosition(self._next),
             bodies=Bodies.of(bodies),
-            times=taken.times * 1000,
+            times=None if taken.times is None else taken.times * 1000,
             keys=taken.keys,
             headers=taken.headers,
         )
@@ -248,7 +251,7 @@ class KafkaReader(Reader):
             taken.partition,
             taken.offsets[kept],
             [taken.bodies[row] for row in kept],
-            taken.times[kept],
+            None if taken.times is None else taken.times[kept],
             None if taken.keys is None else [taken.keys[row] for row in kept],
             None if taken.headers is None else [taken.headers[row] for row in kept],
         )
@@ -285,11 +288,11 @@ def milliseconds_from(moment: datetime) -> int:
 
 def make_driver(settings: KafkaSourceSettings, header_fields: Collection[str]) -> ConsumerDriver:
     """Return a consumer of the client library that the settings choose. It has reached the cluster."""
-    with_keys, with_headers = "key" in header_fields, "headers" in header_fields
+    wanted = {f"with_{name}": field in header_fields for name, field in _COSTLY_FIELDS.items()}
     if driver_name(settings) == "confluent":
         from headrace_kafka.driver_confluent import ConfluentConsumer
 
-        return ConfluentConsumer(settings, with_keys=with_keys, with_headers=with_headers)
+        return ConfluentConsumer(settings, **wanted)
     from headrace_kafka.driver_kafka_python import KafkaPythonConsumer
 
-    return KafkaPythonConsumer(settings, with_keys=with_keys, with_headers=with_headers)
+    return KafkaPythonConsumer(settings, **wanted)

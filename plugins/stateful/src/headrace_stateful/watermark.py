@@ -37,6 +37,7 @@ class WatermarkSpec(OperatorSpec):
         self.delay_us = microseconds(delay, "delay")
         self.idle_timeout_us = None if idle_timeout is None else microseconds(idle_timeout, "idle_timeout")
         self.max_future_us = None if max_future is None else microseconds(max_future, "max_future")
+        self.header_fields = frozenset() if max_future is None else frozenset({"time"})
         for option, value in (("delay", self.delay_us), ("max_future", self.max_future_us or 0)):
             if value < 0:
                 raise OptionError("must not be negative", option=option)
