@@ -8,6 +8,7 @@ one that has come further is loaded.
 
 from __future__ import annotations
 
+import io
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ _OVERHEAD_BYTES = 1_000
 _WAIT = timedelta(seconds=1)
 _SILENT_MAX = 30
 _RECORDS_MAX = 100
+#: Smaller contents are stored as they are.
+_PACKED_BYTES_MIN = 4_096
 #: How long a version that must be there is looked for.
 _SHOWN_SECONDS_MAX = 10.0
 _LOOK_SECONDS = 0.05
@@ -40,17 +43,29 @@ class _Version:
 
     number: int
     base: str | None
+    snapshot: bool
+    packing: str
     parts: list[bytes]
     parts_expected: int
+
+    def content(self) -> bytes:
+        """Return what was saved."""
+        return _unpacked(b"".join(self.parts), self.packing)
 
 
 @dataclass
 class _Chain:
-    """What this process builds on: the last version's id and number, and where to read from to find all of it."""
+    """What this process builds on: the last version's id and number, and where to read from to find all of it.
+
+    ``in_doubt``: nobody knows whether the last version is there, so that the next one has to be a snapshot. ``trim`` is from
+    where on records are kept: the snapshot before the last one is, as another process may be building on it.
+    """
 
     id: str | None = None
     number: int = -1
     since: int = 0
+    trim: int | None = None
+    in_doubt: bool = False
 
 
 class TopicStateStore(StateStore):
@@ -58,7 +73,8 @@ class TopicStateStore(StateStore):
 
     ``known`` tells for a shard which version must be there (what its group has committed), or None: the newest records are
     read first, and all of them only if that version is not among them. A broker that keeps topics for some days only has to
-    be given a snapshot within that time. What is older than a snapshot is removed where the broker can.
+    be given a snapshot within that time. What is older than the last two snapshots is removed where the broker can: who
+    has lost a shard and does not know it yet may store one snapshot, and must not remove what the new owner builds on.
     """
 
     shared = True
@@ -83,22 +99,30 @@ class TopicStateStore(StateStore):
         self._chains: dict[str, _Chain] = {}
 
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+        """See StateStore. Raises RetriableError when the broker is away; what is saved next has to be a snapshot then."""
         chain = self._chains.setdefault(shard, _Chain())
+        if chain.in_doubt and not snapshot:
+            raise RetriableError(
+                f"version {chain.number} of the state may be missing: a snapshot has to come first", queue=shard
+            )
         whole = snapshot or chain.id is None
-        since = self._end(shard) if whole else chain.since
-        new = _Chain(secrets.token_hex(8), version, since)
-        parts = [delta[begin : begin + self._part_bytes] for begin in range(0, len(delta), self._part_bytes)] or [b""]
+        new = _Chain(secrets.token_hex(8), version, chain.since, chain.trim)
+        if whole:
+            new.since, new.trim = self._end(shard), None if chain.id is None else chain.since
+        content, packing = _packed(delta)
+        size = self._part_bytes
+        parts = [content[begin : begin + size] for begin in range(0, len(content), size)] or [b""]
         records = [
             msgspec.msgpack.encode(
                 {
                     "format": FORMAT_VERSION, "id": new.id, "base": None if whole else chain.id, "version": version,
-                    "since": since, "part": place, "parts": len(parts), "content": part,
+                    "snapshot": snapshot, "since": new.since, "part": place, "parts": len(parts), "packing": packing,
+                    "content": part,
                 }
             )
             for place, part in enumerate(parts)
         ]  # fmt: skip
-        # From here on the chain is in doubt until all of it is durable: a failure makes the next one begin anew.
-        self._chains[shard] = _Chain()
+        self._chains[shard] = _Chain(chain.id, version, chain.since, chain.trim, in_doubt=True)
         self._topics.append(self._topic, _number(shard), records)
         self._topics.flush()
         self._chains[shard] = new
@@ -116,7 +140,7 @@ class TopicStateStore(StateStore):
             since, found = self._look(shard, version, wanted)
         self._chains[shard] = _Chain(found[-1][0], found[-1][1].number, since) if found else _Chain()
         for _, each in found:
-            yield each.number, b"".join(each.parts), each.base is None
+            yield each.number, each.content(), each.snapshot
 
     def _look(self, shard: str, version: int | None, wanted: int | None) -> tuple[int, list[tuple[str, _Version]]]:
         """Return the newest chain that can be read now, and from where on all of it is."""
@@ -137,8 +161,8 @@ class TopicStateStore(StateStore):
 
     def remove(self, shard: str, *, before: int) -> None:
         chain = self._chains.get(shard, _Chain())
-        if chain.id is not None and chain.number >= before:
-            self._topics.trim(self._topic, _number(shard), before=chain.since)
+        if chain.trim is not None and not chain.in_doubt and chain.number >= before:
+            self._topics.trim(self._topic, _number(shard), before=chain.trim)
 
     def close(self) -> None:
         self._source.close()
@@ -151,7 +175,9 @@ class TopicStateStore(StateStore):
         for _, record in self._records(shard, begin, end):
             known = found.get(record["id"])
             if known is None and record["part"] == 0:
-                known = _Version(int(record["version"]), record["base"], [], int(record["parts"]))
+                known = _Version(
+                    int(record["version"]), record["base"], record["snapshot"], record["packing"], [], record["parts"]
+                )
                 found[record["id"]] = known
             # A part that comes twice was sent again; one that is not the next belongs to a beginning that is not read.
             if known is not None and record["part"] == len(known.parts):
@@ -210,6 +236,26 @@ def _newest_chain(versions: dict[str, _Version], version: int | None) -> list[tu
         if at is None:
             return chain[::-1]
     return []
+
+
+def _packed(content: bytes) -> tuple[bytes, str]:
+    """Return content as it is stored, and how: Zstandard, of Arrow's stream format, which polars has with it."""
+    if len(content) < _PACKED_BYTES_MIN:
+        return content, "none"
+    import polars as pl
+
+    buffer = io.BytesIO()
+    pl.DataFrame({"content": [content]}).write_ipc_stream(buffer, compression="zstd")
+    return buffer.getvalue(), "arrow-zstd"
+
+
+def _unpacked(content: bytes, packing: str) -> bytes:
+    if packing == "none":
+        return content
+    import polars as pl
+
+    found: bytes = pl.read_ipc_stream(io.BytesIO(content))["content"][0]
+    return found
 
 
 def _decoded(record: bytes, shard: str) -> dict[str, Any]:
