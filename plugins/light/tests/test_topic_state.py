@@ -3,49 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import ClassVar
-from zlib import crc32
 
 import msgspec
 import pytest
 from headrace.clock import ManualClock
 from headrace.errors import CheckpointError, RetriableError
 from headrace.state_store import StateStore
-from headrace.topics import Topics
-from headrace_contract import MemoryBroker, MemoryTopics, StateStoreContract
+from headrace_contract import MemoryBroker, MemoryTopics, StateStoreContract, StorePerShuffle
 from headrace_light.topic_state import TopicStateStore
 
 SHARD = "key_by/0"
-
-
-class ByShuffle(StateStore):
-    """A store of a topic for each shuffle, as a job has them."""
-
-    def __init__(self, topics: Topics, prefix: str) -> None:
-        self._topics = topics
-        self._prefix = prefix
-        self._stores: dict[str, TopicStateStore] = {}
-
-    def _of(self, shard: str) -> TopicStateStore:
-        topic = f"{self._prefix}-{crc32(shard.rpartition('/')[0].encode()):x}"
-        if topic not in self._stores:
-            self._stores[topic] = TopicStateStore(self._topics, topic, 12)
-        return self._stores[topic]
-
-    def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
-        self._of(shard).save(shard, version, delta, snapshot=snapshot)
-
-    def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
-        return self._of(shard).load(shard, version)
-
-    def remove(self, shard: str, *, before: int) -> None:
-        self._of(shard).remove(shard, before=before)
-
-    def close(self) -> None:
-        for store in self._stores.values():
-            store.close()
-        self._topics.close()
 
 
 class TestTopicState(StateStoreContract):
@@ -55,7 +23,8 @@ class TestTopicState(StateStoreContract):
 
     def make_store(self) -> StateStore:
         self.broker = getattr(self, "broker", None) or MemoryBroker()
-        return ByShuffle(MemoryTopics(self.broker), "state")
+        topics = MemoryTopics(self.broker)
+        return StorePerShuffle(lambda shuffle: TopicStateStore(topics, f"state_{shuffle}", 12), topics.close)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ _MODULES = {
     "headrace_contract.operator": ("OperatorContract",),
     "headrace_contract.sink": ("SinkContract",),
     "headrace_contract.source": ("SourceContract",),
-    "headrace_contract.state_store": ("StateStoreContract",),
+    "headrace_contract.state_store": ("StateStoreContract", "StorePerShuffle"),
     "headrace_contract.stateful_operator": ("StatefulOperatorContract",),
     "headrace_contract.topics": ("TopicsContract",),
     "headrace_contract.values": ("ALL_TYPES", "BASIC_TYPES"),
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from headrace_contract.sink import SinkContract as SinkContract
     from headrace_contract.source import SourceContract as SourceContract
     from headrace_contract.state_store import StateStoreContract as StateStoreContract
+    from headrace_contract.state_store import StorePerShuffle as StorePerShuffle
     from headrace_contract.stateful_operator import StatefulOperatorContract as StatefulOperatorContract
     from headrace_contract.topics import TopicsContract as TopicsContract
     from headrace_contract.values import ALL_TYPES as ALL_TYPES

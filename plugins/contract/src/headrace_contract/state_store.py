@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,6 +24,38 @@ Version = tuple[int, bytes, bool]
 
 def _content(number: int, size: int = 50) -> bytes:
     return bytes((number * 31 + place * 7) % 256 for place in range(size))
+
+
+class StorePerShuffle(StateStore):
+    """Gives each shuffle a store of its own, as backends do with stores that number their shards.
+
+    ``make`` is called with the shuffle's name, as letters, digits and ``_``; ``close`` closes what it made.
+    """
+
+    def __init__(self, make: Callable[[str], StateStore], close: Callable[[], None] = lambda: None) -> None:
+        self._make = make
+        self._close = close
+        self._stores: dict[str, StateStore] = {}
+
+    def _of(self, shard: str) -> StateStore:
+        shuffle = shard.rpartition("/")[0].encode().hex()
+        if shuffle not in self._stores:
+            self._stores[shuffle] = self._make(shuffle)
+        return self._stores[shuffle]
+
+    def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+        self._of(shard).save(shard, version, delta, snapshot=snapshot)
+
+    def load(self, shard: str, version: int | None = None) -> Iterator[Version]:
+        return self._of(shard).load(shard, version)
+
+    def remove(self, shard: str, *, before: int) -> None:
+        self._of(shard).remove(shard, before=before)
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
+        self._close()
 
 
 class StateStoreContract(Contract):
