@@ -254,7 +254,7 @@ class EngineWhere(GroupedSpec):
         return self.where.required_columns(wanted, schema)  # type: ignore[no-any-return]
 
     def describe(self) -> str:
-        return str(self.where.describe())
+        return f"{self.where.describe()} (rule engine)"
 
     def results(self, frame: pl.DataFrame, segment: Segment) -> pl.DataFrame:
         return frame if len(segment.rows) == frame.height else frame[segment.rows]

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
+import polars as pl
 from headrace.errors import OptionError
+from headrace.messages import CHANGE, HEADER_COLUMNS, Batch, ChangeKind
+from headrace.operator import Changes, Operator, OperatorSpec
 from headrace.windows import Emit
 from sqlglot import exp
 
 from headrace_sql.expressions import interval_length
+
+if TYPE_CHECKING:
+    from headrace.schema import Schema
 
 _PREFIX = "table.exec.emit."
 _TTL = "table.exec.state.ttl"
@@ -57,3 +64,36 @@ def emit_of(options: Mapping[str, str], clause: exp.Expr | None, text: str) -> E
     if before is None and after is None and not until:
         return None
     return Emit(before, after, until)
+
+
+class WithoutEqualUpdates(OperatorSpec):
+    """Leaves out updates of a changelog that change nothing: of windows whose last result is the early one before it."""
+
+    name: ClassVar[str] = "without_equal_updates"
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        return schema
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        return before
+
+    def open(self, schema: Schema | None) -> Operator:
+        return _RunningWithoutEqualUpdates()
+
+
+class _RunningWithoutEqualUpdates(Operator):
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        frame = batch.frame
+        if CHANGE not in frame.columns or frame.height < 2:
+            yield batch.with_frame(frame)
+            return
+        kind = pl.col(CHANGE)
+        starts = (kind == ChangeKind.UPDATE_BEFORE) & (kind.shift(-1) == ChangeKind.UPDATE_AFTER)
+        columns = [name for name in frame.columns if name not in HEADER_COLUMNS]
+        same = [pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in columns]
+        equal = frame.select(pl.all_horizontal(starts.fill_null(value=False), *same)).to_series()
+        gone = equal | equal.shift(1, fill_value=False)
+        if gone.any():
+            frame = frame.filter(~gone)
+        if frame.height:
+            yield batch.with_frame(frame)

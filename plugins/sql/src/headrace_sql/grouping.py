@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.keyed import shuffled
 from headrace.windows import Window
-from headrace_stateful.window_shape import WINDOW_END, WINDOW_START
+from headrace_stateful.window_shape import WINDOW_END, WINDOW_RESULT, WINDOW_START
 from sqlglot import exp
 
-from headrace_sql.emitting import state_ttl
+from headrace_sql.emitting import WithoutEqualUpdates, state_ttl
 from headrace_sql.expressions import Translator, interval_length, part_key, physical, text_of
 from headrace_sql.query import aggregates_in, conjuncts
 from headrace_sql.scope import Column, Relation, TableWindow, resolve, standing_for, unused_name
@@ -308,6 +308,8 @@ def _streamed(
     texts = texts or {"__agg_rows": "count(*)"}
     emit = compiler.catalog.emit
     result = stream.key_by(*keys).window(window, emit=emit).agg(**texts)
+    if emit is not None:
+        result = result.drop(WINDOW_RESULT).apply(WithoutEqualUpdates())
     return result, {**_group_window_parts(compiler, node, relation), **grouping.window_parts}
 
 
