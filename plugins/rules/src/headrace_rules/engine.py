@@ -19,6 +19,7 @@ import polars as pl
 from headrace.schema import Schema
 from numpy.typing import NDArray
 
+from headrace_rules.compiling import behind_batches
 from headrace_rules.database_cache import DatabaseCache
 from headrace_rules.prepared import Preparer
 from headrace_rules.trigger_plan import TriggerPlan, measured_cost, plan_triggers
@@ -178,7 +179,8 @@ class RuleEngine:
 
     def _plan_anew(self, sample: pl.DataFrame) -> None:
         try:
-            self.use_triggers(self.choose_triggers(sample))
+            with behind_batches():
+                self.use_triggers(self.choose_triggers(sample))
         except Exception:
             # The triggers in use stay right, they only cost more.
             logger.exception("rules: triggers could not be chosen anew")

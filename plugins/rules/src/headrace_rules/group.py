@@ -21,6 +21,7 @@ from headrace.messages import OFFSET, Batch, Queue
 from headrace.schema import Schema
 from numpy.typing import NDArray
 
+from headrace_rules.compiling import behind_batches
 from headrace_rules.engine import EngineOptions, RuleEngine
 from headrace_rules.journal import FIRST
 from headrace_rules.loading import RulesInput
@@ -51,12 +52,12 @@ class Member:
     def of_condition(cls, name: str, text: str) -> Member:
         return cls(name, RuleSet([Rule("where", text)]))
 
-    def versions(self, preparer: Preparer, clock: Clock) -> MemberVersions | None:
+    def versions(self, preparer: Preparer, clock: Clock, *, background: bool) -> MemberVersions | None:
         """Return what this process knows of its versions."""
         if self.journal is None:
             return None
         return MemberVersions(self.rules, self.journal, preparer, watched=self.watched,
-                              reload_interval=self.reload_interval, clock=clock)  # fmt: skip
+                              reload_interval=self.reload_interval, clock=clock, background=background)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,9 @@ class GroupRun:
         self._options = group.options
         self._clock = clock or SystemClock()
         self.preparer = Preparer(schema, group.functions)
-        self._versions = [member.versions(self.preparer, self._clock) for member in group.members]
+        self._versions = [
+            member.versions(self.preparer, self._clock, background=group.options.background) for member in group.members
+        ]
         self._engines: OrderedDict[tuple[int, ...], RuleEngine] = OrderedDict()
         self._lock = threading.RLock()
         self._memory = _Memory()
@@ -236,7 +239,9 @@ class GroupRun:
             self._build(newest)
             self._prepare_newest()
         elif self._building is None:
-            self._building = threading.Thread(target=self._build, args=(newest,), name="headrace rules", daemon=True)
+            self._building = threading.Thread(
+                target=self._build_behind, args=(newest,), name="headrace rules", daemon=True
+            )
             self._building.start()
 
     def _newest_ready(self) -> tuple[int, ...]:
@@ -249,6 +254,10 @@ class GroupRun:
 
     def _newest(self) -> tuple[int, ...]:
         return tuple(FIRST if versions is None else versions.newest for versions in self._versions)
+
+    def _build_behind(self, numbers: tuple[int, ...]) -> None:
+        with behind_batches():
+            self._build(numbers)
 
     def _build(self, numbers: tuple[int, ...]) -> None:
         """Make the engine of new versions beside the one that is in use; it is used from a next batch on."""

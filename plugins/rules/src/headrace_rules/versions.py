@@ -6,6 +6,7 @@ import getpass
 import logging
 import os
 import socket
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from typing import Any
 from headrace.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
 
+from headrace_rules.compiling import behind_batches
 from headrace_rules.journal import FIRST, RuleJournal
 from headrace_rules.loading import Loaded, RulesInput, check_rules, load
 from headrace_rules.model import Rejection, Rule, RulesError, RuleSet
@@ -28,6 +30,7 @@ class MemberVersions:
     """The versions of one verb's rules. Used under the lock of the run that it belongs to.
 
     ``watched`` and ``reload_interval``: files that are looked at now and then, for rules to be replaced when they change.
+    ``background``: changed files are read and checked in a thread of their own, so that no batch waits for it.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class MemberVersions:
         watched: RulesInput | None = None,
         reload_interval: timedelta | None = None,
         clock: Clock | None = None,
+        background: bool = False,
     ) -> None:
         self._first = rules
         self._preparer = preparer
@@ -46,6 +50,8 @@ class MemberVersions:
         self._interval_seconds = None if reload_interval is None else reload_interval.total_seconds()
         self._clock = clock or SystemClock()
         self.journal = RuleJournal(directory)
+        self._background = background
+        self._reloading: threading.Thread | None = None
         self._stamp: tuple[int, int] | None = None
         self.newest = FIRST
         #: The newest version that this process has made ready.
@@ -105,15 +111,28 @@ class MemberVersions:
         if now - self._looked_seconds < self._interval_seconds:
             return
         self._looked_seconds = now
+        if self._reloading is not None and self._reloading.is_alive():
+            return
         seen = signature(self._watched)
         if seen == self._seen_files:
             return
         self._seen_files = seen
+        if self._background:
+            self._reloading = threading.Thread(target=self._reload, name="headrace rules", daemon=True)
+            self._reloading.start()
+        else:
+            self._reload()
+
+    def _reload(self) -> None:
+        assert self._watched is not None
         try:
             update(self.journal, self._first, load(self._watched), self._preparer, who=f"{whoami()} (files)",
                    at=now_text(self._clock))  # fmt: skip
         except HeadraceError as error:
             logger.warning("rules: the files cannot be read, the rules stay as they are: %s", error)
+        except Exception:
+            # The rules in use go on; the next change of the files is another try.
+            logger.exception("rules: changed files could not be taken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +152,8 @@ def update(
     A rule that is wrong stays as it was before, if there was one of that id; a file that cannot be read keeps its rules.
     Raises RulesError when no rule is left.
     """
-    good, wrong = check_rules(given.rules, preparer)
+    with behind_batches():
+        good, wrong = check_rules(given.rules, preparer)
     rejections = [*given.rejections, *wrong]
     if journal.latest() == 0:
         journal.begin(first, at=at)
