@@ -18,7 +18,7 @@ pytestmark = pytest.mark.servers
 
 class StateChecks(StateStoreContract):
     driver: ClassVar[str]
-    patience = timedelta(seconds=60)
+    patience = timedelta(seconds=120)
 
     @pytest.fixture(autouse=True)
     def _server(self, kafka_server: KafkaServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
@@ -26,6 +27,7 @@ def topics_at(servers: str, driver: str, **options: Any) -> KafkaTopics:
 
 class KafkaTopicsChecks(TopicsContract):
     plugin = "kafka"
+    patience = timedelta(seconds=120)
     driver: ClassVar[str]
 
     @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import headrace as hr
@@ -31,6 +32,8 @@ def state_options(database: Database, **more: Any) -> dict[str, Any]:
 
 class TestMySQLStateStore(StateStoreContract):
     """Two tables of a database."""
+
+    patience = timedelta(seconds=120)
 
     database: Database | None
 

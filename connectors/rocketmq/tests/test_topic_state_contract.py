@@ -33,7 +33,7 @@ class _Noting(TopicStateStore):
 class TestRocketMQTopicState(StateStoreContract):
     """A topic for each shuffle."""
 
-    patience = timedelta(seconds=60)
+    patience = timedelta(seconds=120)
 
     def begin(self, tmp_path: Path) -> None:
         super().begin(tmp_path)

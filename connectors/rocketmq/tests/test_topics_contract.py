@@ -30,7 +30,7 @@ class TestRocketMQTopics(TopicsContract):
     """Topics on the only broker."""
 
     plugin = "rocketmq"
-    patience = timedelta(seconds=60)
+    patience = timedelta(seconds=120)
 
     @pytest.fixture(autouse=True)
     def _server(self, request: pytest.FixtureRequest) -> None:

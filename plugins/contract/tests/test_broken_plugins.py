@@ -21,6 +21,7 @@ from headrace_contract import (
     StatefulOperatorContract,
     StateStoreContract,
     TableFunctionContract,
+    TopicsContract,
     checks_of,
 )
 
@@ -33,7 +34,10 @@ MODULES: Mapping[str, tuple[type[Contract], ...]] = {
     "broken_codecs": (CodecContract,),
     "broken_state_stores": (StateStoreContract,),
     "broken_stateful_operators": (StatefulOperatorContract,),
+    "broken_topics": (TopicsContract,),
 }
+#: Each of these waits for something that never comes: they are run with the long tests.
+LONG = {"broken_topics"}
 
 
 def broken_in(module: str) -> dict[str, Any]:
@@ -43,7 +47,9 @@ def broken_in(module: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(900)  # a hundred checks and more in each
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize(
+    "module", [pytest.param(module, marks=[pytest.mark.slow] if module in LONG else []) for module in MODULES]
+)
 def test_broken_plugins_fail_just_their_checks(module: str, tmp_path: Path) -> None:
     results = run(SAMPLES / f"{module}.py", root=tmp_path)
     wrong = []

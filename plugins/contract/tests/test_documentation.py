@@ -19,6 +19,7 @@ from headrace_contract import (
     StatefulOperatorContract,
     StateStoreContract,
     TableFunctionContract,
+    TopicsContract,
     checks_of,
 )
 from headrace_contract.options import OptionChecks
@@ -33,6 +34,7 @@ SECTIONS: dict[str, tuple[type[Contract], ...]] = {
     "CodecContract": (CodecContract,),
     "StatefulOperatorContract": (StatefulOperatorContract,),
     "StateStoreContract": (StateStoreContract,),
+    "TopicsContract": (TopicsContract,),
 }
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -28,9 +28,9 @@ ZERO = timedelta(0)
 class _Harness(SourceHarness):
     odd_bodies = (*SourceContract.odd_bodies, b"", b"two\nlines\r\n")
 
-    @cached_property
-    def broker(self) -> MemoryBroker:
-        return MemoryBroker()
+    def begin(self, tmp_path: Path) -> None:
+        super().begin(tmp_path)
+        self.broker = MemoryBroker()
 
     def make_source(self) -> MemoryTopicSource:
         return MemoryTopicSource(MemoryTopicSettings(broker=self.broker.name, topic="t"))
@@ -71,9 +71,9 @@ class TestMemoryTopics(TopicsContract):
 
     several_processes = False
 
-    @cached_property
-    def broker(self) -> MemoryBroker:
-        return MemoryBroker()
+    def begin(self, tmp_path: Path) -> None:
+        super().begin(tmp_path)
+        self.broker = MemoryBroker()
 
     def make_topics(self) -> MemoryTopics:
         return MemoryTopics(self.broker)

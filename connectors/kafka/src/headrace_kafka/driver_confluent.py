@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from operator import itemgetter, ne
 from typing import Any, TypeVar
 
 import confluent_kafka as ck
+import confluent_kafka.admin as ck_admin
 import numpy as np
 from headrace.errors import HeadraceError, did_you_mean
 from numpy.typing import NDArray
@@ -38,6 +40,8 @@ class ConfluentConsumer(ConsumerDriver):
         self._arrived: list[Any] = []
         self._failure: HeadraceError | None = None
         self._in_group = False
+        self._in_callback = False
+        self._admin: Any = None
         self._closed = False
         properties = confluent_properties(
             settings,
@@ -98,18 +102,21 @@ class ConfluentConsumer(ConsumerDriver):
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
         def assigned(consumer: Any, found: list[Any]) -> None:
             given = _partitions(found)
-            offsets = callbacks.assigned(given)
+            with self._called_back():
+                offsets = callbacks.assigned(given)
             consumer.incremental_assign([ck.TopicPartition(*one, offsets.get(one, ck.OFFSET_END)) for one in given])
             late = [ck.TopicPartition(*one) for one in given if one not in offsets]
             if late:
                 consumer.pause(late)
 
         def revoked(consumer: Any, found: list[Any]) -> None:
-            callbacks.revoked(_partitions(found))
+            with self._called_back():
+                callbacks.revoked(_partitions(found))
             consumer.incremental_unassign(found)
 
         def lost(consumer: Any, found: list[Any]) -> None:
-            callbacks.lost(_partitions(found))
+            with self._called_back():
+                callbacks.lost(_partitions(found))
             consumer.incremental_unassign(found)
 
         self._in_group = True
@@ -133,12 +140,13 @@ class ConfluentConsumer(ConsumerDriver):
             self.assign(partition, offset)
 
     def partitions(self, topic: str) -> list[Partition]:
-        found = self._ask(lambda seconds: self._consumer.list_topics(topic, timeout=seconds)).topics[topic]
+        lister = self._lister()
+        found = self._ask(lambda seconds: lister.list_topics(topic, timeout=seconds)).topics[topic]
         if found.error is None:
             return [Partition(topic, number) for number in sorted(found.partitions)]
         if found.error.code() != UNKNOWN_TOPIC:
             raise confluent_error(found.error, self._settings)
-        everything = self._ask(lambda seconds: self._consumer.list_topics(timeout=seconds)).topics
+        everything = self._ask(lambda seconds: lister.list_topics(timeout=seconds)).topics
         raise NoSuchTopic(
             f"there is no topic {topic!r} at {self._settings.servers}",
             plugin="kafka",
@@ -176,6 +184,27 @@ class ConfluentConsumer(ConsumerDriver):
             self._closed = True
             if hasattr(self, "_consumer"):
                 self._consumer.close()
+
+    @contextmanager
+    def _called_back(self) -> Iterator[None]:
+        self._in_callback = True
+        try:
+            yield
+        finally:
+            self._in_callback = False
+
+    def _lister(self) -> Any:
+        """Return what topics can be listed with.
+
+        ``list_topics`` of a consumer that is just calling back makes the next callback abort the process: confluent-kafka
+        2.15 keeps one state per client and thread, which the inner call clears.
+        """
+        if not self._in_callback:
+            return self._consumer
+        if self._admin is None:
+            properties = confluent_properties(self._settings, {"error_cb": self._troubles.note})
+            self._admin = made(ck_admin.AdminClient, properties, self._settings)
+        return self._admin
 
     def _sorted(self, messages: list[Any]) -> Iterable[Fetched]:
         """Sort what came by partition: librdkafka gives it in runs, with errors and ends of partitions in between."""

@@ -42,7 +42,7 @@ class TopicsContract(Contract):
     many_records: ClassVar[int] = 20_000
 
     def make_topics(self) -> Topics | None:
-        """Return a new object over the same broker each time within one check."""
+        """Return a new object over the same broker each time within one check; some checks call it in several threads."""
         raise NotImplementedError
 
     @optional_hook
@@ -272,6 +272,7 @@ class TopicsContract(Contract):
         self._run_and_kill(write_for_ever, notes)
         noted = int(notes.read_bytes().split()[-1])
         with self.topics() as topics:
+            topics.create(topic, 1)
             found = self._read(topics, topic, noted)[0]
         wanted = [b"%d" % number for number in range(1, max(noted, len(found)) + 1)]
         self._expect_queue(found, wanted, f"the {noted} records that were flushed, and perhaps more")
