@@ -16,6 +16,7 @@ from sqlglot import exp
 from headrace_sql import connectors, nodes, types
 from headrace_sql.expressions import Translator, interval_length, physical, text_of
 from headrace_sql.scope import Column, Relation, error_at
+from headrace_sql.zones import zone_name
 
 if TYPE_CHECKING:
     from headrace.jobs import Job
@@ -160,6 +161,11 @@ class Catalog:
     def functions(self) -> Mapping[str, Any]:
         return self.pipeline.functions
 
+    @property
+    def zone(self) -> str:
+        """The time zone of the session."""
+        return zone_name(self.options.get("table.local-time-zone", "UTC"))
+
     def create_function(self, node: exp.Create, text: str) -> UserFunction:
         """Take CREATE FUNCTION: a class, any callable by its import path, or an object with ``eval``."""
         path = node.args["expression"].name
@@ -230,7 +236,7 @@ class Catalog:
             if isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME":
                 columns.append(Column(name, name, table.name, "processing"))
             else:
-                translator = Translator(relation, table.text, self.functions)
+                translator = Translator(relation, table.text, self.functions, self.zone)
                 stream = stream.with_columns(**{name: translator.sql(node)})
                 columns.append(Column(name, name, table.name))
             relation = Relation(stream, tuple(columns), base=table.name)

@@ -15,7 +15,7 @@ from headrace_columnar.dialect import Headrace
 from headrace_columnar.expressions import CompiledExpression, compile_node
 from sqlglot import exp
 
-from headrace_sql import functions, types
+from headrace_sql import functions, types, zones
 from headrace_sql.functions import call, cast
 from headrace_sql.scope import Relation, error_at, resolve
 
@@ -49,6 +49,7 @@ class Translator:
         relation: Relation,
         text: str,
         user_functions: Mapping[str, Any],
+        zone: str = "UTC",
         replaced: Mapping[str, str] | None = None,
         *,
         grouped: bool = False,
@@ -56,6 +57,7 @@ class Translator:
         self.relation = relation
         self.text = text
         self.functions = user_functions
+        self.zone = zone
         self.replaced = dict(replaced or {})
         self.grouped = grouped
         self.schema = relation.stream.schema
@@ -102,6 +104,26 @@ class Translator:
         made.meta.update(node.meta)
         return made
 
+    def for_cast(self, made: exp.Expr, word: str) -> exp.Expr:
+        """Return what is cast to a type: instants as times of the session's zone, and times and texts as instants of it."""
+        kind = self.compile(made).data_type
+        if zones.is_instant(kind) and (word in ("DATE", "TIME", "TIMESTAMP_NTZ") or word.startswith("VARCHAR")):
+            return zones.local(made, self.zone)
+        if word == "TIMESTAMP" and isinstance(kind, pl.Datetime | pl.Date | pl.String) and not zones.is_instant(kind):
+            return zones.instant(cast(made, "TIMESTAMP_NTZ"), self.zone)
+        return made
+
+    def arguments(self, name: str, node: exp.Anonymous) -> list[Any]:
+        """Return the translated arguments of a call. Functions of the parts of a time take those of the session's zone."""
+        made = [self.translate(each) for each in node.expressions]
+        return [self.as_local(each) for each in made] if name in zones.LOCAL_FUNCTIONS else made
+
+    def as_local(self, made: Any) -> Any:
+        """Return an instant as what clocks of the session's zone show; anything else as it is."""
+        if self.zone == "UTC" or not isinstance(made, exp.Expr) or not zones.is_instant(self.compile(made).data_type):
+            return made
+        return zones.local(made, self.zone)
+
     def key_of(self, node: exp.Expr) -> str:
         """Return a text that is the same for parts that mean the same: columns by what they are in the stream."""
         return part_key(self.relation, node, self.text)
@@ -142,7 +164,7 @@ def _column(self: Translator, node: exp.Column) -> exp.Expr:
     if len(node.parts) == 1 and not node.this.args.get("quoted") and not self.relation.find(node.name):
         bare = functions.BARE_CALLS.get(node.name.upper())
         if bare is not None:
-            made = bare()
+            made = bare(self.as_local)
             made.meta.update(node.this.meta)
             return made
     column, fields = resolve(self.relation, node, self.text)
@@ -228,6 +250,8 @@ def _cast(self: Translator, node: exp.Cast) -> exp.Expr:
     operand, target = node.this, node.args["to"]
     word = types.cast_word(target, self.text)
     inner = self.translate(operand)
+    if self.zone != "UTC":
+        inner = self.for_cast(inner, word)
     if word.startswith("VARCHAR"):
         inner = self._shown_as_flink(operand, inner)  # type: ignore[attr-defined]
     made = cast(inner, word, safe=safe)
@@ -266,14 +290,36 @@ def _call(self: Translator, node: exp.Anonymous) -> exp.Expr:
     if name in ("TIMESTAMPADD", "TIMESTAMPDIFF") and len(node.expressions) == 3:
         unit = exp.Literal.string(node.expressions[0].name.lower().removeprefix("sql_tsi_"))
         return call(name.lower(), unit, *(self.translate(each) for each in node.expressions[1:]))
+    if name in functions.BARE_CALLS and not node.expressions:
+        return functions.BARE_CALLS[name](self.as_local)
     builder = functions.BUILDERS.get(name)
     if builder is not None:
-        arguments = [self.translate(each) for each in node.expressions]
+        arguments = self.arguments(name, node)
         made = builder(self, node, arguments)
         made.meta.update({**node.meta, **made.meta})
         return made
     made = self.rebuilt(node)
+    if self.zone != "UTC":
+        made.set("expressions", self.arguments(name, node))
     made.set("this", functions.RENAMED.get(name, name.lower()))
+    return made
+
+
+def _extract(self: Translator, node: exp.Extract) -> exp.Expr:
+    made = self.rebuilt(node)
+    made.set("expression", self.as_local(made.expression))
+    return made
+
+
+def _compared(self: Translator, node: exp.Binary) -> exp.Expr:
+    """Compare instants with times and texts of the session's zone."""
+    made = self.rebuilt(node)
+    if self.zone == "UTC":
+        return made
+    kinds = [self.compile(made.args[key]).data_type for key in ("this", "expression")]
+    for key, kind, other in (("this", kinds[0], kinds[1]), ("expression", kinds[1], kinds[0])):
+        if zones.is_instant(other) and isinstance(kind, pl.Datetime | pl.Date | pl.String):
+            made.set(key, self.for_cast(made.args[key], "TIMESTAMP"))
     return made
 
 
@@ -283,6 +329,14 @@ def _floor(self: Translator, node: exp.Expr) -> exp.Expr:
     inner = self.translate(node.this)
     if unit is None:
         return call(name, inner)
+    shown = self.as_local(inner)
+    if shown is not inner:
+        return zones.instant(_rounded(name, unit, shown), self.zone)
+    return _rounded(name, unit, inner)
+
+
+def _rounded(name: str, unit: exp.Expr, inner: exp.Expr) -> exp.Expr:
+    """FLOOR and CEIL of a time to a unit."""
     word = exp.Literal.string(unit.name.lower())
     floor = call("date_trunc", word, inner)
     if name == "floor":
@@ -324,9 +378,14 @@ def _json_value(self: Translator, node: exp.JSONValue) -> exp.Expr:
     return functions.json_value(self, node)
 
 
+def _current_date(self: Translator, node: exp.Expr) -> exp.Expr:
+    return functions.BARE_CALLS["CURRENT_DATE"](self.as_local)
+
+
 _HANDLERS: dict[type, Callable[[Translator, Any], exp.Expr]] = {
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _compared), exp.Extract: _extract,
     exp.Column: _column, exp.Identifier: _identifier, exp.Dot: _dot, exp.Interval: _interval, exp.Cast: _cast, exp.TryCast: _cast,
     exp.Anonymous: _call, exp.Floor: _floor, exp.Ceil: _floor, exp.Is: _is, exp.Subquery: _subquery, exp.Select: _subquery,
     exp.Exists: _subquery, exp.Window: _window, exp.JSONValue: _json_value, exp.StrPosition: _position, exp.Bracket: functions.bracket,
-    exp.CurrentDate: lambda self, node: call("current_date"), exp.CurrentTimestamp: lambda self, node: call("current_timestamp"),
+    exp.CurrentDate: _current_date, exp.CurrentTimestamp: lambda self, node: call("current_timestamp"),
 }  # fmt: skip

@@ -8,7 +8,7 @@ import polars as pl
 from sqlglot import exp
 
 from headrace_sql import types
-from headrace_sql.expressions import physical, text_of
+from headrace_sql.expressions import Translator, physical, text_of
 from headrace_sql.functions import call, cast
 from headrace_sql.scope import Relation, error_at
 
@@ -35,6 +35,11 @@ def fitted(
             node.this, script.text, f"the query gives {len(given)} columns ({', '.join(c.name for c in given)}), "
             f"the table takes {len(targets)} ({', '.join(targets)})",
         )  # fmt: skip
+    translator = Translator(relation, script.text, script.catalog.functions, script.catalog.zone)
+
+    def in_zone(part: Any, word: str) -> Any:
+        return part if translator.zone == "UTC" else translator.for_cast(part, word)
+
     made: dict[str, str] = {}
     sources = dict(zip(targets, given, strict=True))
     for name, kind in columns.items():
@@ -43,7 +48,8 @@ def fitted(
             made[name] = text_of(cast(exp.Null(), types.word_for(kind) or "VARCHAR"))
             continue
         if column.time == "processing":
-            part: Any = cast(call("current_timestamp"), types.word_for(kind) or "TIMESTAMP")
+            now_as = types.word_for(kind) or "TIMESTAMP"
+            part: Any = cast(in_zone(call("current_timestamp"), now_as), now_as)
             made[name] = text_of(part)
             continue
         have = relation.schema[column.physical]
@@ -58,7 +64,7 @@ def fitted(
                 )  # fmt: skip
             word = types.word_for(kind)
             if word is not None:
-                part = cast(part, word)
+                part = cast(in_zone(part, word), word)
         made[name] = text_of(part)
     same = list(relation.schema) == list(made) and all(text_of(physical(name)) == text for name, text in made.items())
     stream = relation.stream if same else relation.stream.select(**made)

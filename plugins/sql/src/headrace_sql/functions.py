@@ -39,24 +39,26 @@ def _text(value: str) -> exp.Expr:
     return exp.Literal.string(value)
 
 
-#: Words that call a function without brackets.
-BARE_CALLS: Mapping[str, Callable[[], exp.Expr]] = {
-    "CURRENT_TIMESTAMP": lambda: call("current_timestamp"),
-    "CURRENT_ROW_TIMESTAMP": lambda: call("current_timestamp"),
-    "CURRENT_DATE": lambda: call("current_date"),
-    "LOCALTIMESTAMP": lambda: cast(call("current_timestamp"), "TIMESTAMP_NTZ"),
-    "LOCALTIME": lambda: cast(call("current_timestamp"), "TIME"),
-    "CURRENT_TIME": lambda: cast(call("current_timestamp"), "TIME"),
+Local = Callable[[Any], Any]
+
+#: Words that call a function without brackets. They are given what makes an instant a time of the session's zone.
+BARE_CALLS: Mapping[str, Callable[[Local], exp.Expr]] = {
+    "CURRENT_TIMESTAMP": lambda local: call("current_timestamp"),
+    "CURRENT_ROW_TIMESTAMP": lambda local: call("current_timestamp"),
+    "CURRENT_DATE": lambda local: cast(local(call("current_timestamp")), "DATE"),
+    "LOCALTIMESTAMP": lambda local: cast(local(call("current_timestamp")), "TIMESTAMP_NTZ"),
+    "LOCALTIME": lambda local: cast(local(call("current_timestamp")), "TIME"),
+    "CURRENT_TIME": lambda local: cast(local(call("current_timestamp")), "TIME"),
 }
 
 
 def precision_of(operand: Any) -> int:
     """Return how many digits of a second a time shows: of a literal those it has, of what gives whole units none, else 3."""
+    if isinstance(operand, exp.Cast) and operand.args["to"].expressions:
+        return int(operand.args["to"].expressions[0].name)
     if isinstance(operand, exp.Cast) and isinstance(operand.this, exp.Literal):
         found = re.search(r"\.(\d+)", operand.this.name)
         return len(found[1]) if found else 0
-    if isinstance(operand, exp.Cast) and operand.args["to"].expressions:
-        return int(operand.args["to"].expressions[0].name)
     if isinstance(operand, exp.Anonymous) and operand.name.upper() == "TIMESTAMPADD":
         return precision_of(operand.expressions[2])
     if isinstance(operand, exp.Add | exp.Sub | exp.Paren | exp.Floor | exp.Ceil):
@@ -97,7 +99,18 @@ def _date_format(self: Translator, node: exp.Anonymous, arguments: list[Any]) ->
 
 
 def _from_unixtime(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
-    return call("from_unixtime", *arguments)
+    if self.zone == "UTC":
+        return call("from_unixtime", *arguments)
+    layout = arguments[1] if len(arguments) > 1 else _text("yyyy-MM-dd HH:mm:ss")
+    return call("date_format", self.as_local(call("timestamp_seconds", arguments[0])), layout)
+
+
+def _unix_timestamp(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    """Seconds since 1970 of a text, which is a time of the session's zone."""
+    if self.zone == "UTC" or not arguments or not _is_text(self, arguments[0]):
+        return call("unix_timestamp", *arguments)
+    shown = cast(call("to_timestamp", *arguments), "TIMESTAMP_NTZ")
+    return call("unix_timestamp", self.for_cast(shown, "TIMESTAMP"))
 
 
 def _now(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
@@ -265,7 +278,8 @@ def _if(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr
 
 BUILDERS: dict[str, Builder] = {
     "TO_TIMESTAMP": _to_timestamp, "TO_DATE": _to_date, "DATE_ADD": _date_text("date_add"), "DATE_SUB": _date_text("date_sub"),
-    "DATE_FORMAT": _date_format, "NOW": _now, "LPAD": _padding("lpad"), "RPAD": _padding("rpad"),
+    "DATE_FORMAT": _date_format, "NOW": _now,
+    "FROM_UNIXTIME": _from_unixtime, "UNIX_TIMESTAMP": _unix_timestamp, "LPAD": _padding("lpad"), "RPAD": _padding("rpad"),
     "SPLIT_INDEX": _split_index, "JSON_QUERY": _json_function("json_query"), "JSON_EXISTS": _json_function("json_exists"),
     "IF": _if, "ROW": _row, "REGEXP": _regular("regexp_like"), "REGEXP_EXTRACT": _regular("regexp_extract"),
     "REGEXP_REPLACE": _regular("regexp_replace"),

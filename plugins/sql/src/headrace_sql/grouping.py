@@ -97,7 +97,7 @@ def _one_set(
     calls = _aggregate_calls(compiler, node)
     names: dict[str, str] = {}
     texts: dict[str, str] = {}
-    given = Translator(relation, compiler.text, compiler.catalog.functions)
+    given = Translator(relation, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
     for call in calls:
         text_key = given.key_of(call)
         if text_key not in names:
@@ -160,7 +160,7 @@ def _keys(
     keys: dict[str, str] = {}
     table_window = False
     computed: dict[str, str] = {}
-    translator = Translator(relation, compiler.text, compiler.catalog.functions)
+    translator = Translator(relation, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
     for part in parts:
         if isinstance(part, exp.Anonymous) and part.name.upper() in _GROUP_WINDOWS:
             if window is not None:
@@ -229,6 +229,8 @@ def _group_window(compiler: QueryCompiler, relation: Relation, node: exp.Anonymo
     if len(lengths) not in (wanted, wanted + 1):
         raise compiler.error(node, f"{name} takes {wanted} length{'s' if wanted > 1 else ''}")
     offset = lengths[wanted] if len(lengths) > wanted else 0
+    if name != "SESSION":
+        offset += compiler.window_offset_us(node, relation, on, lengths[0])
     if name == "TUMBLE":
         return Window("tumbling", lengths[0], lengths[0], on, offset)
     if name == "HOP":
@@ -357,7 +359,7 @@ def _with_absent(
 ) -> tuple[Any, dict[str, str]]:
     """Add the keys of other grouping sets as NULL, and the last moment of windows where it is asked for."""
     added: dict[str, str] = {}
-    translator = Translator(relation, compiler.text, compiler.catalog.functions)
+    translator = Translator(relation, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
     for part in every:
         key = translator.key_of(part)
         if key in replaced or (isinstance(part, exp.Anonymous) and part.name.upper() in _GROUP_WINDOWS):
@@ -397,7 +399,7 @@ class _GroupTranslator(Translator):
         self, made: Relation, before: Relation, compiler: QueryCompiler, replaced: dict[str, str], parts: Sequence[exp.Expr],
         every: Sequence[exp.Expr],
     ) -> None:  # fmt: skip
-        super().__init__(made, compiler.text, compiler.catalog.functions, replaced, grouped=True)
+        super().__init__(made, compiler.text, compiler.catalog.functions, compiler.catalog.zone, replaced, grouped=True)
         self.before = before
         self._present = {part_key(before, part, compiler.text) for part in parts}
         self._every = {part_key(before, part, compiler.text) for part in every}

@@ -189,7 +189,7 @@ def split_condition(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr
             rest.append(each)
             continue
         kinds = [
-            Translator(side, compiler.text, compiler.catalog.functions).type_of(part)
+            Translator(side, compiler.text, compiler.catalog.functions, compiler.catalog.zone).type_of(part)
             for side, part in zip((left, right), pair, strict=True)
         ]
         common = common_type(kinds[0], kinds[1])
@@ -219,7 +219,7 @@ def _equal_pair(compiler: QueryCompiler, sides: Sides, node: exp.Expr) -> tuple[
 def _key_column(
     compiler: QueryCompiler, side: Relation, node: exp.Expr, common: Any, what: str, number: int
 ) -> tuple[Relation, str]:
-    translator = Translator(side, compiler.text, compiler.catalog.functions)
+    translator = Translator(side, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
     made = translator.translate(node)
     kind = translator.compile(made).data_type
     if isinstance(made, exp.Column) and (kind == common or (kind.is_integer() and common.is_integer())):
@@ -269,7 +269,7 @@ def residual(compiler: QueryCompiler, sides: Sides) -> str | None:
     """Return what is left of the condition as text over the columns of both sides."""
     if not sides.rest:
         return None
-    translator = _PairTranslator(sides.both, compiler.text, compiler.catalog.functions)
+    translator = _PairTranslator(sides.both, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
     translator.schema = _pair_schema(sides)
     return " AND ".join(f"({translator.sql(each)})" for each in sides.rest)
 

@@ -123,7 +123,7 @@ def _aggregates(compiler: QueryCompiler, relation: Relation, listed: Sequence[Li
     relation, partition, order = _partition_and_order(compiler, relation, first)
     if len(order) != 1 or order[0][2] is None or order[0][1]:
         raise compiler.error(first, "OVER is ordered by a time attribute, ascending")
-    given = Translator(relation, compiler.text, compiler.catalog.functions)
+    given = Translator(relation, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
     same = {_shape(window) for window in windows}
     if len(same) > 1:
         raise compiler.error(windows[1], "all OVER windows of a SELECT must have the same PARTITION BY and ORDER BY")
@@ -142,7 +142,7 @@ def _aggregates(compiler: QueryCompiler, relation: Relation, listed: Sequence[Li
     spec = OverAggregate(partition, on, calls)
     made = replace(relation, stream=shuffled(stream, partition).apply(spec), base=None)
     columns = [(name, node, column) for name, node, column in listed]
-    translator = Translator(made, compiler.text, compiler.catalog.functions, replaced)
+    translator = Translator(made, compiler.text, compiler.catalog.functions, compiler.catalog.zone, replaced)
     return compiler.selected(made, columns, translator)
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from headrace.plan import Input
 from sqlglot import exp
 
-from headrace_sql import nodes, types
+from headrace_sql import nodes, types, zones
 from headrace_sql.expressions import AGGREGATES, Translator, physical, text_of
 from headrace_sql.functions import cast
 from headrace_sql.scope import Column, Ranking, Relation, error_at, unused_name
@@ -93,7 +93,19 @@ class QueryCompiler:
     def translator(
         self, relation: Relation, replaced: dict[str, str] | None = None, *, grouped: bool = False
     ) -> Translator:
-        return Translator(relation, self.text, self.catalog.functions, replaced, grouped=grouped)
+        return Translator(relation, self.text, self.catalog.functions, self.catalog.zone, replaced, grouped=grouped)
+
+    def window_offset_us(self, node: Any, relation: Relation, on: str | None, length_us: int) -> int:
+        """Return by how much windows of a time column (None: processing time) are moved for the session's time zone."""
+        if self.catalog.zone == "UTC" or (on is not None and not zones.is_instant(relation.schema[on])):
+            return 0
+        found = zones.window_offset_us(self.catalog.zone, length_us)
+        if found is None:
+            raise self.error(
+                node, f"windows so long begin at other times in summer and in winter in {self.catalog.zone}",
+                "make the time a TIMESTAMP of the zone: CAST(ts AS TIMESTAMP(3)) as a computed column with the WATERMARK",
+            )  # fmt: skip
+        return found
 
     # ------------------------------------------------------------------------------------------------------ queries
 

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 from headrace import errors
 from headrace.dsl import Pipeline, Stream
-from headrace.errors import ExpressionError, PlanError, did_you_mean
+from headrace.errors import ExpressionError, OptionError, PlanError, did_you_mean
 from headrace.jobs import Job
 from headrace_columnar import dialect as columnar_dialect
 from sqlglot import exp
@@ -22,6 +22,7 @@ from headrace_sql.connectors import sink_job
 from headrace_sql.dialect import Blink, Flink
 from headrace_sql.query import QueryCompiler, cast_to
 from headrace_sql.scope import Column, Relation, error_at
+from headrace_sql.zones import zone_name
 
 _BLINK_MARKS = re.compile(r"(?is)\bwith\s*\(\s*(type|topic)\s*=|\bwithoffset\s*\(|\bdata_format\s*=")
 #: Options of SET that mean something here.
@@ -182,8 +183,11 @@ class Script:
     def _set(self, node: nodes.SetOption) -> None:
         key, value = node.this.name, node.expression.name
         if key in KNOWN_OPTIONS:
-            if key == "table.local-time-zone" and value.upper() not in ("UTC", "GMT", "Z"):
-                raise error_at(node.expression, self.text, "only the time zone UTC is supported")
+            if key == "table.local-time-zone":
+                try:
+                    value = zone_name(value)
+                except OptionError as error:
+                    raise error_at(node.expression, self.text, error.message, error.hint) from error
             self.catalog.options[key] = value
         elif key.startswith(_RUNTIME):
             self.catalog.notices.append(f"SET {key!r} has no effect here: it is a matter of Flink's own runtime")

@@ -122,6 +122,10 @@ def _window_table(compiler: QueryCompiler, node: nodes.WindowTable) -> Relation:
             raise compiler.error(each, "windows are measured in days and smaller units")
         lengths.append((each.meta.get("name", ""), micros))
     window = _made_window(compiler, node, lengths, None if column.time == "processing" else column.physical)
+    if window.kind != "session":
+        length = window.size_us if window.kind == "cumulative" else window.every_us
+        moved = window.offset_us + compiler.window_offset_us(node, relation, window.on, length)
+        window = replace(window, offset_us=moved)
     if node.args.get("partition_by"):
         keys = [resolve(relation, each, compiler.text)[0].physical for each in node.args["partition_by"]]
         if window.kind != "session":
