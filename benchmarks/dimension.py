@@ -1,6 +1,6 @@
 """What a dimension table of ten million rows costs: memory, loading, lookups, and the processes of a machine together.
 
-    python -m benchmarks.dimension [--rows 10000000]                  # everything, as a table of Markdown
+    python -m benchmarks.dimension [--rows 10000000] [--only mysql]   # everything, or some of it, as JSON lines
     python -m benchmarks.dimension memory|dict|polars|workers ROWS    # one measurement, as JSON
     python -m benchmarks.dimension mysql ROWS THREADS DATABASE        # loading from the table ``users`` of that database
 
@@ -269,11 +269,17 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    rows_text = str(parser.parse_args().rows)
+    parser.add_argument("--only", nargs="*", default=["memory", "dict", "polars", "workers", "mysql"])
+    given = parser.parse_args()
+    rows_text = str(given.rows)
     for kind in ("memory", "dict", "polars", "workers"):
+        if kind not in given.only:
+            continue
         print(kind, json.dumps(one(kind, rows_text, cores=[0, 1] if kind == "workers" else None)), flush=True)
+    if "mysql" not in given.only:
+        return
     with _filled_server(int(rows_text)) as variable:
-        for threads in (1, 2, 4):
+        for threads in (1, 4):
             found = one("mysql", rows_text, str(threads), DATABASE, cores=[0, 1], HEADRACE_TEST_MYSQL=variable)
             print("mysql", threads, json.dumps(found), flush=True)
 

@@ -100,7 +100,7 @@ def kafka_headrace(servers: str, topic: str, out: str) -> dict[str, Any]:
         topic, servers=servers, format="json", schema=SCHEMA
     )
     window = stream.key_by("key").window(hr.tumbling("10 s", on="ts"), late="5 s").agg(n="count(*)", s="sum(v)")
-    job = window.to_kafka(f"{topic}-out", servers=servers, format="json")
+    job = window.to_kafka(f"{topic}-out", servers=servers, format="json", create_topic=True)
     begun, begun_cpu = time.perf_counter(), time.process_time()
     report = job.run("light", show_progress=False, checkpoint=out)
     return {
