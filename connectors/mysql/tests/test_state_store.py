@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -14,7 +15,8 @@ from headrace.errors import CheckpointError, JobError, OptionError, RetriableErr
 from headrace.sink import StaleWriterError
 from headrace.state_store import StateStore
 from headrace.testing import MemorySink, MemorySource
-from headrace_contract import StateStoreContract
+from headrace_contract import MemoryBroker, MemoryTopicSource, StateStoreContract
+from headrace_contract.memory_topics import MemoryTopicSettings
 from headrace_mysql import MySQLStateSettings, MySQLStateStore
 from mysql_world import Database, Relay
 
@@ -217,6 +219,34 @@ def test_a_user_who_may_not_create_tables(database: Database, make: Make) -> Non
             numbers(make(table="other", **login))
     finally:
         database.execute(f"DROP USER '{user}'@'%%'", ())
+
+
+def test_instances_without_a_directory_share_state(database: Database) -> None:
+    """One instance stops, another on another machine goes on with what it has counted."""
+    broker = MemoryBroker()
+    broker.add_queue("events")
+    options = {name: value for name, value in state_options(database).items() if name != "job"}
+    for expected in (3, 5):
+        source = MemoryTopicSource(MemoryTopicSettings(broker=broker.name, topic="events", group="g"))
+        sink = MemorySink()
+        stream = hr.stream("test", "shared").from_(source, format="json", schema={"k": "string"})
+        job = stream.key_by("k").agg(n="count(*)").to(sink)
+        handle = job.start(
+            "light",
+            until=None,
+            reliability="high",
+            state_store="mysql",
+            state_options=options,
+            checkpoint_interval="50 ms",
+        )
+        broker.append("events", 0, [b'{"k": "a"}'] * (3 if expected == 3 else 2))
+        deadline = time.monotonic() + 120
+        while not sink.rows or sink.rows[-1]["n"] != expected:
+            assert time.monotonic() < deadline, (sink.rows, handle.status())
+            time.sleep(0.02)
+        handle.stop(timedelta(seconds=100))
+        handle.wait()
+    assert [job for (job,) in database.execute("SELECT DISTINCT job FROM headrace_state_shards")] == ["test.shared"]
 
 
 def test_a_table_needs_a_name() -> None:

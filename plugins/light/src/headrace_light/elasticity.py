@@ -39,7 +39,7 @@ def elasticity_of(
     if not high or settings.state_store not in (None, "topic"):
         if high:
             _check_is_shared(plan, settings.state_store or "")
-        return Elasticity(topics, partial(_named, named_store), state_moves=high)
+        return Elasticity(topics, partial(_named, named_store, high), state_moves=high)
     return Elasticity(topics, partial(_topic_store, topics), state_moves=True)
 
 
@@ -75,11 +75,17 @@ def _check_is_shared(plan: Plan, name: str) -> None:
 
 
 def _named(
-    named_store: Callable[[Path], StateStore], directory: Path | None, name: str, count: int, known: Known
+    named_store: Callable[[Path], StateStore],
+    shared: bool,
+    directory: Path | None,
+    name: str,
+    count: int,
+    known: Known,
 ) -> StateStore:
-    if directory is None:
+    if directory is None and not shared:
         return NoStateStore()
-    return named_store(directory / name)
+    # A shared store is on no machine of the job's: it looks at no directory.
+    return named_store((directory or Path()) / name)
 
 
 def _topic_store(topics: Topics, directory: Path | None, name: str, count: int, known: Known) -> StateStore:
