@@ -105,6 +105,27 @@ def test_the_flush_thread_of_a_shard_bounds_staleness() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("flush to_memory")]
 
 
+def test_a_flush_thread_ends_also_when_it_is_told_so_while_it_goes_to_sleep() -> None:
+    made = Harness(MemorySink(SinkSettings(flush_interval=timedelta(seconds=5))), auto_flush=True)
+    made.writer.write(rows([0]))
+    made.writer.flush()
+    shard = made.writer._shards[QUEUE]
+    thread, before = shard.thread, shard.waiting
+
+    class ToldMeanwhile(threading.Event):
+        def clear(self) -> None:
+            shard.closing.set()
+            self.set()
+            super().clear()
+
+    shard.waiting = ToldMeanwhile()
+    before.set()
+    assert thread is not None
+    thread.join(10)
+    assert not thread.is_alive()
+    made.writer.close()
+
+
 def test_an_error_in_the_flush_thread_is_raised_by_the_next_call() -> None:
     made = Harness(MemorySink(SinkSettings(flush_interval=timedelta(seconds=5))), auto_flush=True)
     made.sink.failures = [JobError("table is gone")]

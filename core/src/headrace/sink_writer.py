@@ -217,6 +217,8 @@ class SinkWriter:
                 due = shard.oldest_seconds + interval - self._clock.monotonic() if shard.rows else 0.0
                 if not shard.rows:
                     shard.waiting.clear()
+                    if shard.closing.is_set():  # else the call that came just before the clearing would be missed
+                        return
                     continue
             if due > 0:
                 self._clock.wait(shard.closing, due)
