@@ -1,9 +1,10 @@
 """Keyed windows: two million small JSON events from a file, 100,000 Zipf keys, count and sum per key and 10 s of event time.
 
-    python -m benchmarks.keyed make|plain|light|session|spark|native DIRECTORY
+    python -m benchmarks.keyed make|plain|light|session|spark|native|pandas DIRECTORY
 
 ``plain`` is a loop of orjson and a dict that closes windows as the watermark passes, ``native`` Spark's own
-``groupBy(window, key)`` on the same file. The Spark runs are warm: the second run in one session counts.
+``groupBy(window, key)`` on the same file, ``pandas`` its ``applyInPandasWithState``. The Spark runs are warm: the second
+run in one session counts.
 """
 
 from __future__ import annotations
@@ -162,6 +163,66 @@ def native(directory: Path) -> dict[str, Any]:
         query.awaitTermination()
         figures = {"seconds": time.perf_counter() - begun}
     return figures
+
+
+def pandas(directory: Path) -> dict[str, Any]:
+    """Run the windows as a function of ``applyInPandasWithState``, called for every key, twice; the second run counts."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    rocksdb = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", rocksdb)
+    figures: dict[str, Any] = {}
+    for attempt in range(2):
+        output = directory / "out-pandas"
+        shutil.rmtree(output, ignore_errors=True)
+        begun = time.perf_counter()
+        query = (
+            spark.readStream.schema("key string, ts timestamp, v long")
+            .json(str(directory) + "/events.ndjson*")
+            .withWatermark("ts", "5 seconds")
+            .groupBy("key")
+            .applyInPandasWithState(
+                _windows_of_key, "key string, window_start long, n long, s long", "windows string", "append",
+                GroupStateTimeout.EventTimeTimeout,
+            )
+            .writeStream.format("json")
+            .option("path", str(output))
+            .option("checkpointLocation", str(directory / f"pandas-checkpoint-{attempt}-{os.getpid()}"))
+            .outputMode("append")
+            .trigger(availableNow=True)
+            .start()
+        )  # fmt: skip
+        query.awaitTermination()
+        figures = {"seconds": time.perf_counter() - begun}
+    return figures
+
+
+def _windows_of_key(key: tuple[str], frames: Any, state: Any) -> Any:
+    """Add up a key's new rows and give the windows that the watermark has passed."""
+    import pandas as pd  # type: ignore[import-untyped]
+
+    held: dict[int, list[int]] = (
+        {int(start): sums for start, sums in json.loads(state.get[0]).items()} if state.exists else {}
+    )
+    for frame in frames:
+        starts = frame["ts"].astype("int64") // 1_000_000_000 // 10 * 10_000
+        for start, group in frame.groupby(starts)["v"]:
+            sums = held.setdefault(int(start), [0, 0])
+            sums[0] += len(group)
+            sums[1] += int(group.sum())
+    watermark = state.getCurrentWatermarkMs()
+    closed = [start for start in sorted(held) if start + WINDOW_MS <= watermark]
+    rows = [(key[0], start, *held.pop(start)) for start in closed]
+    if held:
+        state.update((json.dumps(held),))
+        state.setTimeoutTimestamp(min(held) + WINDOW_MS)
+    elif state.exists:
+        state.remove()
+    yield pd.DataFrame(rows, columns=["key", "window_start", "n", "s"])
 
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ HERE = Path(__file__).parent
 RULE_COUNTS = (41, 1_000)
 #: Messages that each is given. A run should take seconds.
 RULE_MESSAGES = {
-    "headrace": {41: 1_000_000, 1_000: 1_000_000},
+    "headrace": {41: 400_000, 1_000: 400_000},
     "plain": {41: 100_000, 1_000: 10_000},
     "bytewax": {41: 100_000, 1_000: 10_000},
-    "pyflink": {41: 200_000, 1_000: 20_000},
+    "pyflink": {41: 100_000, 1_000: 10_000},
 }
 WINDOW_MESSAGES = {"headrace": 2_000_000, "plain": 2_000_000, "bytewax": 100_000, "pyflink": 2_000_000}
 KAFKA_MESSAGES = 200_000
