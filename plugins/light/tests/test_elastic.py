@@ -2,136 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.backend import JobHandle, JobState
+from elastic_world import EVENTS, World, eventually
+from headrace.backend import JobState
 from headrace.errors import OptionError, PlanError
-from headrace.messages import Position, Queue
-from headrace.sink import SinkBatch
-from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
-from headrace_contract.memory_topics import MemoryBroker, MemoryTopicSettings, MemoryTopicSource
-
-EVENTS = {"k": "string", "n": "int64", "ts": "timestamp"}
-
-
-class SharedSink(MemoryTransactionalSink):
-    """A sink whose table is shared by the instances of a test."""
-
-    def __init__(self, table: Table) -> None:
-        super().__init__(stored=table.stored)
-        self.rows = table.rows
-        self._table_lock = table.lock
-
-    def batch_insert(self, batch: SinkBatch) -> None:
-        with self._table_lock:
-            super().batch_insert(batch)
-
-
-@dataclass
-class Table:
-    """Rows, and how far each queue is in them."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    stored: dict[Queue, Position] = field(default_factory=dict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-
-class World:
-    """A broker in memory with a topic of events, the job's sink, and its instances."""
-
-    def __init__(self, directory: Path, *, queues: int = 4) -> None:
-        self.broker = MemoryBroker()
-        self.directory = directory
-        self.table = Table()
-        self.keys: Counter[str] = Counter()
-        self.queues = queues
-        for _ in range(queues):
-            self.broker.add_queue("events")
-        self._sent = 0
-        self.instances: list[JobHandle] = []
-
-    def send(self, count: int) -> None:
-        """Send events, one a second of event time, in turn to all queues."""
-        for _ in range(count):
-            number = self._sent
-            key = f"key-{number * 7 % 11}"
-            self.keys[key] += 1
-            event = {
-                "k": key,
-                "n": number,
-                "ts": f"2024-01-01T{number // 3600:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z",
-            }
-            self.broker.append("events", number % self.queues, [json.dumps(event).encode()])
-            self._sent += 1
-
-    def finish(self) -> None:
-        """Send what closes all windows."""
-        for queue in range(self.queues):
-            self.broker.append("events", queue, [b'{"k": "last", "n": -1, "ts": "2025-01-01T00:00:00Z"}'])
-
-    def expel_all(self) -> None:
-        """Let every instance seem dead to the broker: queues and shards change hands before the instances know."""
-        for topic, group in [("events", "job"), *((name, name) for name in self.broker.topic_names())]:
-            self.broker.expel_members(topic, group)
-
-    def job(self) -> hr.Job:
-        source = MemoryTopicSource(MemoryTopicSettings(broker=self.broker.name, topic="events", group="job"))
-        stream = hr.stream("test", "elastic").from_(source, format="json", schema=EVENTS, name="events")
-        counts = stream.key_by("k").window(hr.tumbling("1 min", on="ts")).agg(n="count(*)", s="sum(n)")
-        return counts.to(SharedSink(self.table))
-
-    def start(self, **options: Any) -> JobHandle:
-        number = len(self.instances)
-        given: dict[str, Any] = {
-            "reliability": "high", "shards": 3, "checkpoint_interval": "50 ms", "discovery_interval": "50 ms",
-            "checkpoint": str(self.directory / str(number)),
-        }  # fmt: skip
-        handle = self.job().start("light", until=None, **given | options)
-        self.instances.append(handle)
-        return handle
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [row for row in list(self.table.rows) if row["k"] != "last"]
-
-    def check(self) -> None:
-        """Wait until every window has come; each must have come once, with the right count."""
-        running = [handle for handle in self.instances if handle.status().state is JobState.RUNNING]
-        eventually(lambda: sum(self.counted().values()) >= self._sent, "all windows", *running)
-        assert self.counted() == self.keys
-        windows = [(row["k"], row["window_start"]) for row in self.rows()]
-        assert len(windows) == len(set(windows))
-
-    def counted(self) -> Counter[str]:
-        found: Counter[str] = Counter()
-        for row in self.rows():
-            found[row["k"]] += row["n"]
-        return found
-
-
-def eventually(condition: Any, what: str, *handles: JobHandle) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        for handle in handles:
-            assert handle.status().state is not JobState.FAILED, handle.status().error
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.01)
+from headrace.testing import MemorySink, MemorySource
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
-    for handle in made.instances:
-        handle.stop()
+    made.close()
 
 
 def test_one_instance_gives_what_a_job_in_one_process_gives(world: World) -> None:

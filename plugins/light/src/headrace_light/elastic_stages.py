@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 from zlib import crc32
@@ -116,6 +115,8 @@ class ElasticStages:
         self._shuffles: dict[str, _Shuffle] = {}
         self._runs: dict[Queue, ShardRun] = {}
         self._announced: set[Queue] = set()
+        #: Up to where the group had done a shard when this instance was given it.
+        self._committed: dict[str, int | None] = {}
         self._needs_ticks = needs_ticks(plan)
         now = clock.monotonic()
         self._ticked_seconds, self._trimmed_seconds, self._flushed_seconds = now, now, now
@@ -152,8 +153,9 @@ class ElasticStages:
             source = self._topics.source(topic, topic)
             source.node_name = topic
             membership = Membership(topic, source, self._clock, self._retry_seconds)
-            known = partial(self._committed, name, source)
-            storage = ShardStorage(self._stores(f"{topic}-state", count, known), header_bytes=HEADER_BYTES)
+            storage = ShardStorage(
+                self._stores(f"{topic}-state", count, self._committed.get), header_bytes=HEADER_BYTES
+            )
             self._shuffles[name] = _Shuffle(topic, source, membership, storage)
 
     def join(self) -> None:
@@ -347,21 +349,14 @@ class ElasticStages:
                 "job %s: shard %s has gone, at %d", self._plan.job_name, run.shard.queue.id, run.position.offset
             )
 
-    def _committed(self, name: str, source: GroupSource, shard: str) -> int | None:
-        """Return up to where the group of a shuffle has done a shard, by the id of its queue."""
-        for queue in source.queues():
-            if Queue(str(self._topics.number_of(queue)), name).id == shard:
-                committed = source.committed(Queue(queue.name, source.node_name))
-                return None if committed is None else committed.offset
-        return None
-
     def _begin(self, shuffle: _Shuffle, name: str, queue: Queue) -> ShardRun:
         begun = self._clock.monotonic()
         number = self._topics.number_of(queue)
         shard = Shard(self._plan, name, number)
         try:
-            found = shuffle.storage.load(shard)
             committed = shuffle.source.committed(queue)
+            self._committed[shard.queue.id] = None if committed is None else committed.offset
+            found = shuffle.storage.load(shard)
             if found is not None and not self._state_moves and committed and committed.offset > found[0]:
                 logger.warning(
                     "job %s: shard %s was with another instance meanwhile: what it remembered then is lost",
