@@ -197,7 +197,7 @@ class ConfluentConsumer(ConsumerDriver):
         """Return what topics can be listed with.
 
         ``list_topics`` of a consumer that is just calling back makes the next callback abort the process: confluent-kafka
-        2.15 keeps one state per client and thread, which the inner call clears.
+        2.16 keeps one state per client and thread, which the inner call clears.
         """
         if not self._in_callback:
             return self._consumer
