@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
@@ -18,6 +19,7 @@ from headrace.schema import Schema, type_name
 from sqlglot import exp
 
 from headrace_sql import json_maps
+from headrace_sql.emitting import duration_us
 from headrace_sql.scope import error_at
 
 if TYPE_CHECKING:
@@ -113,8 +115,8 @@ _ROCKETMQ = Mapped(
 _JDBC = Mapped(
     "mysql",
     both={"url": _jdbc, "table-name": "table", "tableName": "table", "username": "user", "userName": "user", "password": "password"},
-    unused={"driver": "there is one driver", "cacheTTLMs": "tables are read once, when the job starts", "lookup.cache.max-rows": _TUNING,
-            "lookup.cache.ttl": _TUNING, "sink.buffer-flush.max-rows": _TUNING, "sink.buffer-flush.interval": _TUNING},
+    unused={"driver": "there is one driver", "lookup.cache.max-rows": _TUNING,
+            "sink.buffer-flush.max-rows": _TUNING, "sink.buffer-flush.interval": _TUNING},
 )  # fmt: skip
 MAPPINGS: Mapping[str, Mapped] = {
     "filesystem": Mapped("file", both={"path": _path}, unused=_FILE_UNUSED),
@@ -153,6 +155,25 @@ _FORMATS = {
     "canal-json": None,
     "avro": None,
 }
+
+
+#: How long a table that is looked up may be kept; Blink's is in milliseconds.
+REFRESH_OPTIONS = ("lookup.cache.ttl", "lookup.partial-cache.expire-after-write", "cacheTTLMs")
+
+
+def refresh_of(table: Table | None) -> timedelta | None:
+    """Return after how long a table that rows are looked up in is read anew; None: never. Raises ExpressionError."""
+    for key in REFRESH_OPTIONS if table is not None else ():
+        assert table is not None
+        option = table.options.get(key)
+        if option is None:
+            continue
+        try:
+            length_us = duration_us(option.value, key)
+        except OptionError as error:
+            raise error_at(option.node, table.text, f"option {key!r}: {error.message}", error.hint) from error
+        return timedelta(microseconds=length_us) if length_us else None
+    return None
 
 
 def connector_of(table: Table) -> tuple[str, dict[str, Option]]:
@@ -201,6 +222,8 @@ def mapped_options(catalog: Catalog, table: Table, kind: str) -> tuple[str, dict
             made |= _called(target, option, table)
         elif target is not None:
             made[target] = option.value
+        elif key in REFRESH_OPTIONS and kind == "source":
+            refresh_of(table)
         elif key == "format" or key == "value.format":
             made["format"] = _format(option, table)
         elif _format_option(key, option, format_options, table) or key in other:

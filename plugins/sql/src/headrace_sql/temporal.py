@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace.keyed import joined
 from headrace.plan import OperatorNode, ShuffleNode, SourceNode, UnionNode
 from headrace.schema import Schema
+from headrace_dimension.lookup_join import LookupJoin
 from sqlglot import exp
 
-from headrace_sql.expressions import text_of
-from headrace_sql.joins import replace_sides, residual, sides_of, split_condition, touches
+from headrace_sql import connectors
+from headrace_sql.expressions import physical, text_of
+from headrace_sql.joins import Sides, replace_sides, residual, sides_of, split_condition, touches
 from headrace_sql.lookup import Lookup
 from headrace_sql.query import is_updating
 from headrace_sql.scope import Relation, resolve
@@ -51,12 +54,19 @@ def _moment(compiler: QueryCompiler, left: Relation, node: exp.Expr) -> tuple[st
 def _looked_up(
     compiler: QueryCompiler, left: Relation, right: Relation, item: exp.Table, on: list[exp.Expr], how: str
 ) -> Relation:
-    _check_readable(compiler, right, item)
+    one_source = _check_readable(compiler, right, item)
     sides = sides_of(left, right, item.alias_or_name)
     own = [each for each in on if touches(compiler, sides, each) == "right"]
     sides = replace_sides(sides, sides.left, compiler.where(sides.right, own))
     sides = split_condition(compiler, sides, [each for each in on if each not in own])
     condition = residual(compiler, sides)
+    refresh = connectors.refresh_of(compiler.catalog.tables.get(right.base or ""))
+    if sides.keys and condition is None and one_source:
+        return _joined_with_table(sides, how, refresh)
+    if refresh is not None:
+        compiler.catalog.notices.append(
+            f"table {item.name!r} is read once: only a table of one source, joined by equalities alone, is read anew"
+        )
     schema = Schema(sides.right.schema)
     spec = Lookup(
         sides.right.stream._edge, schema, tuple(sides.keys), how, condition, functions=compiler.catalog.functions
@@ -64,14 +74,38 @@ def _looked_up(
     return Relation(sides.left.stream.apply(spec), (*sides.left.columns, *sides.right.columns))
 
 
-def _check_readable(compiler: QueryCompiler, right: Relation, item: exp.Table) -> None:
-    """Raise unless the table can be read as a whole: it comes from its source through stateless operators."""
+def _joined_with_table(sides: Sides, how: str, refresh: timedelta | None) -> Relation:
+    """Return a lookup by equal columns: of a table that processes on one machine share, and that may be read anew."""
+    keys = {f"__lookup_{index}": pair for index, pair in enumerate(sides.keys)}
+    # The columns that are looked up do not come out of the join; for a row without partner they are NULL in SQL.
+    table = sides.right.stream.with_columns(**{name: text_of(physical(right)) for name, (_, right) in keys.items()})
+    on = {left: name for name, (left, _) in keys.items()}
+    left, right = sides.left, sides.right
+    if len(on) < len(keys):  # one column of the left side equals several of the right one
+        copies = {f"__probe_{index}": text_of(physical(pair[0])) for index, pair in enumerate(sides.keys)}
+        left = replace(left, stream=left.stream.with_columns(**copies))
+        on = dict(zip(copies, keys, strict=True))
+    spec = LookupJoin(table, on, how="left" if how == "left" else "inner", refresh=refresh)
+    stream = left.stream.apply(spec)
+    columns = (*sides.left.columns, *right.columns)
+    kept = dict.fromkeys(c.physical for c in columns if c.physical in sides.left.schema or c.physical in right.schema)
+    return Relation(stream.select(*(text_of(physical(name)) for name in kept)), columns)
+
+
+def _check_readable(compiler: QueryCompiler, right: Relation, item: exp.Table) -> bool:
+    """Raise unless the table can be read as a whole: it comes from its source through stateless operators.
+
+    Returns whether that is one source.
+    """
     edges: list[Any] = [right.stream._edge]
+    one_source = True
     while edges:
         node = edges.pop().node
         if isinstance(node, ShuffleNode) or not isinstance(node, SourceNode | OperatorNode | UnionNode):
             raise compiler.error(item, f"{item.name!r} is aggregated or joined: only a plain table can be looked up")
+        one_source &= not isinstance(node, UnionNode)
         edges += node.inputs
+    return one_source
 
 
 def _versioned(
