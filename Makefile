@@ -8,7 +8,7 @@ TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py))
 SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards) and not outage
 
-.PHONY: setup demo test lint types unit contracts test-servers bench chaos clean
+.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers chaos clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -40,8 +40,15 @@ contracts: setup  ## connectors against real servers, which it starts; what a ma
 test-servers: setup  ## what runs against real Kafka, RocketMQ, MariaDB and Elasticsearch; starts them
 	$(BIN)/python -m pytest -m "not slow and servers" -n 2 --dist loadfile $(TESTS)
 
-bench: setup  ## the figures of docs/benchmarks.md (takes long; keep the machine quiet)
+bench: setup  ## the figures of docs/benchmarks*.md (takes long; keep the machine quiet)
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.rules
+	$(BIN)/python -m benchmarks.dimension
+	$(BIN)/python -m benchmarks.keyed_state
+
+bench-peers: setup  ## other stream processors on the same jobs: docs/benchmarks-peers.md; installs them
+	$(BIN)/python -m benchmarks.peers.run --results demo-output/peers.jsonl
+	$(BIN)/python -m benchmarks.peers.page demo-output/peers.jsonl
 
 chaos: setup  ## the long fault tests
 	$(BIN)/python -m pytest -m slow tests

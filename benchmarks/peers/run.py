@@ -6,7 +6,8 @@ Job A: JSON security events from a file, those that match any of 41 or 1,000 rul
 Job B: small JSON events, 100,000 Zipf keys, count and sum per key in tumbling windows of 10 s of event time, from a file to
 files; for Quix Streams, which reads nothing but Kafka, from and to topics.
 Each peer runs in an environment of its own, made from its requirements file here. Peers that are slow are given the first
-part of the data. What it prints is JSON lines; ``python -m benchmarks.peers.page`` makes docs/benchmarks-peers.md of them.
+part of the data. What it prints, and appends to the file ``--results``, is JSON lines; ``python -m benchmarks.peers.page`` makes
+docs/benchmarks-peers.md of them.
 """
 
 from __future__ import annotations
@@ -103,13 +104,20 @@ def head(path: Path, count: int) -> Path:
     return made
 
 
+_results: Path | None = None
+
+
 def say(job: str, name: str, messages: int, found: dict[str, Any], **more: Any) -> None:
     """Print one result."""
     if "error" not in found:
         found = {
             **found, "per_second": messages / found["seconds"], "per_cpu_second": messages / found["cpu_seconds"],
         }  # fmt: skip
-    print(json.dumps({"job": job, "peer": name, "messages": messages, **more, **found}), flush=True)
+    line = json.dumps({"job": job, "peer": name, "messages": messages, **more, **found})
+    print(line, flush=True)
+    if _results is not None:
+        with _results.open("a") as file:
+            file.write(line + "\n")
 
 
 def rules(directory: Path, environments: Path, core: int) -> None:
@@ -200,7 +208,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--directory", type=Path, default=base / "data")
     parser.add_argument("--core", type=int, default=0)
     parser.add_argument("--only", choices=("rules", "windows", "kafka"))
+    parser.add_argument("--results", type=Path)
     given = parser.parse_args(arguments)
+    global _results
+    _results = given.results
+    if _results is not None:
+        _results.parent.mkdir(parents=True, exist_ok=True)
+        _results.unlink(missing_ok=True)
     given.directory.mkdir(parents=True, exist_ok=True)
     given.environments.mkdir(parents=True, exist_ok=True)
     os.chdir(ROOT)
