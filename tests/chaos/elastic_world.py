@@ -26,7 +26,7 @@ from tests.servers.rocketmq import RocketMQServer
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "connectors" / "kafka" / "tests"))
 
-from kafka_world import KafkaWorld
+from kafka_world import KafkaWorld  # type: ignore[import-not-found]
 
 ROOT = Path(__file__).resolve().parents[2]
 QUEUES = 4
@@ -152,9 +152,9 @@ def modelled_counts(count: int) -> Counter[tuple[str, datetime, int, int]]:
 class Instance:
     """A process that runs the job."""
 
-    def __init__(self, given: dict[str, Any], log: Path) -> None:
+    def __init__(self, given: dict[str, Any], log: Path, *, module: str = "tests.chaos.elastic_job") -> None:
         self.log = log
-        command = [sys.executable, "-m", "tests.chaos.elastic_job", json.dumps(given)]
+        command = [sys.executable, "-m", module, json.dumps(given)]
         with open(log, "ab") as stderr:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
