@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import headrace as hr
 import pytest
 from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
 from headrace.messages import Queue, RawBatch, ReadPosition
-from headrace.source import EARLIEST, LATEST, Reader, StartAt
+from headrace.source import EARLIEST, LATEST, GroupListener, Reader, StartAt
 from headrace.testing import MemorySink
 from headrace_rocketmq import Client, Message, MessageQueue
 from headrace_rocketmq.given_offsets import GivenOffsets
@@ -260,6 +261,35 @@ def message_of(kind: type[HeadraceError], call: Callable[[], object]) -> str:
 
 
 @pytest.mark.servers
+class _Taking(GroupListener):
+    """Opens what is assigned."""
+
+    def __init__(self, source: RocketMQSource) -> None:
+        self.source = source
+        self.readers: list[Reader] = []
+
+    def assigned(self, queues: Iterable[Queue]) -> None:
+        self.readers += [self.source.open(queue, EARLIEST) for queue in queues]
+
+    def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:
+        """Nobody else is there."""
+
+
+def test_a_message_wakes_who_waits_for_the_group(client: Client, topic: str, make: Make) -> None:
+    [queue] = client.create_topic(topic, 1)
+    source = make()
+    taking = _Taking(source)
+    source.join(taking)
+    wait_until(lambda: source.poll_group(timedelta(0)) or taking.readers, "the queue is assigned")
+    [reader] = taking.readers
+    sender = threading.Timer(0.5, lambda: client.send(topic, Message(b"x"), queue=queue))
+    sender.start()
+    while (found := reader.poll(10, timedelta(0))) is None or not len(found):
+        source.poll_group(timedelta(days=1))  # else this never ends
+    sender.join()
+    source.close()
+
+
 def test_an_unknown_topic_is_named_with_the_nearest(client: Client, topic: str, make: Make) -> None:
     client.create_topic(topic, 1)
     source = make(topic=topic + "x")

@@ -76,7 +76,8 @@ class KafkaTopics(Topics):
                 plugin="kafka",
                 queue=str(Partition(topic, queue)),
             )
-        self._waiting.setdefault(topic, []).extend(Record(body, None, queue) for body in bodies)
+        if bodies:
+            self._waiting.setdefault(topic, []).extend(Record(body, None, queue) for body in bodies)
 
     def flush(self) -> None:
         if not self._waiting:

@@ -53,8 +53,8 @@ class Member:
     def __init__(self, session: Session, membership: Membership) -> None:
         self._session = session
         self._membership = membership
-        self._changed = threading.Event()
-        self._changed.set()
+        self._is_changed = True
+        self._woken = threading.Event()
 
     @classmethod
     def join(
@@ -80,7 +80,7 @@ class Member:
                 allocation=allocation,
             )
             member = cls(session, membership)
-            membership.on_changed = member._changed.set
+            membership.on_changed = member.look_again
             membership.start()
         except BaseException:
             session.close()
@@ -93,15 +93,26 @@ class Member:
         return self._membership.client_id
 
     def changed(self, timeout_s: float = 0.0) -> bool:
-        """Whether `target` may have changed since this last said so; waits for it at most so long. True at first."""
-        if not self._changed.wait(timeout_s):
-            return False
-        self._changed.clear()
-        return True
+        """Whether `target` may have changed since this last said so; waits for it at most so long. True at first.
+
+        `wake` ends the waiting; a call that does not wait leaves that to the next one that does.
+        """
+        if timeout_s > 0:
+            if not self._is_changed:
+                self._woken.wait(timeout_s)
+            # In this order: a change that comes between the two is told now, and wakes the next call for nothing.
+            self._woken.clear()
+        changed, self._is_changed = self._is_changed, False
+        return changed
 
     def look_again(self) -> None:
-        """Make `changed` say so once more: queues could not be taken just now."""
-        self._changed.set()
+        """Make `changed` say so once more: queues could not be taken just now. Any thread may call it."""
+        self._is_changed = True
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Make a `changed` that waits, or else the next one, come back. Any thread may call it."""
+        self._woken.set()
 
     def target(self) -> frozenset[MessageQueue]:
         """The queues that this member should hold now. Raises PermissionDeniedError, TopicNotFoundError and the like."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -110,6 +110,8 @@ class Reader:
         self._suspend_s = options.suspend.total_seconds()
         self._sources: dict[MessageQueue, _Source] = {}
         self._arrived = threading.Event()
+        #: Called when the broker has answered a pull, by the thread that reads the connection: it must be quick.
+        self.on_arrival: Callable[[], None] = lambda: None
         self._closed = False
         self._interrupted = False
         self._checked_brokers: set[str] = set()
@@ -279,6 +281,7 @@ class Reader:
     def _set_outcome(self, pull: Pull, outcome: Frame | RocketMQError) -> None:
         pull.outcome = outcome
         self._arrived.set()
+        self.on_arrival()
 
     def _decode(self, budget: int) -> list[MessageBatch]:
         batches = []

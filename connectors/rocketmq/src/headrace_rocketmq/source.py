@@ -89,6 +89,7 @@ class RocketMQSource(GroupSource):
                 message_filter=self._filter,
                 options=RocketMQReader.options(self.settings),
             )
+            reader.on_arrival = self._wake
         return RocketMQReader(
             client,
             reader,
@@ -189,6 +190,12 @@ class RocketMQSource(GroupSource):
             client.close()
 
     # ------------------------------------------------------------------------------------------------ inside
+
+    def _wake(self) -> None:
+        """A broker has answered a reader: let a runtime that waits in ``poll_group`` look. Called from any thread."""
+        member = self._member
+        if member is not None:
+            member.wake()
 
     def _give_up(self, member: Member, queues: Collection[MessageQueue]) -> None:
         if not queues:

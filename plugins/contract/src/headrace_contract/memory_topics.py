@@ -379,7 +379,8 @@ class MemoryTopicSource(GroupSource):
         with broker.changed:
             while not self._something_to_do() and (left := deadline - time.monotonic()) > 0:
                 broker.changed.wait(left)
-            for reader in self._readers.values():
+            # A call that does not wait leaves it to the next one that does to come back early.
+            for reader in self._readers.values() if timeout else ():
                 reader.noticed = max(reader.noticed, broker.bounds(self.settings.topic, reader.number)[1])
         self._rebalance(self._listener, self.member)
 
