@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
 from headrace.errors import JobError
+from headrace.source import EARLIEST
 from headrace_contract import TopicsContract
 from headrace_kafka.source import KafkaSource
 from headrace_kafka.topics import KafkaTopics
 from kafka_world import KafkaWorld
 
 from tests.servers.kafka import KafkaServer
+from tests.servers.login import Login
 
 pytestmark = pytest.mark.servers
 
@@ -116,3 +119,39 @@ def test_properties_of_a_consumer_are_no_trouble(
     topics.flush()
     topics.close()
     assert [one.value for one in world.read(name)] == [b"a"]
+
+
+def test_a_login_and_its_rights(
+    secure_kafka_server: KafkaServer, driver: str, fresh_name: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The source's login is used for everything; who may not make topics reads so, and no password."""
+    security = secure_kafka_server.security
+    assert security is not None
+    sasl = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "ssl_ca": security.certificates.authority,
+    }
+
+    def topics_of(login: Login) -> KafkaTopics:
+        more = {name: str(value) for name, value in sasl.items()}
+        return topics_at(security.sasl_ssl, driver, username=login.name, password=login.password, **more)
+
+    name = fresh_name("shuffle")
+    topics = topics_of(security.user)
+    topics.create(name, 2)
+    topics.append(name, 1, [b"x"])
+    topics.flush()
+    with closing(topics.source(name, name)) as source:
+        [queue] = [queue for queue in source.queues() if topics.number_of(queue) == 1]
+        reader = source.open(queue, EARLIEST)
+        assert reader.latest == 1
+        reader.close()
+    topics.trim(name, 1, 1)
+    topics.close()
+    topics = topics_of(security.outsider)
+    with pytest.raises(JobError, match="has no permission for") as caught:
+        topics.create(name, 2)
+    topics.close()
+    for login in (security.user, security.outsider):
+        assert login.password not in f"{caught.value} {caplog.text} {topics!r} {topics.__dict__}"

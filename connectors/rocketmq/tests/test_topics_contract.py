@@ -14,6 +14,7 @@ from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 
 from tests.servers.fixtures import StartRocketMQServer
+from tests.servers.login import Login
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 
 pytestmark = pytest.mark.servers
@@ -93,3 +94,26 @@ def test_an_object_that_did_not_create_the_topic_can_append(rocketmq_server: Roc
 def test_the_native_driver_makes_no_topics(rocketmq_server: RocketMQServer) -> None:
     given = {"topic": "input", "name_servers": rocketmq_server.name_server, "driver": "native"}
     assert RocketMQSource(RocketMQSourceSettings.of(given, plugin="rocketmq")).topics() is None
+
+
+def test_a_login_and_its_rights(secure_rocketmq_server: RocketMQServer, topic: str) -> None:
+    """The source's login is used for everything; who may not make topics reads so, and no secret."""
+    security = secure_rocketmq_server.security
+    assert security is not None
+
+    def topics_of(login: Login) -> RocketMQTopics:
+        more = {"access_key": login.name, "secret_key": login.password}
+        return topics_at(secure_rocketmq_server.name_server, **more)
+
+    topics = topics_of(security.user)
+    topics.create(topic, 2)
+    topics.append(topic, 1, [b"x"])
+    topics.close()
+    topics = topics_of(security.outsider)
+    with pytest.raises(JobError, match="no permission") as caught:
+        topics.create(f"{topic}-other", 2)
+    topics.append(topic, 1, [b"x"])
+    with pytest.raises(JobError, match="no permission"):
+        topics.flush()
+    topics.close()
+    assert security.outsider.password not in f"{caught.value} {topics!r} {topics.__dict__}"
