@@ -67,8 +67,28 @@ def text_of(name: str, output: Path) -> str:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_gives_what_flink_gives(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path, "light")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", QUERIES)
+def test_spark_gives_what_flink_gives(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path, "spark")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("size", [1000, 10_000])
+@pytest.mark.parametrize("name", QUERIES)
+def test_batches_change_nothing(name: str, size: int, tmp_path: Path) -> None:
+    check(name, tmp_path, "light", max_batch_records=size)
+
+
+def check(name: str, directory: Path, backend: str, **options: Any) -> None:
+    """Run a query and compare its rows with the expected ones."""
     functions: dict[str, Any] = {"com.github.nexmark.flink.udf.CountChar": count_char}
-    frame = hr.sql(text_of(name, tmp_path), functions=functions, pipeline=name).collect()
+    job = hr.sql(text_of(name, directory), functions=functions, pipeline=name)
+    frame = job.collect(backend=backend, **options)
     expected = Path(str(DATA), "expected")
     meta = json.loads((expected / f"{name}.meta.json").read_text())
     with lzma.open(expected / f"{name}.jsonl.xz", "rt", encoding="utf-8") as lines:
