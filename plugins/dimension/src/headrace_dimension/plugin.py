@@ -10,3 +10,8 @@ from headrace.hookspecs import hookimpl
 @hookimpl
 def headrace_operators() -> Mapping[str, str]:
     return {"lookup_join": "headrace_dimension.lookup_join:LookupJoin"}
+
+
+@hookimpl
+def headrace_sources() -> Mapping[str, str]:
+    return {"parquet": "headrace_dimension.parquet:ParquetSource"}
