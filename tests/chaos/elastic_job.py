@@ -35,7 +35,7 @@ def build(source: str, topic: str, source_options: dict[str, Any], mysql: dict[s
 def main(given: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(name)s %(message)s")
     run = given.pop("run")
-    handle = build(**given).start("light", **run)
+    handle = build(**given).start(run.pop("backend", "light"), **run)
     print("started", flush=True)
     sys.stdin.read()  # until the test closes it
     handle.stop(timedelta(seconds=100))

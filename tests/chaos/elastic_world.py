@@ -208,17 +208,18 @@ class ElasticWorld:
                 "(k VARCHAR(32), window_start DATETIME(6), n BIGINT, s BIGINT) ENGINE = InnoDB"
             )
 
-    def start(self, **run: Any) -> Instance:
-        """Start an instance, without waiting for it."""
+    def start(self, *, shared: bool = True, **run: Any) -> Instance:
+        """Start an instance, without waiting for it; ``shared``: one of several on the light backend."""
         server = self._server
         mysql = {
             "host": server.host, "port": server.port, "user": server.user,
             "password": server.password, "database": self._database,
         }  # fmt: skip
-        given = {
+        light = {
             "reliability": "high", "shards": 3, "checkpoint_interval": "300 ms", "max_batch_records": 500,
-            "checkpoint": str(self.directory / f"instance-{self.started}"), **self._run, **run,
+            "checkpoint": str(self.directory / f"instance-{self.started}"),
         }  # fmt: skip
+        given = {**(light if shared else {}), **self._run, **run}
         broker = self.broker
         instance = Instance(
             {"source": broker.source, "topic": broker.topic, "source_options": broker.source_options, "mysql": mysql, "run": given},

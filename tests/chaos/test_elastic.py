@@ -1,4 +1,4 @@
-"""Instances of a keyed job that join, leave and are killed, on Kafka and on RocketMQ, into MySQL.
+"""Instances of a keyed job that join, leave and are killed, on Kafka and on RocketMQ, into MySQL; and the same job on Spark.
 
 The table is compared with a plain model: every window once, with the right count and sum. The short versions run with the
 other tests that need servers, the ones marked ``slow`` by hand (``-s`` shows their figures).
@@ -6,15 +6,18 @@ other tests that need servers, the ones marked ``slow`` by hand (``-s`` shows th
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.chaos.elastic_world import ElasticWorld, Feed, MakeWorld, OnKafka, OnRocketMQ
+from tests.chaos.workers import python_workers
 from tests.servers.mysql import MySQLServer
 
 pytestmark = pytest.mark.timeout(1800)
@@ -82,3 +85,34 @@ def test_many_kills(make_world: MakeWorld) -> None:
         world.start()
     events = feed.stop()
     print(f"\n{killed} killed, {stopped} stopped, {world.expect_exactly(events, seconds=300)}")
+
+
+def spark_kills(world: ElasticWorld, directory: Path, kills: int, *, seed: int) -> None:
+    """Kill the program with its Java process, or one of Spark's Python workers, again and again."""
+    choice = random.Random(seed)
+    feed = Feed(world.broker, per_second=400)
+    run = {"backend": "spark", "shards": 3, "checkpoint": str(directory / "spark"), "master": "local[2]"}
+    instance = world.start(shared=False, **run)
+    instance.wait_until_started()
+    programs = workers = 0
+    while programs + workers < kills:
+        time.sleep(choice.uniform(0.5, 5))
+        found = python_workers(instance.process.pid) if choice.random() < 0.7 else []
+        if found and instance.process.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                choice.choice(found).kill()
+                workers += 1
+            continue
+        world.kill(instance)
+        programs += 1
+        instance = world.start(shared=False, **run)
+        instance.wait_until_started()
+    events = feed.stop()
+    print(f"\n{programs} programs and {workers} workers killed, {world.expect_exactly(events, seconds=300)}")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("make_world", ["kafka"], indirect=True)
+def test_spark_killed_many_times(make_world: MakeWorld, tmp_path: Path) -> None:
+    spark_kills(make_world(), tmp_path, 100, seed=11)
