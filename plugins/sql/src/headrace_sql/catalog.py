@@ -151,6 +151,7 @@ class Catalog:
         #: Table functions, by lower-case name.
         self.table_functions: dict[str, Any] = {}
         self._relations: dict[str, Relation] = {}
+        self._unnamed: dict[str, int] = {}
         self.jobs: list[Job] = []
         for name, function in self.given.items():
             if not isinstance(name, str) or "." in name:
@@ -192,6 +193,11 @@ class Catalog:
         function: UserFunction = resolve(reference, name=name)
         self.pipeline.functions.add(name, function)
         return function
+
+    def unused_source_name(self, wanted: str) -> str:
+        """Return a name for a source that no text names: the wanted one, or with a number behind it."""
+        self._unnamed[wanted] = number = self._unnamed.get(wanted, 0) + 1
+        return wanted if number == 1 else f"{wanted}_{number}"
 
     def names(self) -> list[str]:
         return [*self.tables, *self.views, *self.frames, *self.streams]

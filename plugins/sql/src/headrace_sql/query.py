@@ -127,6 +127,10 @@ class QueryCompiler:
                 made = set_operation(self, node)
             elif isinstance(node, exp.Select):
                 made = self.select(node)
+            elif isinstance(node, exp.Values):
+                from headrace_sql.values import values
+
+                made = values(self, node)
             else:
                 raise self.error(node, f"{type(node).__name__.upper()} is not supported as a query")
             return made

@@ -174,7 +174,7 @@ class Script:
             self._create(node)
         elif isinstance(node, exp.Insert):
             self._insert(node)
-        elif isinstance(node, exp.Query):
+        elif isinstance(node, exp.Query | exp.Values):
             compiler = self._compiler(node.meta.get("emit"))
             self.queries.append(compiler.settled(node, compiler.query(node)))
         else:
@@ -241,10 +241,6 @@ class Script:
                     f"table {found!r} has no column {each!r}",
                     did_you_mean(each, columns, known="columns"),
                 )
-        if isinstance(node.expression, exp.Values):
-            raise error_at(
-                node.expression, self.text, "INSERT … VALUES is not supported", "register a frame and select from it"
-            )
         compiler = self._compiler(node.args.get("emit"))
         relation = compiler.settled(node.expression, compiler.query(node.expression))
         self.inserts.append(Insert(found, self._fitted(relation, columns, listed, node), node))

@@ -64,6 +64,11 @@ def from_item(compiler: QueryCompiler, node: exp.Expr) -> Relation:
         if columns and len(columns) != len(relation.columns):
             raise compiler.error(node, f"{len(columns)} names for {len(relation.columns)} columns")
         return relation.named(name or node.name, columns)
+    if isinstance(node, exp.Values):
+        relation = compiler.query(node)
+        if columns and len(columns) != len(relation.columns):
+            raise compiler.error(node, f"{len(columns)} names for {len(relation.columns)} columns")
+        return relation.named(name or None, columns)
     if isinstance(node, exp.Paren):
         return from_item(compiler, node.this)
     raise compiler.error(node, f"{type(node).__name__.upper()} is not supported in FROM")

@@ -1,0 +1,64 @@
+"""VALUES: rows that stand in the text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from headrace_columnar.evaluation import evaluate
+from headrace_columnar.sql_types import common_type, shown
+from sqlglot import exp
+
+from headrace_sql import types
+from headrace_sql.expressions import Translator
+from headrace_sql.frames import FrameSource
+from headrace_sql.functions import cast
+from headrace_sql.scope import Column, Relation
+
+if TYPE_CHECKING:
+    from headrace_sql.query import QueryCompiler
+
+_ONE = "__one"
+
+
+def values(compiler: QueryCompiler, node: exp.Values) -> Relation:
+    """Return the rows of VALUES as a relation with the columns ``EXPR$0``, ``EXPR$1``, …. Raises ExpressionError."""
+    one = pl.DataFrame({_ONE: [1]})
+    pipeline = compiler.catalog.pipeline
+    nothing = Relation(pipeline.from_(FrameSource.of(one), name="values"), ())
+    translator = Translator(nothing, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
+    rows = [list(each.expressions) if isinstance(each, exp.Tuple) else [each] for each in node.expressions]
+    width = len(rows[0])
+    columns: list[pl.Series] = []
+    for row, each in zip(rows, node.expressions, strict=True):
+        if len(row) != width:
+            raise compiler.error(each, f"this row has {len(row)} values, the first has {width}")
+    for place in range(width):
+        parts = [row[place] for row in rows]
+        kind: pl.DataType = pl.Null()
+        for part in parts:
+            own = translator.type_of(part)
+            common = common_type(kind, own)
+            if common is None:
+                raise compiler.error(
+                    part, f"{shown(own)} does not go together with {shown(kind)} in the rows before it"
+                )
+            kind = common
+        found = [_value(compiler, translator, part, kind, one) for part in parts]
+        columns.append(pl.Series(f"EXPR${place}", found, dtype=pl.String() if isinstance(kind, pl.Null) else kind))
+    frame = pl.DataFrame(columns)
+    stream = pipeline.from_(FrameSource.of(frame), name=compiler.catalog.unused_source_name("values"))
+    return Relation(stream, tuple(Column(name, name) for name in frame.columns))
+
+
+def _value(
+    compiler: QueryCompiler, translator: Translator, node: exp.Expr, kind: pl.DataType, one: pl.DataFrame
+) -> Any:
+    made = translator.translate(node)
+    word = types.word_for(kind)
+    if word is not None and translator.compile(made).data_type != kind:
+        made = cast(made, word)
+    result, failures = evaluate(translator.compile(made), one)
+    if failures:
+        raise compiler.error(node, str(failures[0][1]))
+    return result[0]
