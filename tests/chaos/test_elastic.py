@@ -7,6 +7,7 @@ other tests that need servers, the ones marked ``slow`` by hand (``-s`` shows th
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,9 @@ from tests.chaos.elastic_world import ElasticWorld, Feed, MakeWorld, OnKafka, On
 from tests.chaos.workers import python_workers
 from tests.servers.mysql import MySQLServer
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(7200)
+#: Of the long forms.
+KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "100"))
 
 
 @pytest.fixture(params=["kafka", "rocketmq"])
@@ -63,7 +66,7 @@ def test_one_to_three_to_two_instances_under_load(make_world: MakeWorld) -> None
 
 @pytest.mark.slow
 def test_many_kills(make_world: MakeWorld) -> None:
-    kills, choice = 100, random.Random(7)
+    kills, choice = KILLS, random.Random(7)
     world = make_world()
     feed = Feed(world.broker, per_second=400)
     world.start()
@@ -115,4 +118,4 @@ def spark_kills(world: ElasticWorld, directory: Path, kills: int, *, seed: int) 
 @pytest.mark.spark
 @pytest.mark.parametrize("make_world", ["kafka"], indirect=True)
 def test_spark_killed_many_times(make_world: MakeWorld, tmp_path: Path) -> None:
-    spark_kills(make_world(), tmp_path, 100, seed=11)
+    spark_kills(make_world(), tmp_path, KILLS, seed=11)
