@@ -44,8 +44,8 @@ class TopicKeeper(ABC):
         """Return whether each partition of the topic has a broker that leads it, so that it can be written and read."""
 
     @abstractmethod
-    def forget(self, partition: int, before: int) -> None:
-        """Let the brokers remove the records of a partition before an offset."""
+    def forget(self, topic: str, partition: int, before: int) -> None:
+        """Let the brokers remove the records of a partition, of any topic, before an offset."""
 
     @abstractmethod
     def close(self) -> None:

@@ -286,14 +286,14 @@ class ConfluentTopicKeeper(TopicKeeper):
                 found.option = found.option or "create_topic"
                 raise found from error
 
-    def forget(self, partition: int, before: int) -> None:
+    def forget(self, topic: str, partition: int, before: int) -> None:
         seconds = self._settings.connect_timeout.total_seconds()
-        place = ck.TopicPartition(self._settings.topic, partition, before)
+        place = ck.TopicPartition(topic, partition, before)
         [future] = self._admin.delete_records([place], operation_timeout=seconds, request_timeout=seconds).values()
         try:
             future.result()
         except ck.KafkaException as error:
-            raise confluent_error(error.args[0], self._settings) from error
+            raise confluent_error(error.args[0], msgspec.structs.replace(self._settings, topic=topic)) from error
 
     def close(self) -> None:
         """Nothing to do: the client ends with its last reference."""

@@ -242,8 +242,8 @@ class KafkaPythonTopicKeeper(TopicKeeper):
                 error.option = error.option or "create_topic"
                 raise
 
-    def forget(self, partition: int, before: int) -> None:
-        self._called(lambda: self._admin.delete_records({TopicPartition(self._settings.topic, partition): before}))
+    def forget(self, topic: str, partition: int, before: int) -> None:
+        self._called(lambda: self._admin.delete_records({TopicPartition(topic, partition): before}))
 
     def close(self) -> None:
         self._admin.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -52,10 +53,11 @@ class KafkaTopics(Topics):
         self._producer: Producer | None = None
         #: What is not known to be durable, in order, by topic.
         self._waiting: dict[str, list[Record]] = {}
+        self._trimmer: TopicKeeper | None = None
         self._trims_fail = False
 
     def create(self, topic: str, queues: int) -> None:
-        with _Keeper(self._sink_settings(topic, partitions=queues)) as keeper:
+        with closing(make_topic_keeper(self._sink_settings(topic, partitions=queues))) as keeper:
             try:
                 found = keeper.partition_count()
             except NoSuchTopic:
@@ -114,9 +116,11 @@ class KafkaTopics(Topics):
         if before <= 0:
             return
         try:
-            with _Keeper(self._sink_settings(topic)) as keeper:
-                keeper.forget(queue, before)
+            if self._trimmer is None:
+                self._trimmer = make_topic_keeper(self._sink_settings(topic))
+            self._trimmer.forget(topic, queue, before)
         except HeadraceError as error:
+            self._drop_trimmer()
             log = logger.debug if self._trims_fail else logger.warning
             log("old records of %s are not removed: %s", Partition(topic, queue), error)
             self._trims_fail = True
@@ -131,11 +135,17 @@ class KafkaTopics(Topics):
             logger.warning("%d records for %s may be lost: %s", count, ", ".join(self._waiting), error.message)
         self._waiting = {}
         self._drop_producer()
+        self._drop_trimmer()
 
     def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
+
+    def _drop_trimmer(self) -> None:
+        trimmer, self._trimmer = self._trimmer, None
+        if trimmer is not None:
+            trimmer.close()
 
     def _until_made(self, keeper: TopicKeeper, topic: str) -> int:
         """Wait until the brokers know a new topic and lead its partitions, and return how many it has."""
@@ -172,17 +182,3 @@ def _shared_conf(settings: KafkaSourceSettings) -> dict[str, Any] | None:
 
     known = set(KafkaProducer.DEFAULT_CONFIG) & set(KafkaAdminClient.DEFAULT_CONFIG)
     return {name: value for name, value in settings.conf.items() if name in known}
-
-
-class _Keeper:
-    """Closes a topic keeper."""
-
-    def __init__(self, settings: KafkaSinkSettings) -> None:
-        self._settings = settings
-
-    def __enter__(self) -> TopicKeeper:
-        self._keeper = make_topic_keeper(self._settings)
-        return self._keeper
-
-    def __exit__(self, *_: object) -> None:
-        self._keeper.close()
