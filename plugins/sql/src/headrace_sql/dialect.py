@@ -125,6 +125,8 @@ class Flink(Dialect):
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": _BASE.NO_PAREN_FUNCTION_PARSERS["CASE"]}
         ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {"ARRAY": exp.Array}
         ADD_JOIN_ON_TRUE = False
+        #: None of ``x::INT``, ``x -> 'a'`` and their like.
+        COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {_T.DOT: None}
 
     class Generator(generator.Generator):
         TRANSFORMS: ClassVar[dict[Any, Any]] = {

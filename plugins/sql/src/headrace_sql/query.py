@@ -177,6 +177,10 @@ class QueryCompiler:
             node, hidden = with_order_columns(self, node, relation)
             relation = self.projected(relation, node.expressions)
         if node.args.get("distinct") is not None:
+            if node.args["distinct"].args.get("on") is not None:
+                raise self.error(
+                    node.args["distinct"], "DISTINCT ON is not supported", "ROW_NUMBER() … = 1 keeps one row per key"
+                )
             from headrace_sql.emitting import state_ttl
             from headrace_sql.sets import distinct
 
