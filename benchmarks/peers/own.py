@@ -91,7 +91,7 @@ def windows_plain(events: str, out: str) -> dict[str, Any]:
 
 
 def kafka_headrace(servers: str, topic: str, out: str) -> dict[str, Any]:
-    """Job B from a topic to a topic, shuffled through a topic, with state kept in one: what Quix Streams promises."""
+    """Job B from a topic to a topic, as one instance, with a checkpoint."""
     import headrace as hr
 
     from benchmarks.keyed import SCHEMA

@@ -48,7 +48,8 @@ def page(results: Sequence[Result]) -> str:
         "windows": [one for one in results if one["job"] == "windows"],
         "kafka": [one for one in results if one["job"] == "kafka"],
     }
-    return TEMPLATE.format(**{name: table(part) for name, part in parts.items()})
+    notes = "\n".join(f"* {one['text']}" for one in results if one["job"] == "note")
+    return TEMPLATE.format(notes=f"\n\n{notes}" if notes else "", **{name: table(part) for name, part in parts.items()})
 
 
 HEAD = """| | messages | seconds | CPU seconds | messages per CPU second | rate |
@@ -66,7 +67,8 @@ all processes and threads of the job; those of the Kafka broker are not in it.
 ## Job A: rules
 
 JSON security events of about 610 bytes from a file, those that match any of the rules to a file, with the ids of the rules. All find
-the same rows. The plain loop and Bytewax have the rules as compiled lambdas, PyFlink as expressions of its SQL, which it turns into Java.
+the same rows in the same messages. The plain loop and Bytewax have the rules as compiled lambdas, PyFlink as expressions of its SQL,
+which it turns into Java. What headrace takes to build the job and its rules is in its figures.
 
 41 rules:
 
@@ -94,8 +96,8 @@ watermark 5 s behind, results to files. All give the same number of rows.
 ## Job B from Kafka to Kafka
 
 200,000 of these events in a topic of one partition, results to a topic. Quix Streams reads nothing but Kafka; it keeps state in
-RocksDB and a changelog topic, its default; headrace keeps it in memory and a checkpoint directory. headrace decodes and aggregates
-batches, Quix Streams calls Python for each message.
+RocksDB and a changelog topic, its default, and so may run as several instances; headrace is one instance here and keeps state in
+memory and a checkpoint directory. headrace decodes and aggregates batches, Quix Streams calls Python for each message.
 
 """
     + HEAD
@@ -105,7 +107,7 @@ batches, Quix Streams calls Python for each message.
 
 Memory, latency and more than one core. Bytewax, Quix Streams and PyFlink run any Python function per message or key, where headrace is
 as slow as they are: figures here are of what headrace does in columns. PyFlink scales to clusters; its start (10 s and more on one
-core) is left out. Bytewax drops events of the past as late with its default clock, so it is given one that stands still.
+core) is left out. Bytewax drops events of the past as late with its default clock, so it is given one that stands still.{notes}
 """
 )
 
