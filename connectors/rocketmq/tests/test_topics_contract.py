@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from headrace.errors import JobError, RetriableError
 from headrace_contract import TopicsContract
+from headrace_contract.group_member import Member, RunningMember
 from headrace_rocketmq import Client
 from headrace_rocketmq.job_topics import RocketMQTopics
 from headrace_rocketmq.settings import RocketMQSourceSettings
@@ -16,6 +18,8 @@ from headrace_rocketmq.source import RocketMQSource
 from tests.servers.fixtures import StartRocketMQServer
 from tests.servers.login import Login
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
+
+from .reading import wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -89,6 +93,19 @@ def test_an_object_that_did_not_create_the_topic_can_append(rocketmq_server: Roc
         reader = client.reader({queues[1]: 0})
         assert [body for batch in reader.poll(1, timedelta(seconds=20)) for body in batch.bodies] == [b"x"]
         reader.close()
+
+
+def test_brokers_that_make_no_groups_by_themselves(start_rocketmq_server: StartRocketMQServer, topic: str) -> None:
+    server = start_rocketmq_server(RocketMQOptions(config={"autoCreateSubscriptionGroup": "false"}))
+    topics = topics_at(server.name_server)
+    topics.create(topic, 1)
+    topics.append(topic, 0, [b"x"])
+    topics.flush()
+    with closing(topics.source(topic, f"{topic}-group")) as source:
+        running = RunningMember(Member(source))
+        wait_until(lambda: list(running.member.records.values()) == [[b"x"]], "the record is read", 120)
+        running.stop(timedelta(seconds=120))
+    topics.close()
 
 
 def test_the_native_driver_makes_no_topics(rocketmq_server: RocketMQServer) -> None:

@@ -13,7 +13,7 @@ from headrace.source import EARLIEST
 from headrace.topics import Topics
 
 from headrace_rocketmq.client import Client
-from headrace_rocketmq.errors import RocketMQError, TopicNotFoundError
+from headrace_rocketmq.errors import PermissionDeniedError, RocketMQError, TopicNotFoundError
 from headrace_rocketmq.job_errors import as_job_error, explained
 from headrace_rocketmq.message import Message
 from headrace_rocketmq.routes import MessageQueue
@@ -99,8 +99,14 @@ class RocketMQTopics(Topics):
         self._waiting = {}
 
     def source(self, topic: str, group: str) -> RocketMQSource:
+        """See Topics. The group is made too: some brokers make none by themselves. Raises RetriableError."""
         from headrace_rocketmq.source import RocketMQSource
 
+        with explained(self._about(topic)):
+            try:
+                self._connected().create_group(group)
+            except PermissionDeniedError as error:  # it may be there, or the broker makes it
+                logger.info("group %s is not made beforehand: %s", group, error)
         source = RocketMQSource(
             msgspec.structs.replace(
                 self._about(topic), group=group, offsets=None, tags=None, sql=None, deduplicate=False, time="stored"
