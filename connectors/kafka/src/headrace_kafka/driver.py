@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from headrace.errors import HeadraceError
+from headrace.messages import Bodies
 from numpy.typing import NDArray
 
-#: What a record costs beside its body, in bytes: how much is fetched ahead is bounded by memory, not by payload.
+#: What a record costs beside its body, in bytes, with key and headers: how much is fetched ahead is bounded by memory, not
+#: by payload.
 RECORD_BYTES = 150
 
 
@@ -33,24 +35,45 @@ class Partition(NamedTuple):
 
 @dataclass(slots=True)
 class Fetched:
-    """Consecutive records of one partition; every sequence has as many entries."""
+    """Consecutive records of one partition; every sequence has as many entries.
+
+    Bodies are joined while what the client library gave is still in the processor's cache, and its objects can go at once:
+    keeping them until records are taken costs twice as much.
+    """
 
     partition: Partition
     offsets: NDArray[np.int64]
-    #: None: a record without a value (tombstone).
-    bodies: list[bytes | None]
+    #: Records without a value (tombstones) have an empty one.
+    bodies: Bodies
     #: Milliseconds since the Unix epoch; None: nobody wants to know.
     times: NDArray[np.int64] | None
     keys: list[bytes | None] | None = None
     headers: list[Mapping[str, bytes]] | None = None
+    #: Which records have no value; None: all have one.
+    tombstones: NDArray[np.bool_] | None = None
     #: Where the next record will be at the earliest, if that is known: markers of transactions take offsets too.
     next_offset: int | None = None
     #: What is wrong with the partition behind these records.
     error: HeadraceError | None = None
-    _size: int = -1
 
     def __len__(self) -> int:
-        return len(self.bodies)
+        return len(self.offsets)
+
+    @classmethod
+    def of(
+        cls,
+        partition: Partition,
+        offsets: NDArray[np.int64],
+        values: list[bytes | None],
+        times: NDArray[np.int64] | None,
+        keys: list[bytes | None] | None,
+        headers: list[Mapping[str, bytes]] | None,
+    ) -> Fetched:
+        """Return records as a client library gives them: one or more, a None for a value that is not there."""
+        if None not in values:
+            return cls(partition, offsets, Bodies.of(cast(list[bytes], values)), times, keys, headers)
+        tombstones = np.fromiter((value is None for value in values), dtype=np.bool_, count=len(values))
+        return cls(partition, offsets, Bodies.of([value or b"" for value in values]), times, keys, headers, tombstones)
 
     @classmethod
     def nothing(
@@ -58,7 +81,7 @@ class Fetched:
     ) -> Fetched:
         """Return what tells of a partition without giving records of it."""
         none = np.empty(0, dtype=np.int64)
-        return cls(partition, none, [], None, next_offset=next_offset, error=error)
+        return cls(partition, none, Bodies.of([]), None, next_offset=next_offset, error=error)
 
     def slice(self, begin: int, end: int | None = None) -> Fetched:
         """Return some of the records; ``next_offset`` and ``error`` go with the last one."""
@@ -66,19 +89,25 @@ class Fetched:
         return Fetched(
             self.partition,
             self.offsets[begin:end],
-            self.bodies[begin:end],
+            Bodies(
+                self.bodies.buffer,
+                self.bodies.starts[begin:end],
+                self.bodies.ends[begin:end],
+                newline_separated=self.bodies.newline_separated,
+            ),
             None if self.times is None else self.times[begin:end],
             None if self.keys is None else self.keys[begin:end],
             None if self.headers is None else self.headers[begin:end],
+            None if self.tombstones is None else self.tombstones[begin:end],
             self.next_offset if last else None,
             self.error if last else None,
         )
 
     def size(self) -> int:
         """Return about how many bytes of memory the records take."""
-        if self._size < 0:
-            self._size = sum(map(len, filter(None, self.bodies))) + RECORD_BYTES * len(self)
-        return self._size
+        if not len(self):
+            return 0
+        return int(self.bodies.ends[-1] - self.bodies.starts[0]) + RECORD_BYTES * len(self)
 
 
 def joined(parts: Sequence[Fetched]) -> Fetched:
@@ -89,13 +118,33 @@ def joined(parts: Sequence[Fetched]) -> Fetched:
     return Fetched(
         first.partition,
         np.concatenate([part.offsets for part in parts]),
-        [body for part in parts for body in part.bodies],
+        _joined_bodies([part.bodies for part in parts]),
         None if first.times is None else np.concatenate([part.times for part in parts if part.times is not None]),
         None if first.keys is None else [key for part in parts for key in part.keys or ()],
         None if first.headers is None else [headers for part in parts for headers in part.headers or ()],
+        _joined_marks(parts),
         last.next_offset,
         last.error,
     )
+
+
+def _joined_bodies(parts: Sequence[Bodies]) -> Bodies:
+    """Return the bodies of several as one; none of them is empty, and all were made by ``Bodies.of``."""
+    begins = np.cumsum([0, *(int(part.ends[-1] - part.starts[0]) + 1 for part in parts)]).tolist()
+    moves = [begin - int(part.starts[0]) for begin, part in zip(begins, parts, strict=False)]
+    return Bodies(
+        b"\n".join([part.joined() for part in parts]),
+        np.concatenate([part.starts + move for part, move in zip(parts, moves, strict=True)]),
+        np.concatenate([part.ends + move for part, move in zip(parts, moves, strict=True)]),
+        newline_separated=True,
+    )
+
+
+def _joined_marks(parts: Sequence[Fetched]) -> NDArray[np.bool_] | None:
+    if all(part.tombstones is None for part in parts):
+        return None
+    none = [np.zeros(len(part), dtype=np.bool_) if part.tombstones is None else part.tombstones for part in parts]
+    return np.concatenate(none)
 
 
 @dataclass(frozen=True)

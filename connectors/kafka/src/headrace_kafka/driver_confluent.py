@@ -222,7 +222,7 @@ class ConfluentConsumer(ConsumerDriver):
         for begin, end in run_bounds(numbers, topics):
             run = messages if end - begin == len(messages) else messages[begin:end]
             topic = self._only_topic or topics[begin]  # type: ignore[index]
-            yield Fetched(
+            yield Fetched.of(
                 Partition(topic, numbers[begin]),
                 offsets_of(run),
                 list(map(_value, run)),

@@ -180,7 +180,7 @@ class KafkaPythonConsumer(ConsumerDriver):
 
     def _fetched(self, partition: Partition, records: list[Any]) -> Fetched:
         count = len(records)
-        return Fetched(
+        return Fetched.of(
             partition,
             np.fromiter((one.offset for one in records), dtype=np.int64, count=count),
             [one.value for one in records],

@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
+import numpy as np
 from headrace.errors import DataError, OptionError, RetriableError, did_you_mean
-from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
+from headrace.messages import Queue, RawBatch, ReadPosition
 from headrace.settings import Settings
 from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
 from headrace.topics import Topics
+from numpy.typing import NDArray
 
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
 from headrace_kafka.errors import NoSuchTopic
@@ -206,9 +208,9 @@ class KafkaReader(Reader):
             self._next = self._shared.position(self._buffer, self._next)
             return None
         self._next = int(taken.offsets[-1]) + 1
-        if None in taken.bodies:
-            return self._with_tombstones(taken)
-        return self._batch(taken, taken.bodies)
+        if taken.tombstones is not None and self._skips_tombstones:
+            return self._batch(taken, np.flatnonzero(~taken.tombstones))
+        return self._batch(taken)
 
     def seek(self, position: ReadPosition) -> None:
         self._shared.seek(self._buffer, position.offset)
@@ -232,30 +234,26 @@ class KafkaReader(Reader):
     def _bounds(self) -> tuple[int, int]:
         return self._shared.ask(lambda driver: driver.bounds(self._buffer.partition))
 
-    def _batch(self, taken: Fetched, bodies: Sequence[Any]) -> RawBatch:
+    def _batch(self, taken: Fetched, rows: NDArray[np.int64] | None = None) -> RawBatch:
+        """Return the records, or some of them, as the runtime takes them."""
+        times = None if taken.times is None else taken.times * 1000
+        if rows is None:
+            return RawBatch(
+                taken.offsets,
+                ReadPosition(self._next),
+                bodies=taken.bodies,
+                times=times,
+                keys=taken.keys,
+                headers=taken.headers,
+            )
         return RawBatch(
-            taken.offsets,
+            taken.offsets[rows],
             ReadPosition(self._next),
-            bodies=Bodies.of(bodies),
-            times=None if taken.times is None else taken.times * 1000,
-            keys=taken.keys,
-            headers=taken.headers,
+            bodies=taken.bodies.take(rows),
+            times=None if times is None else times[rows],
+            keys=None if taken.keys is None else [taken.keys[row] for row in rows],
+            headers=None if taken.headers is None else [taken.headers[row] for row in rows],
         )
-
-    def _with_tombstones(self, taken: Fetched) -> RawBatch:
-        """Return the batch with records without value as empty bodies, or without them."""
-        if not self._skips_tombstones:
-            return self._batch(taken, [body or b"" for body in taken.bodies])
-        kept = [row for row, body in enumerate(taken.bodies) if body is not None]
-        rest = Fetched(
-            taken.partition,
-            taken.offsets[kept],
-            [taken.bodies[row] for row in kept],
-            None if taken.times is None else taken.times[kept],
-            None if taken.keys is None else [taken.keys[row] for row in kept],
-            None if taken.headers is None else [taken.headers[row] for row in kept],
-        )
-        return self._batch(rest, rest.bodies)
 
     def _explained(self, error: DataError) -> DataError:
         """Return the error with what the partition holds now, if it says that the offset is gone."""
