@@ -148,7 +148,7 @@ def spark_kills(indexing: Indexing, times: int, run: dict[str, Any], *, seed: in
             choice.choice(workers).kill()
         elif way == "place":
             said = f"killed at {place.partition(':')[0]}"
-            wait_for(lambda: said in instance.printed, f"a worker is {said}: {instance.printed}")  # noqa: B023
+            wait_for(lambda: said in instance.printed, f"kill {number}: a worker is {said}")  # noqa: B023
         time.sleep(choice.uniform(0, 6))
         ended_by_itself += instance.process.poll() is not None
         instance.close()
@@ -162,7 +162,7 @@ def spark_kills(indexing: Indexing, times: int, run: dict[str, Any], *, seed: in
     print(f"\n{happened}: {indexing.expect(wanted)}")
 
 
-def wait_for(probe: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
+def wait_for(probe: Callable[[], Any], what: str, seconds: float = 600.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := probe()):
         assert time.monotonic() < deadline, f"never happened: {what}"
