@@ -19,7 +19,7 @@ import polars as pl
 from headrace.schema import Schema
 from numpy.typing import NDArray
 
-from headrace_rules.compiling import behind_batches
+from headrace_rules.background import behind_batches
 from headrace_rules.database_cache import DatabaseCache
 from headrace_rules.prepared import Preparer
 from headrace_rules.trigger_plan import TriggerPlan, measured_cost, plan_triggers

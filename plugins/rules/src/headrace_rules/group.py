@@ -21,7 +21,7 @@ from headrace.messages import OFFSET, Batch, Queue
 from headrace.schema import Schema
 from numpy.typing import NDArray
 
-from headrace_rules.compiling import behind_batches
+from headrace_rules.background import behind_batches
 from headrace_rules.engine import EngineOptions, RuleEngine
 from headrace_rules.journal import FIRST
 from headrace_rules.loading import RulesInput

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headrace_rules.compiling import compile_literals, compiled_apart
 from headrace_rules.database_cache import DatabaseCache
 
 #: Pairs of literal (index) and place where an occurrence of it ends.
@@ -41,13 +40,20 @@ class HyperscanScanner(Scanner):
 
         self._hyperscan = hyperscan
         self._local = threading.local()
+        flags = [hyperscan.HS_FLAG_CASELESS if fold else 0 for fold in caseless]
         use_cache = cache is not None and len(literals) >= _CACHED_FROM
         key = _cache_key(hyperscan, literals, caseless) if use_cache else b""
         content = cache.find(key) if cache is not None and use_cache else None
         found = None if content is None else self._loaded(content)
         if found is None:
-            made = compiled_apart(literals, caseless)
-            found = compile_literals(literals, caseless) if made is None else self._loaded(made)
+            found = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+            found.compile(
+                expressions=list(literals),
+                ids=list(range(len(literals))),
+                elements=len(literals),
+                flags=flags,
+                literal=True,
+            )
             if cache is not None and use_cache:
                 cache.store(key, hyperscan.dumpb(found))
         self._database = found

@@ -16,7 +16,7 @@ from typing import Any
 from headrace.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
 
-from headrace_rules.compiling import behind_batches
+from headrace_rules.background import behind_batches
 from headrace_rules.journal import FIRST, RuleJournal
 from headrace_rules.loading import Loaded, RulesInput, check_rules, load
 from headrace_rules.model import Rejection, Rule, RulesError, RuleSet
