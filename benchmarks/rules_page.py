@@ -29,7 +29,7 @@ def job_rows(jobs: Sequence[Mapping[str, Any]]) -> str:
         for count in (41, 1_000):
             found = [one for one in jobs if (one["backend"], one["source"], one["rules"]) == (backend, source, count)]
             cells += [
-                f"{one['read'] / one['seconds']:,.0f} ({one['read'] / one['cpu_seconds']:,.0f})" for one in found
+                f"{one['read'] / one['cpu_seconds']:,.0f} ({one['read'] / one['seconds']:,.0f})" for one in found
             ] or ["–"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -107,9 +107,9 @@ met per message with 41, 1,000 and 10,000 rules, and each has to be verified.
 
 {job_messages} of these events through a whole job: read, `rules`, matches to files; everything counts, from building the job and
 compiling its rules to the last row on disk. From a real Kafka topic of four partitions, and from two files. The second run in a
-process counts, so Spark is warm; light has one core, Spark two (`local[2]`). Messages per second, and in brackets per second of
-CPU of all processes of the job, without the broker. The run is short, so that starting is a good part of it, on Spark most of it;
-others used the machine meanwhile (load {job_load_min:.0f} to {job_load_max:.0f}), which seconds tell more of than CPU seconds.
+process counts, so Spark is warm; light has one core, Spark two (`local[2]`). Messages per second of CPU of all processes of the
+job, without the broker, and in brackets by the clock. The run is short, so that starting is a good part of it, on Spark most of it;
+the load of the machine was {job_load_min:.0f} to {job_load_max:.0f}.
 
 | selective rules | 41 | 1,000 |
 |---|---|---|
