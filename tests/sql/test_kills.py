@@ -72,6 +72,15 @@ def test_windows_a_join_and_a_top_n_killed_at_named_places(data: Path, tmp_path:
     assert found(job, wanted) == wanted
 
 
+def test_what_is_read_again_is_cut_as_it_was(data: Path, tmp_path: Path) -> None:
+    """A file gives other pieces when it is read again: the changes of an aggregation must be those of the first time."""
+    job = Killable("s09", tmp_path)
+    job.lay_out(data)
+    assert job.run(fault="sink.before_insert:2") == -signal.SIGKILL, job.log.read_text()[-3000:]
+    job.finish()
+    job.check()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", golden.case_names())

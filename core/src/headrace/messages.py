@@ -186,6 +186,31 @@ class RawBatch:
             headers=None if self.headers is None else self.headers[:count],
         )
 
+    @classmethod
+    def joined(cls, batches: Sequence[RawBatch]) -> RawBatch:
+        """Return batches that follow one another as one. What operators make of records depends on how they are cut."""
+        import numpy as np
+
+        if len(batches) == 1:
+            return batches[0]
+        first, last = batches[0], batches[-1]
+        frame = None
+        if first.frame is not None:
+            import polars as pl
+
+            frame = pl.concat([batch.frame for batch in batches if batch.frame is not None])
+        return cls(
+            offsets=np.concatenate([batch.offsets for batch in batches]),
+            next_position=last.next_position,
+            bodies=None
+            if first.bodies is None
+            else Bodies.of([body for batch in batches for body in batch.bodies or ()]),
+            frame=frame,
+            times=None if first.times is None else np.concatenate([b.times for b in batches if b.times is not None]),
+            keys=None if first.keys is None else [key for batch in batches for key in batch.keys or ()],
+            headers=None if first.headers is None else [header for batch in batches for header in batch.headers or ()],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

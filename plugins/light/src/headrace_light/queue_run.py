@@ -10,7 +10,7 @@ from headrace.backend import QueueStatus
 from headrace.errors import DataError, JobFailedError, RetriableError
 from headrace.faults import fault_point
 from headrace.lane import Delivery, Lane
-from headrace.messages import Queue, ReadPosition
+from headrace.messages import Queue, RawBatch, ReadPosition
 from headrace.source import Reader
 
 logger = logging.getLogger(__name__)
@@ -65,12 +65,15 @@ class QueueRun:
         return deliveries
 
     def read_again(self, start: ReadPosition, end: ReadPosition, max_records: int) -> Sequence[Delivery]:
-        """Read and process a range that was read before a crash. Raises DataError when it is not there any more."""
+        """Read and process a range that was read before a crash. Raises DataError when it is not there any more.
+
+        The reader may give it in other pieces than then: it is processed as one, as it was.
+        """
         if self.position != start:
             self._reader.seek(start)
             self.position = start
         self._reader.limit(end)
-        deliveries: list[Delivery] = []
+        pieces: list[RawBatch] = []
         while self.position.offset < end.offset:
             raw = self._reader.poll(min(max_records, end.offset - self.position.offset), _REPEAT_WAIT)
             if raw is None:
@@ -81,11 +84,11 @@ class QueueRun:
                     offset=self.position.offset,
                     hint="bring the input back, or begin with a new checkpoint directory",
                 )
-            raw = raw.until(end)
-            deliveries += self.lane.process(raw) if len(raw) else []
-            self.position = raw.next_position
-            self._records += len(raw)
-        return deliveries
+            pieces.append(raw.until(end))
+            self.position = pieces[-1].next_position
+            self._records += len(pieces[-1])
+        pieces = [piece for piece in pieces if len(piece)]
+        return self.lane.process(RawBatch.joined(pieces)) if pieces else []
 
     def go_on_with(self, reader: Reader) -> None:
         """Read on with another reader: the one before was limited to what was read again."""
