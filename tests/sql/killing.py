@@ -23,7 +23,7 @@ from headrace.faults import VARIABLE
 from tests.sql import golden
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 900
 #: What cases call their functions, and where those are.
 _CLASSES = {
     "nx.udf.SplitTags": "split_tags", "nx.udf.ParseUdtf": "parse_udtf", "nx.udf.StrLen": "str_len", "nx.udf.WAvg": "WeightedAverage",

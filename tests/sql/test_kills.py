@@ -108,7 +108,7 @@ def test_a_case_killed_at_random(name: str, data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ["s06", "s07", "s12", "s14"])
 def test_a_case_killed_on_spark(name: str, data: Path, tmp_path: Path) -> None:
     job = Killable(name, tmp_path, "spark")
