@@ -34,7 +34,7 @@ RULE_MESSAGES = {
     "headrace": {41: 400_000, 1_000: 400_000},
     "plain": {41: 100_000, 1_000: 10_000},
     "bytewax": {41: 100_000, 1_000: 10_000},
-    "pyflink": {41: 100_000, 1_000: 10_000},
+    "pyflink": {41: 400_000, 1_000: 10_000},
 }
 WINDOW_MESSAGES = {"headrace": 2_000_000, "plain": 2_000_000, "bytewax": 100_000, "pyflink": 2_000_000}
 KAFKA_MESSAGES = 200_000
