@@ -8,6 +8,9 @@ TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py))
 SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards) and not outage
 
+# Test processes: one a core, but Spark and servers want memory too.
+WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
+
 .PHONY: setup demo test lint types unit contracts test-servers bench bench-peers chaos clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
@@ -31,7 +34,7 @@ types: setup
 	$(BIN)/mypy $(addsuffix /src,$(PACKAGES)) demo examples benchmarks
 
 unit: setup
-	$(BIN)/python -m pytest -m "not slow and not servers" -n 2 --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -m "not slow and not servers" -n $(WORKERS) --dist loadfile --durations=25 $(TESTS)
 
 contracts: setup  ## connectors against real servers, which it starts; what a machine cannot provide is skipped with the reason
 	HEADRACE_TEST_SERVERS=auto $(BIN)/python -m pytest -m "not slow and servers and not spark" -n 2 --dist loadfile \
