@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.case import Case, differences, outputs
-from tests.conformance.running import make, run, start
+from tests.conformance.running import at_first_or_slow, make, run, start
 from tests.conformance.stateful_cases import CASES
 
 NAMES = [case.name for case in CASES]
@@ -88,14 +88,15 @@ def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
 
 
 @pytest.mark.spark
-def test_spark_workers_killed_at_named_places_lose_and_double_nothing(reference: Reference, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", at_first_or_slow(SPARK_FAULTS))
+def test_spark_workers_killed_at_a_named_place_lose_and_double_nothing(
+    fault: str, reference: Reference, tmp_path: Path
+) -> None:
     names = NAMES[::8]  # each start of Spark takes seconds
-    for fault in SPARK_FAULTS:
-        place = make(tmp_path / fault.replace(":", "-"))
-        for name in names:
-            by_name(name).lay_out(make(place / name))
-        # Each new worker process dies at its first such moment, so the query itself ends: start again without.
-        start("spark", place, names, fault=f"{fault}:kill")
-        assert start("spark", place, names) == 0
-        for name in names:
-            assert differences(outputs(place / name), reference(name)) == [], (fault, name)
+    for name in names:
+        by_name(name).lay_out(make(tmp_path / name))
+    # Each new worker process dies at its first such moment, so the query itself ends: start again without.
+    start("spark", tmp_path, names, fault=f"{fault}:kill")
+    assert start("spark", tmp_path, names) == 0
+    for name in names:
+        assert differences(outputs(tmp_path / name), reference(name)) == [], name

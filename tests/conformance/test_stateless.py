@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from tests.conformance.case import Case, differences, outputs
-from tests.conformance.running import make, run, start
+from tests.conformance.running import at_first_or_slow, make, run, start
 from tests.conformance.stateless_cases import CASES
 
 NAMES = [case.name for case in CASES]
@@ -84,25 +84,25 @@ def test_light_killed_at_a_named_place_loses_and_doubles_nothing(fault, referenc
 
 
 @pytest.mark.spark
-def test_spark_workers_killed_at_named_places_lose_and_double_nothing(reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("fault", at_first_or_slow(SPARK_FAULTS))
+def test_spark_workers_killed_at_a_named_place_lose_and_double_nothing(fault, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
     names = NAMES[::5]
-    for fault in SPARK_FAULTS:
-        place = make(tmp_path / fault.replace(":", "-"))
-        for name in names:
-            by_name(name).lay_out(make(place / name))
-        # Each new worker process dies at its first such moment, so the query itself ends: start again without.
-        start("spark", place, names, fault=f"{fault}:kill")
-        assert start("spark", place, names) == 0
-        for name in names:
-            assert differences(outputs(place / name), reference(name)) == [], (fault, name)
+    for name in names:
+        by_name(name).lay_out(make(tmp_path / name))
+    # Each new worker process dies at its first such moment, so the query itself ends: start again without.
+    start("spark", tmp_path, names, fault=f"{fault}:kill")
+    assert start("spark", tmp_path, names) == 0
+    for name in names:
+        assert differences(outputs(tmp_path / name), reference(name)) == [], name
 
 
 @pytest.mark.spark
-def test_spark_driver_killed_at_random_moments_loses_and_doubles_nothing(reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_spark_driver_killed_at_random_moments_loses_and_doubles_nothing(kills, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
     rng = random.Random(20261121)
     for case in CASES:
         case.lay_out(make(tmp_path / case.name))
-    for _ in range(3):
+    for _ in range(kills):
         start("spark", tmp_path, NAMES, kill_after_seconds=rng.uniform(12, 25))
     assert start("spark", tmp_path, NAMES) == 0
     for case in CASES:
