@@ -1,4 +1,4 @@
-"""Measures what docs/benchmarks.md shows, all in one run, and writes that page and its plot.
+"""Measures what docs/benchmarks-stateless.md shows, all in one run, and writes that page and its plot.
 
     python -m benchmarks.run [--messages 1000000] [--repeat 3] [--directory DIR]
 
@@ -21,7 +21,7 @@ from benchmarks.measure import ROOT, Measured, measure
 from demo.security_events import write
 
 ONE_CORE = {"POLARS_MAX_THREADS": "1"}
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "benchmarks-stateless.md"
 PLOT = ROOT / "docs" / "benchmarks-stateless.svg"
 
 
@@ -89,7 +89,7 @@ def page(
     spark: Sequence[Measured],
     overhead: Sequence[Measured],
 ) -> str:
-    """Return the text of docs/benchmarks.md."""
+    """Return the text of docs/benchmarks-stateless.md."""
 
     def row(name: str, kind: str, cores: str, against: str) -> str:
         rates = [rate(one) for one in rounds[kind]]
@@ -119,12 +119,12 @@ def page(
     )
 
 
-TEMPLATE = """# Benchmarks
+TEMPLATE = """# Benchmarks: stateless jobs
 
-Made by `make bench` (`python -m benchmarks.run`) on a machine with {cores} cores; compare figures within a table only, they are
+Made by `python -m benchmarks.run` on a machine with {cores} cores; compare figures within a table only, they are
 from one run. Each competitor gets the settings that its own documentation advises.
 
-## Stateless: filter and project
+## Filter and project
 
 {messages} JSON messages of about 610 bytes with 20 fields, from files; `where` over three columns, `select` of three, one of them
 computed; results to JSON files ({kept} rows, the same for all). Messages per second, median of {repeat} rounds; memory is that of

@@ -33,13 +33,13 @@ ID = {"id": "int64"}
 QUICK: dict[str, Any] = {"retry_backoff": "5 ms", "retry_backoff_max": "50 ms", "retry_timeout": "60 s"}
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 90.0, pause_seconds: float = 0.01) -> None:
     """Wait for other processes: real time bounds the wait, nothing is asserted about how long it takes."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
-        pause.wait(0.01)
+        pause.wait(pause_seconds)
 
 
 def writer_of(sink: MySQLSink) -> SinkWriter:
@@ -233,10 +233,11 @@ class TestLocks:
             cursor.execute("INSERT INTO ballast SELECT seq FROM seq_1_to_2000")
             cursor.execute("INSERT INTO t VALUES (5, 'other')")
             writer.write(numbers("q", 3, 3))
-            thread = threading.Thread(target=writer.flush)
+            thread = threading.Thread(target=writer.flush, daemon=True)
             thread.start()
             waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-            eventually(lambda: table.execute(waiting) != [(0,)], "the sink waits for row 5")
+            # The server shows its transactions as they were 0.1 s ago, and only anew if nobody has looked meanwhile.
+            eventually(lambda: table.execute(waiting) != [(0,)], "the sink waits for row 5", pause_seconds=0.25)
             cursor.execute("INSERT INTO t VALUES (3, 'other') ON DUPLICATE KEY UPDATE text = 'other'")
             other.commit()
         other.close()
