@@ -73,6 +73,13 @@ def test_wrong_options_are_named(options: dict[str, object], message: str) -> No
         Example.of(options, plugin="demo")
 
 
+def test_a_wrong_choice_is_answered_with_the_choices() -> None:
+    with pytest.raises(OptionError, match="unusable value 'hihg'") as raised:
+        Example.of({"path": "x", "mode": "hihg"}, plugin="example")
+    assert raised.value.hint is not None
+    assert "a, b" in raised.value.hint
+
+
 def test_secrets_show_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Example.of({"path": "x", "password": "hunter2"})
     assert "hunter2" not in repr(made)

@@ -146,7 +146,11 @@ def _convert(value: Any, annotation: Any, name: str, plugin: str | None) -> Any:
         return msgspec.convert(value, annotation, strict=not isinstance(value, str), dec_hook=_accept_instance)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         shown = "" if Secret in kinds else f" {value!r}"
-        raise OptionError(f"unusable value{shown}: {error}", plugin=plugin, option=name) from error
+        choices = [
+            str(each) for kind in kinds if typing.get_origin(kind) is typing.Literal for each in typing.get_args(kind)
+        ]
+        hint = did_you_mean(str(value), choices, known="values") if choices and shown else None
+        raise OptionError(f"unusable value{shown}: {error}", plugin=plugin, option=name, hint=hint) from error
 
 
 def _accept_instance(kind: type, value: Any) -> Any:
