@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from headrace_contract.contract import violated
+from headrace_contract.contract import Contract, expect, violated
 from headrace_contract.modules import modules_by_file
 from headrace_contract.pickling import pickled
 
@@ -65,3 +68,49 @@ def elsewhere(function: Callable[[], T], *, importable: Sequence[type], patience
             )
         found: T = pickle.loads(result.read_bytes())  # noqa: S301 - written by our own child
         return found
+
+
+@dataclass(frozen=True)
+class Mends:
+    """What to mend when the work of ``run_and_kill`` is slow, or has ended by itself."""
+
+    slow: str
+    ended: str
+
+
+def run_and_kill(
+    contract: Contract, work: Callable[[], None], notes: Path, *, what: str, does: str, mend: Mends
+) -> None:
+    """Run work in a process of its own and kill it (``kill -9``) when it has written 20 lines of notes.
+
+    ``what`` and ``does`` name the plug-in and its work in messages. Fails when the work is slow or ends by itself.
+    """
+    __tracebackhide__ = True
+    with tempfile.TemporaryDirectory(prefix="headrace-contract-") as directory:
+        task, log = Path(directory) / "task", Path(directory) / "log"
+        write_task(task, pickled(work, what=what), [type(contract)])
+        with open(log, "wb") as output:
+            process = subprocess.Popen(
+                [*child_command(task), str(Path(directory) / "result")],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=child_environment(),
+            )
+        try:
+            contract.eventually(
+                lambda: (notes.exists() and notes.read_bytes().count(b"\n") >= 20) or process.poll() is not None,
+                expected=f"a process that {does} notes 20 times that it has",
+                mend=mend.slow,
+            )
+            time.sleep(0.003 * (notes.stat().st_size % 7 if notes.exists() else 0))
+            ended = process.poll()
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        expect(
+            ended is None,
+            expected=f"a process that {does} until it is killed",
+            found=f"it ended with {ended}: {log.read_text(errors='replace')[-3000:]}",
+            mend=mend.ended,
+        )

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import ClassVar
 
 from headrace.state_store import StateStore
 
 from headrace_contract.contract import Contract, expect, shortened
-from headrace_contract.pickling import pickled
-from headrace_contract.processes import child_command, child_environment, write_task
+from headrace_contract.processes import Mends, run_and_kill
 
 #: Names of shards as runtimes make them, and worse.
 _SHARDS = ("key_by/0", "key_by/10", "key_by-2/0", "schlüssel/1", "a%2fb/0", "../escape/0")
@@ -200,7 +194,10 @@ class StateStoreContract(Contract):
                     store.save(shard, number, _content(number, 20_000), snapshot=number == 1)
                     file.write(b"%d\n" % number)
 
-        self._run_and_kill(save_for_ever, notes)
+        run_and_kill(
+            self, save_for_ever, notes, what="the store's contract", does="saves versions",
+            mend=Mends(slow="save() must return when the version is stored", ended="save() must not fail for an ordinary version"),
+        )  # fmt: skip
         noted = [int(line) for line in notes.read_bytes().split()]
         store = self.make_store()
         found = list(store.load(shard))
@@ -212,34 +209,3 @@ class StateStoreContract(Contract):
             mend="write a version beside and rename it, or in one transaction; return when it is stored",
         )
         store.close()
-
-    def _run_and_kill(self, work: Callable[[], None], notes: Path) -> None:
-        __tracebackhide__ = True
-        with tempfile.TemporaryDirectory(prefix="headrace-contract-") as directory:
-            task, log = Path(directory) / "task", Path(directory) / "log"
-            write_task(task, pickled(work, what="the store's contract"), [type(self)])
-            with open(log, "wb") as output:
-                process = subprocess.Popen(
-                    [*child_command(task), str(Path(directory) / "result")],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=child_environment(),
-                )
-            try:
-                self.eventually(
-                    lambda: (notes.exists() and notes.read_bytes().count(b"\n") >= 20) or process.poll() is not None,
-                    expected="a process that saves versions notes 20 of them",
-                    mend="save() must return when the version is stored",
-                )
-                time.sleep(0.003 * (notes.stat().st_size % 7 if notes.exists() else 0))
-                ended = process.poll()
-            finally:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-            expect(
-                ended is None,
-                expected="a process that saves versions until it is killed",
-                found=f"it ended with {ended}: {log.read_text(errors='replace')[-3000:]}",
-                mend="save() must not fail for an ordinary version",
-            )

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -22,8 +18,7 @@ from headrace.topics import Topics
 
 from headrace_contract.contract import Contract, expect, optional_hook, shortened, violated
 from headrace_contract.group_member import Member, RunningMember
-from headrace_contract.pickling import pickled
-from headrace_contract.processes import child_command, child_environment, write_task
+from headrace_contract.processes import Mends, run_and_kill
 
 _POLL = timedelta(milliseconds=100)
 
@@ -269,7 +264,13 @@ class TopicsContract(Contract):
                     topics.flush()
                     file.write(b"%d\n" % (2 * number))
 
-        self._run_and_kill(write_for_ever, notes)
+        run_and_kill(
+            self, write_for_ever, notes, what="the topics' contract", does="appends and flushes",
+            mend=Mends(
+                slow="flush() must return when everything is stored",
+                ended="append() and flush() must not fail while the broker is there",
+            ),
+        )  # fmt: skip
         noted = int(notes.read_bytes().split()[-1])
         with self.topics() as topics:
             topics.create(topic, 1)
@@ -512,33 +513,3 @@ class TopicsContract(Contract):
         self.eventually(
             probe, expected=what, mend="source() gives a group source of the topic, as the contract of those"
         )
-
-    def _run_and_kill(self, work: Callable[[], None], notes: Path) -> None:
-        __tracebackhide__ = True
-        with tempfile.TemporaryDirectory(prefix="headrace-contract-") as directory:
-            task, log = Path(directory) / "task", Path(directory) / "log"
-            write_task(task, pickled(work, what="the topics' contract"), [type(self)])
-            with open(log, "wb") as output:
-                process = subprocess.Popen(
-                    [*child_command(task), str(Path(directory) / "result")],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=child_environment(),
-                )
-            try:
-                self.eventually(
-                    lambda: (notes.exists() and notes.read_bytes().count(b"\n") >= 20) or process.poll() is not None,
-                    expected="a process that appends and flushes does so 20 times",
-                    mend="flush() must return when everything is stored",
-                )
-                ended = process.poll()
-            finally:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-            expect(
-                ended is None,
-                expected="a process that appends and flushes until it is killed",
-                found=f"it ended with {ended}: {log.read_text(errors='replace')[-3000:]}",
-                mend="append() and flush() must not fail while the broker is there",
-            )
