@@ -13,8 +13,9 @@ Names are imported when they are first used, so that ``import headrace`` is quic
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headrace.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
@@ -49,9 +50,7 @@ _MODULES = {
         "PluginConflictError", "FunctionError", "CheckpointError", "RetriableError", "DataError", "JobFailedError",
     ),
 }  # fmt: skip
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = sorted(_HOME)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)
 
 if TYPE_CHECKING:
     from headrace.backend import Backend as Backend
@@ -145,16 +144,3 @@ if TYPE_CHECKING:
     from headrace.windows import session as session
     from headrace.windows import sliding as sliding
     from headrace.windows import tumbling as tumbling
-
-
-def __getattr__(name: str) -> Any:
-    module = _HOME.get(name)
-    if module is None:
-        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])

@@ -11,8 +11,9 @@ Subclass the contract of what you wrote, give it a few methods, and every check 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headrace.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
@@ -31,9 +32,8 @@ _MODULES = {
     "headrace_contract.topics": ("TopicsContract",),
     "headrace_contract.values": ("ALL_TYPES", "BASIC_TYPES"),
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = sorted(_HOME)
+# Pytest loads this package in every run of everybody who has it installed.
+__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)
 
 if TYPE_CHECKING:
     from headrace_contract.codec import CodecContract as CodecContract
@@ -58,17 +58,3 @@ if TYPE_CHECKING:
     from headrace_contract.topics import TopicsContract as TopicsContract
     from headrace_contract.values import ALL_TYPES as ALL_TYPES
     from headrace_contract.values import BASIC_TYPES as BASIC_TYPES
-
-
-def __getattr__(name: str) -> Any:
-    # Imported on first use: pytest loads this package in every run of everybody who has it installed.
-    module = _HOME.get(name)
-    if module is None:
-        raise AttributeError(f"module 'headrace_contract' has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
