@@ -10,40 +10,17 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.chaos.elastic_world import ElasticWorld, Feed, MakeWorld, OnKafka, OnRocketMQ
+from tests.chaos.elastic_world import ElasticWorld, Feed, MakeWorld
 from tests.chaos.workers import python_workers
-from tests.servers.mysql import MySQLServer
 
 pytestmark = pytest.mark.timeout(7200)
 #: Of the long forms.
 KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "100"))
-
-
-@pytest.fixture(params=["kafka", "rocketmq"])
-def make_world(
-    request: pytest.FixtureRequest, mysql_server: MySQLServer, fresh_name: Callable[[str], str], tmp_path: Path
-) -> Iterator[MakeWorld]:
-    """Make the world of a test on the broker of its parameter; it ends with the test."""
-    kind = request.param
-    server = request.getfixturevalue(f"{kind}_server")
-    made: list[ElasticWorld] = []
-
-    def make(**run: Any) -> ElasticWorld:
-        name = fresh_name("elastic")
-        broker = OnKafka(server, name) if kind == "kafka" else OnRocketMQ(server, name)
-        made.append(ElasticWorld(broker, mysql_server, tmp_path, **run))
-        return made[-1]
-
-    yield make
-    for world in made:
-        world.close()
 
 
 def test_one_to_three_to_two_instances_under_load(make_world: MakeWorld) -> None:

@@ -9,36 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.chaos.elastic_world import ElasticWorld, Feed, Instance, MakeWorld, OnKafka, OnRocketMQ
+from tests.chaos.elastic_world import Feed, Instance, MakeWorld
 from tests.servers.mysql import MySQLServer
 
 pytestmark = pytest.mark.timeout(1800)
-
-
-@pytest.fixture(params=["kafka", "rocketmq"])
-def make_world(
-    request: pytest.FixtureRequest, mysql_server: MySQLServer, fresh_name: Callable[[str], str], tmp_path: Path
-) -> Iterator[MakeWorld]:
-    """Make the world of a test on the broker of its parameter; it ends with the test."""
-    kind = request.param
-    server = request.getfixturevalue(f"{kind}_server")
-    made: list[ElasticWorld] = []
-
-    def make(**run: Any) -> ElasticWorld:
-        name = fresh_name("elastic")
-        broker = OnKafka(server, name) if kind == "kafka" else OnRocketMQ(server, name)
-        made.append(ElasticWorld(broker, mysql_server, tmp_path, **run))
-        return made[-1]
-
-    yield make
-    for world in made:
-        world.close()
 
 
 def pause(instance: Instance, seconds: float) -> None:
