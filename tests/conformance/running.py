@@ -65,3 +65,13 @@ def start(
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return process.returncode
+
+
+def kill_spark_workers(cases: Sequence[Case], fault: str, directory: Path) -> None:
+    """Run cases on Spark, each in a directory below this one; workers die at a named place, then they are run to the end."""
+    names = [case.name for case in cases]
+    for case in cases:
+        case.lay_out(make(directory / case.name))
+    # Each new worker process dies at its first such moment, so the query itself ends: start again without.
+    start("spark", directory, names, fault=f"{fault}:kill")
+    assert start("spark", directory, names) == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.case import Case, differences, outputs
-from tests.conformance.running import at_first_or_slow, make, run, start
+from tests.conformance.running import at_first_or_slow, kill_spark_workers, make, run, start
 from tests.conformance.stateful_cases import CASES
 
 NAMES = [case.name for case in CASES]
@@ -92,11 +92,7 @@ def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
 def test_spark_workers_killed_at_a_named_place_lose_and_double_nothing(
     fault: str, reference: Reference, tmp_path: Path
 ) -> None:
-    names = NAMES[::8]  # each start of Spark takes seconds
-    for name in names:
-        by_name(name).lay_out(make(tmp_path / name))
-    # Each new worker process dies at its first such moment, so the query itself ends: start again without.
-    start("spark", tmp_path, names, fault=f"{fault}:kill")
-    assert start("spark", tmp_path, names) == 0
-    for name in names:
-        assert differences(outputs(tmp_path / name), reference(name)) == [], name
+    cases = CASES[::8]  # each start of Spark takes seconds
+    kill_spark_workers(cases, fault, tmp_path)
+    for case in cases:
+        assert differences(outputs(tmp_path / case.name), reference(case.name)) == [], case.name

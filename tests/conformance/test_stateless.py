@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from tests.conformance.case import Case, differences, outputs
-from tests.conformance.running import at_first_or_slow, make, run, start
+from tests.conformance.running import at_first_or_slow, kill_spark_workers, make, run, start
 from tests.conformance.stateless_cases import CASES
 
 NAMES = [case.name for case in CASES]
@@ -86,14 +86,9 @@ def test_light_killed_at_a_named_place_loses_and_doubles_nothing(fault, referenc
 @pytest.mark.spark
 @pytest.mark.parametrize("fault", at_first_or_slow(SPARK_FAULTS))
 def test_spark_workers_killed_at_a_named_place_lose_and_double_nothing(fault, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    names = NAMES[::5]
-    for name in names:
-        by_name(name).lay_out(make(tmp_path / name))
-    # Each new worker process dies at its first such moment, so the query itself ends: start again without.
-    start("spark", tmp_path, names, fault=f"{fault}:kill")
-    assert start("spark", tmp_path, names) == 0
-    for name in names:
-        assert differences(outputs(tmp_path / name), reference(name)) == [], name
+    kill_spark_workers(CASES[::5], fault, tmp_path)
+    for case in CASES[::5]:
+        assert differences(outputs(tmp_path / case.name), reference(case.name)) == [], case.name
 
 
 @pytest.mark.spark
