@@ -104,6 +104,23 @@ def test_an_outage_of_the_broker_is_waited_for(world: World) -> None:
     world.check()
 
 
+def test_state_is_stored_anew_before_a_broker_forgets_it_though_nothing_comes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_light.elastic_stages._SNAPSHOT_SECONDS_MAX", 0.05)
+    handle = world.start()
+    world.send(100)
+    eventually(lambda: handle.status().records_read == 100, "records", handle)
+
+    def stored() -> int:
+        states = [name for name in world.broker.topic_names() if name.endswith("-state")]
+        return sum(len(world.broker.records(name, shard)) for name in states for shard in range(3))
+
+    eventually(lambda: stored() >= 3, "state of every shard", handle)
+    before = handle.status().checkpoint_id
+    eventually(lambda: handle.status().checkpoint_id >= before + 10, "checkpoints while nothing comes", handle)
+
+
 def test_fast_keeps_state_on_the_machine(world: World) -> None:
     first = world.start(reliability="fast")
     world.send(250)

@@ -33,6 +33,7 @@ from headrace.state_store import StateStore
 from headrace.topics import Topics
 
 from headrace_light.membership import Membership
+from headrace_light.outages import Outages
 from headrace_light.routing import Pending, route, shard_counts
 from headrace_light.shard_run import HEADER_BYTES, ShardRun
 from headrace_light.shard_storage import ShardStorage
@@ -122,7 +123,7 @@ class ElasticStages:
         self._ticked_seconds, self._trimmed_seconds, self._flushed_seconds = now, now, now
         self._unflushed = False
         self._never = threading.Event()
-        self._away_since: dict[str, float] = {}
+        self._outages = Outages(clock)
 
     # ------------------------------------------------------------------------------------------ begin and end
 
@@ -305,13 +306,12 @@ class ElasticStages:
     def _saved(self) -> bool:
         now = self._clock.monotonic()
         for run in self._runs.values():
-            if run.saved is not None and now - run.snapshot_seconds >= _SNAPSHOT_SECONDS_MAX:
-                run.whole = True
-            elif not run.changed:
+            outdated = self._snapshot_is_old(run, now)
+            if not run.changed and not outdated:
                 continue
             storage = self._shuffles[run.shard.queue.source].storage
             try:
-                if storage.save(run.shard, run.position.offset, run.header(), whole=run.whole):
+                if storage.save(run.shard, run.position.offset, run.header(), whole=run.whole or outdated):
                     run.snapshot_seconds = now
             except RetriableError:
                 run.whole = True  # what had changed was taken out of the shard and is not stored
@@ -319,6 +319,11 @@ class ElasticStages:
             run.saved, run.whole = run.position, False
             storage.remove_old(run.shard, run.position.offset)
         return True
+
+    @staticmethod
+    def _snapshot_is_old(run: ShardRun, now: float) -> bool:
+        """Whether a shard's state is to be stored anew, though perhaps nothing has come, so that no broker forgets it."""
+        return run.saved is not None and now - run.snapshot_seconds >= _SNAPSHOT_SECONDS_MAX
 
     def _trim(self) -> None:
         for run in self._runs.values():
@@ -399,8 +404,9 @@ class ElasticStages:
 
     @property
     def changed(self) -> bool:
-        """Whether a checkpoint would store something that has come since the last."""
-        return self._unflushed or any(run.changed for run in self._runs.values())
+        """Whether a checkpoint would store something."""
+        now = self._clock.monotonic()
+        return self._unflushed or any(run.changed or self._snapshot_is_old(run, now) for run in self._runs.values())
 
     def statuses(self) -> tuple[QueueStatus, ...]:
         """Return how far this instance's shards are in their topics. From any thread, as the rest of this part."""
@@ -430,18 +436,18 @@ class ElasticStages:
         try:
             result = action()
         except RetriableError as error:
-            now = self._clock.monotonic()
-            if what not in self._away_since:
-                self._away_since[what] = now
+            away = self._outages.goes_on(what)
+            if away is None:
+                away = 0.0
                 logger.warning("job %s cannot %s: %s; trying again", self._plan.job_name, what, error.message)
-            if now - self._away_since[what] >= self._retry_seconds:
+            if away >= self._retry_seconds:
                 raise JobFailedError(
-                    f"for {now - self._away_since[what]:.0f} s it was not possible to {what}: {error.message}",
+                    f"for {away:.0f} s it was not possible to {what}: {error.message}",
                     job=self._plan.job_name,
                     hint="mend the server and start the job again: it goes on from what was committed",
                 ) from error
             return None
-        if self._away_since.pop(what, None) is not None:
+        if self._outages.is_over(what):
             logger.info("job %s can %s again", self._plan.job_name, what)
         return result
 

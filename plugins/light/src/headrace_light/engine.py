@@ -219,7 +219,7 @@ class Engine:
                 progressed |= self._elastic.poll(self._outlets.deliver)
                 self._elastic.keep_up(idle=not progressed)
             now = self._clock.monotonic()
-            if self._plan.shuffles:
+            if self._keyed is not None or self._elastic is not None:
                 self._tell_time(now)
             for group in self._groups.values():
                 group.poll(_NO_WAIT)
@@ -274,11 +274,10 @@ class Engine:
             return False
         fault_point("lane.after_process")
         self._outlets.deliver(deliveries)
+        run.heard_seconds, run.idle = self._clock.monotonic(), False
         if self._elastic is not None:
-            run.heard_seconds, run.idle = self._clock.monotonic(), False
             self._elastic.ship(run.lane.take_shipments())
         elif self._keyed is not None:
-            run.heard_seconds, run.idle = self._clock.monotonic(), False
             for entry in entries:
                 self._outlets.deliver(self._keyed.finish(entry, run.lane.take_shipments()))
         return True
@@ -380,7 +379,8 @@ class Engine:
                 run.idle = True
                 if self._elastic is not None:
                     self._elastic.tell_idle(run.queue)
-                self._entry("idle", run.queue)
+                else:
+                    self._entry("idle", run.queue)
         if self._keyed is not None and self._keyed.tick_due():
             self._entry("tick")
 

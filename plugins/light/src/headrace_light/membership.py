@@ -12,6 +12,8 @@ from headrace.errors import JobFailedError, RetriableError
 from headrace.messages import Queue, ReadPosition
 from headrace.source import LATEST, GroupListener, GroupSource
 
+from headrace_light.outages import Outages
+
 logger = logging.getLogger(__name__)
 
 
@@ -25,9 +27,8 @@ class Membership:
     def __init__(self, source_id: str, source: GroupSource, clock: Clock, retry_seconds: float) -> None:
         self._source_id = source_id
         self._source = source
-        self._clock = clock
         self._retry_seconds = retry_seconds
-        self._away_since: dict[str, float] = {}
+        self._outages = Outages(clock)
         #: The names of the queues that there were when the instance started: others appeared since.
         self.known_names = frozenset(queue.name for queue in source.queues())
         self._uncommitted: dict[Queue, ReadPosition] = {}
@@ -114,11 +115,10 @@ class Membership:
             reader.close()
 
     def _is_away(self, what: str, error: RetriableError) -> None:
-        now = self._clock.monotonic()
-        if what not in self._away_since:
-            self._away_since[what] = now
+        away = self._outages.goes_on(what)
+        if away is None:
+            away = 0.0
             logger.warning("source %s: %s; trying again", self._source_id, error.message)
-        away = now - self._away_since[what]
         if away >= self._retry_seconds:
             raise JobFailedError(
                 f"the broker {what} for {away:.0f} s: {error.message}",
@@ -127,5 +127,5 @@ class Membership:
             ) from error
 
     def _is_there(self, what: str) -> None:
-        if self._away_since.pop(what, None) is not None:
+        if self._outages.is_over(what):
             logger.info("source %s: the broker is there again", self._source_id)
