@@ -234,16 +234,34 @@ class Batch:
     @property
     def first(self) -> Position:
         """Position of the first row. Raises IndexError when the batch is empty."""
-        return Position(*self.frame.select(OFFSET, INDEX).row(0))
+        return position_of(self.frame, 0)
 
     @property
     def last(self) -> Position:
         """Position of the last row. Raises IndexError when the batch is empty."""
-        return Position(*self.frame.select(OFFSET, INDEX).row(-1))
+        return position_of(self.frame, -1)
 
     def user_frame(self) -> pl.DataFrame:
         """Return the rows without the header columns."""
         return self.frame.drop(HEADER_COLUMNS, strict=False)
+
+
+def position_of(frame: pl.DataFrame, row: int) -> Position:
+    """Return the position of a row. Raises IndexError when there is none."""
+    # A query for it would take longer than what is done with many a batch.
+    return Position(frame.get_column(OFFSET)[row], frame.get_column(INDEX)[row])
+
+
+def watermark_column(times_us: NDArray[np.int64]) -> pl.Series:
+    """Return watermarks as a column: what is -2**63 is none yet, NULL. They never fall, so those come first."""
+    import numpy as np
+    import polars as pl
+
+    unknown = int(np.searchsorted(times_us, -(2**63), side="right"))
+    column = pl.Series(WATERMARK, times_us[unknown:])
+    if not unknown:
+        return column
+    return pl.concat([pl.Series(WATERMARK, [None] * unknown, dtype=pl.Int64), column], rechunk=True)
 
 
 class ChangeKind:

@@ -28,6 +28,8 @@ from headrace.messages import (
     QueueAdded,
     Tick,
     Watermark,
+    position_of,
+    watermark_column,
 )
 from headrace.plan import Plan, ShuffleNode
 from headrace.shuffle import Envelope
@@ -113,7 +115,7 @@ class Shard:
             upstream.idle = False
             frame = _after(envelope.frame, upstream.last)
             if frame.height:
-                upstream.last = Position(*frame.select(OFFSET, INDEX).row(-1))
+                upstream.last = position_of(frame, -1)
                 frame = self._with_watermarks(frame, place, upstream)
                 batch = Batch(self.queue, frame, self._side_names[envelope.side])
                 self._collect(self._lane.process_batch(batch))
@@ -121,7 +123,6 @@ class Shard:
     def _with_watermarks(self, frame: pl.DataFrame, place: tuple[Queue, int], upstream: _Upstream) -> pl.DataFrame:
         """Put on each row the shard's watermark before it: the least of its own queue's and of all others'."""
         import numpy as np
-        import polars as pl
 
         others = min(
             (each.watermark_us for at, each in self._upstreams.items() if at != place and not each.idle),
@@ -129,18 +130,16 @@ class Shard:
         )
         count = frame.height
         if WATERMARK in frame.columns:
-            own = frame[WATERMARK].fill_null(_NEVER).to_numpy()
+            column = frame[WATERMARK]
+            own = (column.fill_null(_NEVER) if column.null_count() else column).to_numpy()
             own = np.maximum(np.maximum.accumulate(own), upstream.watermark_us)
         else:
             own = np.full(count, upstream.watermark_us, dtype=np.int64)
         merged = np.maximum(np.minimum(own, others), self._watermark_us)
-        column = pl.Series(WATERMARK, merged)
-        if int(merged[0]) == _NEVER:
-            column = pl.select(pl.when(column > _NEVER).then(column).alias(WATERMARK)).to_series()
         # The rows themselves have moved the watermark up to that of the last one.
         upstream.watermark_us = max(upstream.watermark_us, int(own[-1]))
         self._watermark_us = int(merged[-1])
-        return frame.with_columns(column)
+        return frame.with_columns(watermark_column(merged))
 
     def _advance(self) -> None:
         """Move the shard's watermark to the least of its live queues; it never falls."""
@@ -277,7 +276,7 @@ def _after(frame: pl.DataFrame, last: Position | None) -> pl.DataFrame:
     """Return the rows behind a position: what is not is a replay."""
     import polars as pl
 
-    if last is None or Position(*frame.select(OFFSET, INDEX).row(0)) > last:
+    if last is None or position_of(frame, 0) > last:
         return frame
     later = (pl.col(OFFSET) > last.offset) | ((pl.col(OFFSET) == last.offset) & (pl.col(INDEX) > last.index))
     return frame.filter(later)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from headrace.errors import RetriableError
-from headrace.messages import INDEX, OFFSET, ROW, Position, Queue
+from headrace.messages import INDEX, OFFSET, ROW, Position, Queue, position_of
 from headrace.settings import Settings, option
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ class SinkBatch:
 
     @property
     def first(self) -> Position:
-        return Position(*self.frame.select(OFFSET, INDEX).row(0))
+        return position_of(self.frame, 0)
 
     @property
     def last(self) -> Position:
         """The greatest (offset, index) in the batch: what a transactional sink stores with the rows."""
-        return Position(*self.frame.select(OFFSET, INDEX).row(-1))
+        return position_of(self.frame, -1)
 
     @property
     def dynamic(self) -> bool:

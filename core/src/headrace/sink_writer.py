@@ -18,7 +18,18 @@ from headrace.clock import Clock, SystemClock
 from headrace.dead_letters import of_rows
 from headrace.errors import HeadraceError, JobError, JobFailedError, RetriableError
 from headrace.faults import fault_point
-from headrace.messages import INDEX, OFFSET, Batch, Checkpoint, Position, Queue, QueueAdded, QueueRemoved, SystemMessage
+from headrace.messages import (
+    INDEX,
+    OFFSET,
+    Batch,
+    Checkpoint,
+    Position,
+    Queue,
+    QueueAdded,
+    QueueRemoved,
+    SystemMessage,
+    position_of,
+)
 from headrace.sink import Sink, SinkBatch, StaleWriterError, TransactionalSink
 
 if TYPE_CHECKING:
@@ -112,7 +123,7 @@ class SinkWriter:
             shard.frames.append(frame)
             shard.rows += frame.height
             shard.bytes += int(frame.estimated_size())
-            shard.seen = Position(*frame.select(OFFSET, INDEX).row(-1))
+            shard.seen = position_of(frame, -1)
             settings = self.sink.settings
             full = shard.rows >= settings.max_cached_rows or shard.bytes >= settings.max_cached_bytes
             shard.waiting.set()
@@ -233,7 +244,7 @@ class SinkWriter:
 
         if seen is None:
             return frame
-        first = Position(*frame.select(OFFSET, INDEX).row(0))
+        first = position_of(frame, 0)
         if first > seen:
             return frame
         fresh = frame.filter(

@@ -209,6 +209,36 @@ def test_bodies_that_would_make_sense_only_together_are_bad(outcomes: DecodeEver
     assert found[3] == (4,)
 
 
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        # As many objects as bodies, but not one in each.
+        [b'{"x":1}{"x":2}', b'{"y":[', b'{}],"x":3}'],
+        [b'{"y":[{}', b'{"x":4}]}{"x":5}'],
+        [b'{"y":[{}', b'],"x":4}{"x":5}'],
+        [b'{"y":"}', b'{"}', b'{"x":1}{"x":2}'],
+        [b'{"x":1}\n{"x":2}', b'{"y":{', b"}}"],
+        [b"{", b"}{}"],
+        [b'{"x":1} ', b' {"x":2}', b'{"x":3}\n\n{"x":4}', b""],
+    ],
+    ids=str,
+)
+def test_as_many_objects_as_bodies_are_not_one_in_each(bodies: list[bytes], outcomes: DecodeEveryWay) -> None:
+    schema = Schema.of({"x": "int64"})
+    expected = [outcomes(JsonCodec().decoder(schema), [body])[0] for body in bodies]
+    assert any(isinstance(outcome, str) for outcome in expected)
+    assert [repr(one) for one in outcomes(JsonCodec().decoder(schema), bodies)] == list(map(repr, expected))
+
+
+def test_batches_with_and_without_bad_bodies_follow_one_another() -> None:
+    decoder = JsonCodec().decoder(Schema.of({"x": "int64"}))
+    good, bad = [b'{"x":%d}' % number for number in range(5)], [b'{"x":1}', b'{"x":"1"}', b'{"x":2}']
+    for turn in range(40):
+        decoded = decoder.decode(Bodies.of(bad if turn in (3, 4, 30) else good))
+        expected = ([1, 2], [1]) if turn in (3, 4, 30) else ([0, 1, 2, 3, 4], [])
+        assert (decoded.frame["x"].to_list(), [body.row for body in decoded.bad]) == expected
+
+
 def test_last_of_repeated_keys_wins_but_json_types_of_all_have_to_fit(outcomes: DecodeEveryWay) -> None:
     decoder = JsonCodec().decoder(Schema.of({"x": "int64"}))
     found = outcomes(decoder, [b'{"x": 1, "x": 2}', b'{"x": 1, "x": null}', b'{"x": "a", "x": 2}'])

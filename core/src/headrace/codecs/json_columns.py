@@ -238,9 +238,9 @@ class _TimestampColumn(JsonColumn):
         self._formatted = None if options.format is None else TimestampColumn(data_type, options)
 
     def build(self, values: list[Any]) -> Built:
-        kinds = set(map(type, values))
-        if kinds == {str}:
+        if _are_texts(values):
             return self._of_texts(values)
+        kinds = set(map(type, values))
         column, bad = spread(pl.Series([], dtype=self.data_type), np.zeros(0, np.int64), len(values)), None
         for kind, build in ((str, self._of_texts), (int, self._of_numbers)):
             if kind in kinds:
@@ -257,6 +257,15 @@ class _TimestampColumn(JsonColumn):
 
     def _of_numbers(self, numbers: list[int]) -> Built:
         return moments_to_series(epoch_moments(np.array(numbers, dtype=np.int64), self._options.unit), self.data_type)
+
+
+def _are_texts(values: list[Any]) -> bool:
+    """Say whether all values are texts, in less time than it takes to ask each for its type."""
+    try:
+        "".join(values)
+    except TypeError:
+        return False
+    return True
 
 
 class _DateOrTimeColumn(JsonColumn):

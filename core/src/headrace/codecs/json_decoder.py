@@ -25,7 +25,13 @@ from headrace.codecs.json_reasons import JsonReasons
 from headrace.messages import Bodies
 
 if TYPE_CHECKING:
-    pass
+    from numpy.typing import NDArray
+
+_OPENING, _CLOSING = ord("{"), ord("}")
+#: So many bytes are parsed with one call at most: it keeps the interpreter lock all the time.
+_TOGETHER_BYTES_MAX = 1 << 23
+#: When bodies parsed with one call were not all good, so many batches are parsed body by body.
+_BATCHES_APART = 16
 
 
 class JsonDecoder(Decoder):
@@ -36,7 +42,10 @@ class JsonDecoder(Decoder):
         self._max_body_bytes = max_body_bytes
         object_class = object_type(columns)
         self._width = len(object_class.__struct_fields__)
-        self._decode = msgspec.json.Decoder(object_class).decode
+        decoder = msgspec.json.Decoder(object_class)
+        self._decode = decoder.decode
+        self._decode_lines = decoder.decode_lines
+        self._apart = 0
         self._reasons = JsonReasons(columns, self._decode, max_body_bytes)
 
     def decode(self, bodies: Bodies) -> Decoded:
@@ -45,7 +54,10 @@ class JsonDecoder(Decoder):
             [oversized_rows(bodies, self._max_body_bytes), invalid_text_rows(bodies), too_deep_rows(bodies)]
         )
         rows = other_rows(len(bodies), unfit)
-        values, refused = self._parse(list(bodies.take(rows) if len(unfit) else bodies))
+        wanted = bodies.take(rows) if len(unfit) else bodies
+        values, refused = self._parse_together(wanted), []
+        if values is None:
+            values, refused = self._parse(list(wanted))
         if refused:
             rows = np.delete(rows, refused)
         series, mask = build_columns(self._columns, values)
@@ -56,6 +68,26 @@ class JsonDecoder(Decoder):
             return Decoded(frame)
         bad = other_rows(len(bodies), rows).tolist()
         return Decoded(frame, rows, [BadBody(row, self._reasons.reason(bodies[row])) for row in bad])
+
+    def _parse_together(self, bodies: Bodies) -> list[Any] | None:
+        """Return the wanted values of all objects end to end, or None when bodies have to be looked at one by one.
+
+        ``decode_lines`` takes values that follow one another, wherever lines end. When every body begins with a brace and ends
+        with one, no value goes across a newline between bodies: no text may have one, and between two braces nothing but a
+        text would need it. So each body holds one object or more; as many objects as bodies are one in each.
+        """
+        count = len(bodies)
+        if self._apart:
+            self._apart -= 1
+            return None
+        if not count or int((bodies.ends - bodies.starts).sum()) > _TOGETHER_BYTES_MAX or not _in_braces(bodies):
+            return None
+        try:
+            objects = self._decode_lines(bodies.joined())
+        except (*REFUSALS, RecursionError):
+            self._apart = _BATCHES_APART
+            return None
+        return list(chain.from_iterable(map(astuple, objects))) if len(objects) == count else None
 
     def _parse(self, bodies: list[bytes]) -> tuple[list[Any], list[int]]:
         """Return the wanted values of all objects end to end, and which bodies are refused."""
@@ -76,3 +108,11 @@ class JsonDecoder(Decoder):
                     values.extend(astuple(on_fresh_stack(self._decode, bodies[at])))
                 except REFUSALS:
                     refused.append(at)
+
+
+def _in_braces(bodies: Bodies) -> bool:
+    """Say whether every body begins with an opening brace and ends with a closing one."""
+    if not bool((bodies.ends - bodies.starts >= 2).all()):
+        return False
+    characters: NDArray[np.uint8] = np.frombuffer(bodies.buffer, dtype=np.uint8)
+    return bool((characters[bodies.starts] == _OPENING).all() and (characters[bodies.ends - 1] == _CLOSING).all())

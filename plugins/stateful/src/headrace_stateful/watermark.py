@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from headrace.clock import Clock, SystemClock
 from headrace.errors import OptionError, PlanError, did_you_mean
-from headrace.messages import TIME, WATERMARK, Batch, Watermark
+from headrace.messages import TIME, Batch, Watermark, watermark_column
 from headrace.operator import Operator, OperatorSpec
 from headrace.schema import Schema
 from headrace.windows import Duration, microseconds
@@ -82,9 +82,7 @@ class WatermarkOperator(Operator):
         reached = np.maximum.accumulate(times)
         reached = np.where(reached == _NEVER, _NEVER, reached - self._spec.delay_us)
         before = np.concatenate([np.array([_NEVER], dtype=np.int64), reached[:-1]])
-        column = pl.Series(WATERMARK, before)
-        known = pl.select(pl.when(column > _NEVER).then(column).alias(WATERMARK)).to_series()
-        yield batch.with_frame(frame.with_columns(known), batch.output)
+        yield batch.with_frame(frame.with_columns(watermark_column(before)), batch.output)
         if reached[-1] > _NEVER:
             yield Watermark(batch.queue, int(reached[-1]))
 
@@ -100,4 +98,5 @@ def event_times_us(column: pl.Series) -> np.ndarray[tuple[int], np.dtype[np.int6
     kind = column.dtype
     assert isinstance(kind, pl.Datetime)
     whole = column.dt.cast_time_unit("us") if kind.time_unit != "us" else column
-    return whole.cast(pl.Int64).fill_null(_NEVER).to_numpy()
+    numbers = whole.cast(pl.Int64)
+    return (numbers.fill_null(_NEVER) if numbers.null_count() else numbers).to_numpy()
