@@ -186,6 +186,20 @@ def test_versions_that_come_faster_than_they_are_made_ready_are_not_starved(worl
     assert world.journal.switches("q") == [(40, 2), (60, 3), (100, 4)]
 
 
+def test_what_only_rules_of_before_asked_for_is_not_computed_for_ever(world: World) -> None:
+    run = world.run({"v0": "substr(a, 1, 3) = 'foo' AND a LIKE '%foo%'"})
+    matched(run, 0, 10)
+    most = 0
+    for number in range(1, 5):
+        rules = {
+            f"v{number}-{i}": f"substr(a, 1, {100 * number + i}) = 'foo bar' AND a LIKE '%o b%'" for i in range(30)
+        }
+        world.update(rules)
+        assert set(matched(run, 10 * number, 10).values()) == {f"v{number}-29"}
+        most = max(most, len(run.preparer.slots.expressions))
+    assert most < 100, "of 121 in all"
+
+
 def test_a_damaged_version_and_a_place_of_others(world: World) -> None:
     world.update(NEW)
     (world.place / "versions" / "000002.json").write_text("{")

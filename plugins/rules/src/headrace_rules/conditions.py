@@ -1,5 +1,8 @@
 """Conditions as Python functions of one row, for the few rows in which a rule's trigger was found.
 
+What such a function needs are defaults of its arguments: a closure would be three or four objects more for the garbage
+collector to walk over, for each of thousands of rules.
+
 Only what means exactly the same in Python as in headrace_columnar is taken on: comparisons of texts, whole numbers and
 booleans, IN, LIKE without ``_``, IS, AND, OR, NOT, with three-valued logic. Texts and numbers that functions make
 (``lower(cmdline)``) are computed for all those rows at once and read as one more column. Everything else is left to
@@ -9,6 +12,7 @@ headrace_columnar (``NotNativeError``).
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +27,7 @@ from headrace_rules.triggers import operands
 #: Returns whether the condition holds in a row, given as the values of the slots; None where SQL says NULL.
 Condition = Callable[[Sequence[Any]], bool | None]
 _Value = Callable[[Sequence[Any]], Any]
+_Comparison = Callable[[Any, Any], bool]
 
 _COMPUTED = frozenset({
     "lower", "lcase", "upper", "ucase", "trim", "btrim", "ltrim", "rtrim", "length", "char_length", "character_length",
@@ -39,9 +44,13 @@ class NotNativeError(Exception):
 
 
 class Slots:
-    """The values of a row that conditions read: columns, and expressions computed from them."""
+    """The values of a row that conditions read: columns, and expressions computed from them.
+
+    Several threads may add to it: one that checks changed files, one that makes new rules ready.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._places: dict[str, tuple[int, str]] = {}
         self.expressions: list[pl.Expr] = []
         self.columns: set[str] = set()
@@ -60,10 +69,15 @@ class Slots:
         return self._add(key, compiled.expression, compiled.columns, compiled.data_type)
 
     def _add(self, key: str, expression: pl.Expr, columns: frozenset[str], kind: pl.DataType) -> tuple[int, str]:
-        place = len(self.expressions), _kind_of(kind)
-        self._places[key] = place
-        self.expressions.append(expression.alias(str(place[0])))
-        self.columns |= columns
+        value_kind = _kind_of(kind)
+        with self._lock:
+            found = self._places.get(key)
+            if found is not None:
+                return found
+            place = len(self.expressions), value_kind
+            self.expressions.append(expression.alias(str(place[0])))
+            self.columns |= columns
+            self._places[key] = place
         return place
 
 
@@ -99,7 +113,7 @@ class _Builder:
             return _not(inner), cost + 1
         if isinstance(node, exp.Boolean):
             value = bool(node.this)
-            return (lambda row: value), 0
+            return (lambda row, value=value: value), 0
         if node.args.get("negate"):
             raise NotNativeError
         if type(node) in _COMPARISONS:
@@ -180,13 +194,15 @@ class _Builder:
             compare = _MIRRORED[compare]
         return _compared_with_constant(compare, slot, constant)
 
-    def _comparison_of_columns(self, compare: Callable[[Any, Any], bool], left: Any, right: Any) -> Condition:
+    def _comparison_of_columns(self, compare: _Comparison, left: Any, right: Any) -> Condition:
         first, first_kind, _ = self._value(left)
         second, second_kind, _ = self._value(right)
         if first_kind != second_kind:
             raise NotNativeError
 
-        def compared(row: Sequence[Any]) -> bool | None:
+        def compared(
+            row: Sequence[Any], first: _Value = first, second: _Value = second, compare: _Comparison = compare
+        ) -> bool | None:
             one, other = first(row), second(row)
             return None if one is None or other is None else compare(one, other)
 
@@ -198,7 +214,7 @@ class _Builder:
         _, kind, slot = self._value(node.this)
         low, high = self._constant(node.args["low"], kind), self._constant(node.args["high"], kind)
 
-        def within(row: Sequence[Any]) -> bool | None:
+        def within(row: Sequence[Any], slot: int = slot, low: Any = low, high: Any = high) -> bool | None:
             value = row[slot]
             return None if value is None else low <= value <= high
 
@@ -212,7 +228,9 @@ class _Builder:
         items = frozenset(self._constant(item, kind) for item in known)
         elsewhere = None if len(known) < len(node.expressions) else False
 
-        def listed(row: Sequence[Any]) -> bool | None:
+        def listed(
+            row: Sequence[Any], slot: int = slot, items: frozenset[Any] = items, elsewhere: bool | None = elsewhere
+        ) -> bool | None:
             value = row[slot]
             return None if value is None else True if value in items else elsewhere
 
@@ -221,11 +239,11 @@ class _Builder:
     def _is(self, node: exp.Is) -> tuple[Condition, int]:
         if isinstance(node.expression, exp.Null):
             read, _, _ = self._value(node.this)
-            return (lambda row: read(row) is None), 1
+            return (lambda row, read=read: read(row) is None), 1
         if isinstance(node.expression, exp.Boolean):
             inner, cost = self.condition(node.this)
             wanted = bool(node.expression.this)
-            return (lambda row: inner(row) is wanted), cost
+            return (lambda row, inner=inner, wanted=wanted: inner(row) is wanted), cost
         raise NotNativeError
 
     def _escaped(self, node: exp.Escape) -> tuple[Condition, int]:
@@ -273,16 +291,18 @@ def _kind_of(kind: pl.DataType) -> str:
     raise NotNativeError
 
 
-def _compared_with_constant(compare: Callable[[Any, Any], bool], slot: int, constant: Any) -> Condition:
+def _compared_with_constant(compare: _Comparison, slot: int, constant: Any) -> Condition:
     if compare is operator.eq:
         # NULL is equal to no constant; the difference between false and NULL is kept for NOT.
-        def equal(row: Sequence[Any]) -> bool | None:
+        def equal(row: Sequence[Any], slot: int = slot, constant: Any = constant) -> bool | None:
             value = row[slot]
             return value == constant if value is not None else None
 
         return equal
 
-    def compared(row: Sequence[Any]) -> bool | None:
+    def compared(
+        row: Sequence[Any], slot: int = slot, compare: _Comparison = compare, constant: Any = constant
+    ) -> bool | None:
         value = row[slot]
         return None if value is None else compare(value, constant)
 
@@ -299,7 +319,7 @@ def _all(parts: Sequence[Condition]) -> Condition:
     if len(parts) == 1:
         return parts[0]
 
-    def every(row: Sequence[Any]) -> bool | None:
+    def every(row: Sequence[Any], parts: Sequence[Condition] = parts) -> bool | None:
         unknown = False
         for part in parts:
             found = part(row)
@@ -316,7 +336,7 @@ def _any(parts: Sequence[Condition]) -> Condition:
     if len(parts) == 1:
         return parts[0]
 
-    def some(row: Sequence[Any]) -> bool | None:
+    def some(row: Sequence[Any], parts: Sequence[Condition] = parts) -> bool | None:
         unknown = False
         for part in parts:
             found = part(row)
@@ -335,19 +355,29 @@ def all_true(parts: Sequence[Condition]) -> Condition:
         return parts[0]
     if len(parts) == 2:
         first, second = parts
-        return lambda row: first(row) and second(row)
+
+        def both(row: Sequence[Any], first: Condition = first, second: Condition = second) -> bool | None:
+            return first(row) and second(row)
+
+        return both
     if len(parts) == 3:
         one, two, three = parts
-        return lambda row: one(row) and two(row) and three(row)
 
-    def every(row: Sequence[Any]) -> bool:
+        def all_three(
+            row: Sequence[Any], one: Condition = one, two: Condition = two, three: Condition = three
+        ) -> bool | None:
+            return one(row) and two(row) and three(row)
+
+        return all_three
+
+    def every(row: Sequence[Any], parts: Sequence[Condition] = parts) -> bool:
         return all(part(row) for part in parts)
 
     return every
 
 
 def _not(inner: Condition) -> Condition:
-    def negated(row: Sequence[Any]) -> bool | None:
+    def negated(row: Sequence[Any], inner: Condition = inner) -> bool | None:
         found = inner(row)
         return None if found is None else not found
 
@@ -355,7 +385,7 @@ def _not(inner: Condition) -> Condition:
 
 
 def _contains(slot: int, wanted: str) -> Condition:
-    def contained(row: Sequence[Any]) -> bool | None:
+    def contained(row: Sequence[Any], slot: int = slot, wanted: str = wanted) -> bool | None:
         value = row[slot]
         return None if value is None else wanted in value
 
@@ -363,7 +393,7 @@ def _contains(slot: int, wanted: str) -> Condition:
 
 
 def _starts(slot: int, wanted: str) -> Condition:
-    def begun(row: Sequence[Any]) -> bool | None:
+    def begun(row: Sequence[Any], slot: int = slot, wanted: str = wanted) -> bool | None:
         value = row[slot]
         return None if value is None else value.startswith(wanted)
 
@@ -371,7 +401,7 @@ def _starts(slot: int, wanted: str) -> Condition:
 
 
 def _ends(slot: int, wanted: str) -> Condition:
-    def ended(row: Sequence[Any]) -> bool | None:
+    def ended(row: Sequence[Any], slot: int = slot, wanted: str = wanted) -> bool | None:
         value = row[slot]
         return None if value is None else value.endswith(wanted)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from headrace.messages import OFFSET, Batch, Queue
 from headrace.schema import Schema
 from numpy.typing import NDArray
 
-from headrace_rules.background import behind_batches
+from headrace_rules.background import behind_batches, pause
 from headrace_rules.engine import EngineOptions, RuleEngine
 from headrace_rules.journal import FIRST
 from headrace_rules.loading import RulesInput
@@ -34,7 +33,8 @@ logger = logging.getLogger(__name__)
 Integers = NDArray[np.int64]
 #: Engines kept per run: the one in use, the one that takes its place, and one for records that are read again.
 _ENGINES_MAX = 3
-_PAUSE_SECONDS = 0.0002
+#: So many values more than twice as many as at first are computed of each row before they are sorted out.
+_SLOTS_SPARE = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +145,8 @@ class GroupRun:
         self._memory = _Memory()
         self._building: threading.Thread | None = None
         self._sample: pl.DataFrame | None = None
+        #: How many values of a row the preparer computed for the first rules that it prepared.
+        self._slots_settled = 0
 
     def segments(self, place: int, batch: Batch) -> list[Segment]:
         """Return the matches of the member at ``place``, for consecutive parts of the batch's rows."""
@@ -262,6 +264,7 @@ class GroupRun:
     def _build(self, numbers: tuple[int, ...]) -> None:
         """Make the engine of new versions beside the one that is in use; it is used from a next batch on."""
         try:
+            self._renew_preparer()
             if self._options.background:
                 self._prepare_politely(numbers)
             engine = self._made(numbers)
@@ -277,12 +280,21 @@ class GroupRun:
         finally:
             self._building = None
 
+    def _renew_preparer(self) -> None:
+        """Begin with another preparer when the one in use computes much that only rules of before asked for."""
+        if len(self.preparer.slots.expressions) > 2 * self._slots_settled + _SLOTS_SPARE:
+            self.preparer = Preparer(self.preparer.schema, self.preparer.functions)
+            self._slots_settled = 0
+            for versions in self._versions:
+                if versions is not None:
+                    versions.preparer = self.preparer
+
     def _prepare_politely(self, numbers: tuple[int, ...]) -> None:
         """Parse the rules one by one with pauses, so that the threads that process batches get the interpreter's lock."""
         for place, number in enumerate(numbers):
             for rule in self._rules(place, number):
                 self.preparer.prepare(rule.expression)
-                time.sleep(_PAUSE_SECONDS)
+                pause()
 
     def _engine_for(self, numbers: tuple[int, ...]) -> RuleEngine:
         with self._lock:
@@ -298,6 +310,7 @@ class GroupRun:
 
     def _keep(self, numbers: tuple[int, ...], engine: RuleEngine) -> None:
         self._engines[numbers] = engine
+        self._slots_settled = self._slots_settled or len(self.preparer.slots.expressions)
         while len(self._engines) > _ENGINES_MAX:
             self._engines.popitem(last=False)
         self.preparer.forget_others(one.text for kept in self._engines.values() for one in kept.conditions)

@@ -14,12 +14,13 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, JobError
 
+from headrace_rules.background import pause
 from headrace_rules.model import Rejection, Rule, RuleSet
 
 #: The version that the job itself brings.
@@ -67,8 +68,7 @@ class RuleJournal:
         try:
             self._check_owner()
             content = json.loads(path.read_text(encoding="utf-8"))
-            fields = [{**one, "labels": tuple(one["labels"])} for one in content["rules"]]
-            rules = RuleSet([Rule(**one) for one in fields])
+            rules = RuleSet([_rule_of(one) for one in content["rules"]])
             return RulesVersion(number, rules, str(content["who"]), str(content["at"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
@@ -97,7 +97,7 @@ class RuleJournal:
             number = latest + 1
             content = {
                 "version": number, "who": who, "at": at, "fingerprint": rules.fingerprint(),
-                "rules": [asdict(rule) for rule in rules], "rejected": [str(one) for one in rejected],
+                "rules": [_as_mapping(rule) for rule in rules], "rejected": [str(one) for one in rejected],
             }  # fmt: skip
             if _write_new(self._versions / f"{number:06}.json", json.dumps(content, ensure_ascii=False).encode()):
                 break
@@ -158,6 +158,17 @@ class RuleJournal:
                 plugin="rules",
                 hint=f"chmod go-w {self.directory}",
             )
+
+
+def _as_mapping(rule: Rule) -> dict[str, Any]:
+    pause()
+    return {"id": rule.id, "expression": rule.expression, "severity": rule.severity, "labels": rule.labels,
+            "description": rule.description, "place": rule.place}  # fmt: skip
+
+
+def _rule_of(content: Mapping[str, Any]) -> Rule:
+    pause()
+    return Rule(**{**content, "labels": tuple(content["labels"])})
 
 
 def _name(queue: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from headrace.errors import ExpressionError, HeadraceError, JobError, OptionError, did_you_mean
 
+from headrace_rules.background import pause
 from headrace_rules.model import DEFAULT_SEVERITY, SEVERITIES, Rejection, Rule, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
 
@@ -115,11 +116,19 @@ def _load_file(path: Path, loaded: Loaded) -> None:
         )  # fmt: skip
 
 
+class _Loader(yaml.SafeLoader):
+    """Loads YAML as ``yaml.safe_load`` does, with pauses where batches are processed meanwhile."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        pause()
+        return super().compose_node(parent, index)
+
+
 def _load_yaml(path: Path, text: str, loaded: Loaded) -> None:
     from headrace_rules import sigma
 
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
     except yaml.YAMLError as error:
         loaded.add(Rejection("", f"this is no YAML: {' '.join(str(error).split())}", str(path)))
         return
@@ -195,6 +204,7 @@ def check_rules(rules: Iterable[Rule], preparer: Preparer) -> tuple[list[Rule], 
     """Compile each rule for the preparer's columns; return the good ones, and what is wrong with the others."""
     good, rejections = [], []
     for rule in rules:
+        pause()
         try:
             preparer.prepare(rule.expression)
         except ExpressionError as error:

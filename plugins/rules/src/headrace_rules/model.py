@@ -62,6 +62,7 @@ class RuleSet(Sequence[Rule]):
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
         self.by_id = {rule.id: rule for rule in self._rules}
+        self._fingerprint = ""
         assert len(self.by_id) == len(self._rules), "ids are checked when rules are loaded"
 
     def __getitem__(self, index: int) -> Rule:  # type: ignore[override]
@@ -75,5 +76,7 @@ class RuleSet(Sequence[Rule]):
 
     def fingerprint(self) -> str:
         """Return a short text that changes when any rule does."""
-        content = json.dumps([[r.id, r.expression, r.severity, r.labels] for r in self._rules], ensure_ascii=False)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        if not self._fingerprint:
+            content = json.dumps([[r.id, r.expression, r.severity, r.labels] for r in self._rules], ensure_ascii=False)
+            self._fingerprint = hashlib.sha256(content.encode()).hexdigest()[:16]
+        return self._fingerprint

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.hookspecs import hookimpl
 
 if TYPE_CHECKING:
+    from headrace.backend import JobReport
     from headrace.plan import Plan
 
 #: Conditions of fewer texts are evaluated by polars as fast as a scan could be.
@@ -31,3 +33,20 @@ def headrace_optimize(plan: Plan) -> Plan | None:
     from headrace_rules.optimizer import optimized
 
     return optimized(plan)
+
+
+@hookimpl
+def headrace_job_started(job: str, backend: str) -> None:
+    # Spark's workers see to it themselves. Without this module no rules have been made ready in this process.
+    if backend == "light" and "headrace_rules.verb" in sys.modules:
+        from headrace_rules.background import spare_the_collector
+
+        spare_the_collector(job)
+
+
+@hookimpl
+def headrace_job_stopped(job: str, report: JobReport) -> None:
+    if "headrace_rules.background" in sys.modules:
+        from headrace_rules.background import use_the_collector_again
+
+        use_the_collector_again(job)

@@ -8,7 +8,7 @@ exactly the rows for which it would fail by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,9 +54,8 @@ class PreparedCondition:
     equalities: tuple[ValueAtom, ...] = ()
     #: What it reads.
     columns: frozenset[str] = frozenset()
-    #: Compiles the condition as a whole, for evaluating it on all rows at once.
-    _compile: Callable[[], CompiledExpression] | None = None
-    _compiled: CompiledExpression | None = None
+    #: The condition as a whole, for evaluating it on all rows at once; see ``Preparer.compiled``.
+    compiled: CompiledExpression | None = None
 
     def check(self, trigger: frozenset[Atom] | None) -> Condition | None:
         """Return the cheap parts as one function of a row, those first that decide most: the trigger's own comes last."""
@@ -69,15 +68,6 @@ class PreparedCondition:
 
         return all_true([part.condition for part in sorted(self.cheap, key=order)])
 
-    def compiled(self) -> CompiledExpression:
-        """Return the whole condition compiled by headrace_columnar."""
-        if self.whole is not None:
-            return self.whole
-        if self._compiled is None:
-            assert self._compile is not None
-            self._compiled = self._compile()
-        return self._compiled
-
 
 @dataclass(slots=True)
 class Preparer:
@@ -88,6 +78,7 @@ class Preparer:
     slots: Slots = field(default_factory=Slots)
     _clauses: dict[str, Clause] = field(default_factory=dict)
     _prepared: dict[str, PreparedCondition] = field(default_factory=dict)
+    _column_sets: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
 
     def prepare(self, text: str) -> PreparedCondition:
         """Return the prepared condition. Raises ExpressionError as ``compile_predicate`` does."""
@@ -98,6 +89,14 @@ class Preparer:
             except RecursionError:
                 raise ExpressionError("the expression is nested too deeply", text=text, position=0) from None
         return found
+
+    def compiled(self, condition: PreparedCondition) -> CompiledExpression:
+        """Return the whole condition compiled by headrace_columnar."""
+        if condition.whole is not None:
+            return condition.whole
+        if condition.compiled is None:
+            condition.compiled = compile_predicate(condition.text, self.schema, self.functions)
+        return condition.compiled
 
     def forget_others(self, texts: Iterable[str]) -> None:
         """Drop what was prepared for conditions that are not among these."""
@@ -143,9 +142,13 @@ class Preparer:
             clauses=tuple(clauses),
             equalities=tuple(equalities),
             # Also names of fields and units that happen to be columns: too many do no harm.
-            columns=frozenset(one.name for one in node.find_all(exp.Identifier) if one.name in self.schema),
-            _compile=lambda: compile_predicate(text, self.schema, self.functions),
+            columns=self._shared(one.name for one in node.find_all(exp.Identifier) if one.name in self.schema),
         )
+
+    def _shared(self, names: Iterable[str]) -> frozenset[str]:
+        """Return a set of columns, the same object for all conditions that read these."""
+        made = frozenset(names)
+        return self._column_sets.setdefault(made, made)
 
     def _clause(self, node: exp.Expr, text: str) -> Clause | None:
         """Return the clause of a part; None when it can fail or is not a function of the row alone."""

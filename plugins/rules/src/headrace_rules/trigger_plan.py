@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from headrace_rules.background import pause
 from headrace_rules.database_cache import DatabaseCache
 from headrace_rules.literals import LOWER_GUARDS, UPPER_GUARDS, Fold
 from headrace_rules.prepared import PreparedCondition
@@ -55,6 +56,7 @@ class TextScan:
         self.source = source
         wanted: dict[tuple[bytes, bool], set[int]] = {}
         for atom, rules in rules_of_atoms.items():
+            pause()
             for literal in scanned_as(atom):
                 wanted.setdefault(literal, set()).update(rules)
         self.literals = list(wanted)
@@ -195,6 +197,7 @@ def plan_triggers(
     values: dict[Source, dict[str | int, list[int]]] = {}
     on_null: dict[Source, list[int]] = {}
     for index, condition in enumerate(conditions):
+        pause()
         rate, atoms = (1.0, None) if condition.need is None else cheapest(condition.need, cost)
         if atoms is None or (rate > RATE_MAX and sampled):
             chosen.append(None)
@@ -226,6 +229,7 @@ def measured_cost(
     """Return how often each atom that could be chosen is met in real rows."""
     atoms: set[Atom] = set()
     for condition in conditions:
+        pause()
         if condition.need is not None:
             atoms |= all_atoms(condition.need)
     rates: dict[Atom, float] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -57,6 +58,12 @@ class Source:
 
     def __str__(self) -> str:
         return ".".join(self.path)
+
+
+@lru_cache(maxsize=10_000)
+def _source(*path: str) -> Source:
+    """Return the source of a path, the same object for all conditions."""
+    return Source(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +345,7 @@ class _Finder:
             kind = next((field.dtype for field in kind.fields if field.name == name), None)
         if kind is None:
             return None
-        return Source(tuple(names)), kind if isinstance(kind, pl.DataType) else kind()
+        return _source(*names), kind if isinstance(kind, pl.DataType) else kind()
 
 
 def operands(node: exp.Binary) -> list[exp.Expr]:

@@ -23,6 +23,7 @@ from headrace.settings import parse_duration
 from headrace_columnar.verbs.base import BoundVerb, Results, ShapedVerb, VerbSpec
 from numpy.typing import NDArray
 
+from headrace_rules.background import behind_batches
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import GroupRun, Member, RuleGroup, Segment
 from headrace_rules.journal import TEMPORARY, RuleJournal
@@ -197,7 +198,9 @@ class Rules(GroupedSpec):
             if Path(place).parent.name.startswith(TEMPORARY):
                 atexit.register(shutil.rmtree, Path(place).parent, ignore_errors=True)
         at = now_text(SystemClock())
-        return update(RuleJournal(place), self.rules, load(rules), self._replacing, who=who or whoami(), at=at)
+        with behind_batches():
+            return update(RuleJournal(place), self.rules, load(rules), self._replacing, who=who or whoami(), at=at,
+                          forget=True)  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ private
 

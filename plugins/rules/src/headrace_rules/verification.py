@@ -12,6 +12,7 @@ import polars as pl
 from headrace_columnar.expressions import CompiledExpression, evaluate, evaluate_all
 from numpy.typing import NDArray
 
+from headrace_rules.background import pause
 from headrace_rules.prepared import Clause, PreparedCondition, Preparer
 from headrace_rules.trigger_plan import ValueCodes
 from headrace_rules.triggers import Atom, Source
@@ -145,8 +146,12 @@ class Verifier:
         cache: VerdictCache | None = None,
     ) -> None:
         self._conditions = conditions
+        self._preparer = preparer
         self._slots = preparer.slots
-        self._cheap = [one.check(trigger) for one, trigger in zip(conditions, triggers, strict=True)]
+        self._cheap = []
+        for one, trigger in zip(conditions, triggers, strict=True):
+            pause()
+            self._cheap.append(one.check(trigger))
         self._is_plain = [condition.whole is None and not condition.clauses for condition in conditions]
         self._equalities = _Equalities(conditions)
         self.cache = cache
@@ -198,7 +203,7 @@ class Verifier:
         pairs = []
         failures: list[RuleFailure] = []
         if together and frame.height:
-            found, _ = evaluate_all([self._conditions[rule].compiled() for rule in together], frame)
+            found, _ = evaluate_all([self._preparer.compiled(self._conditions[rule]) for rule in together], frame)
             for rule, column in zip(together, found.get_columns(), strict=True):
                 pairs.append(column.arg_true().to_numpy().astype(np.int64) * count + rule)
         all_rows = np.arange(frame.height, dtype=np.int64)
@@ -213,7 +218,7 @@ class Verifier:
         self, frame: pl.DataFrame, rows: Integers, rule: int, numbers: Integers, failures: list[RuleFailure]
     ) -> Integers:
         """Evaluate a condition that can fail; return which of ``numbers`` (places in ``rows``) match."""
-        compiled = self._conditions[rule].compiled()
+        compiled = self._preparer.compiled(self._conditions[rule])
         part = frame[rows[numbers]] if len(numbers) < frame.height else frame
         failed: Any
         if self.cache is not None and compiled.calls and compiled.deterministic:

@@ -45,7 +45,7 @@ class MemberVersions:
         background: bool = False,
     ) -> None:
         self._first = rules
-        self._preparer = preparer
+        self.preparer = preparer
         self._watched = watched
         self._interval_seconds = None if reload_interval is None else reload_interval.total_seconds()
         self._clock = clock or SystemClock()
@@ -126,8 +126,9 @@ class MemberVersions:
     def _reload(self) -> None:
         assert self._watched is not None
         try:
-            update(self.journal, self._first, load(self._watched), self._preparer, who=f"{whoami()} (files)",
-                   at=now_text(self._clock))  # fmt: skip
+            with behind_batches():
+                update(self.journal, self._first, load(self._watched), self.preparer, who=f"{whoami()} (files)",
+                       at=now_text(self._clock))  # fmt: skip
         except HeadraceError as error:
             logger.warning("rules: the files cannot be read, the rules stay as they are: %s", error)
         except Exception:
@@ -145,15 +146,21 @@ class RulesUpdate:
 
 
 def update(
-    journal: RuleJournal, first: RuleSet, given: Loaded, preparer: Preparer, *, who: str, at: str
+    journal: RuleJournal,
+    first: RuleSet,
+    given: Loaded,
+    preparer: Preparer,
+    *,
+    who: str,
+    at: str,
+    forget: bool = False,
 ) -> RulesUpdate:
-    """Add a version of the rules that were given.
+    """Add a version of the rules that were given. ``forget``: the preparer is for updates alone and keeps nothing else.
 
     A rule that is wrong stays as it was before, if there was one of that id; a file that cannot be read keeps its rules.
     Raises RulesError when no rule is left.
     """
-    with behind_batches():
-        good, wrong = check_rules(given.rules, preparer)
+    good, wrong = check_rules(given.rules, preparer)
     rejections = [*given.rejections, *wrong]
     if journal.latest() == 0:
         journal.begin(first, at=at)
@@ -163,6 +170,8 @@ def update(
     for one in rejections:
         logger.warning("rules: rejected: %s", one)
     made = journal.add(rules, who=who, at=at, rejected=rejections)
+    if forget:
+        preparer.forget_others(rule.expression for rule in made.rules)
     return RulesUpdate(made.number, made.rules, tuple(rejections))
 
 
