@@ -172,9 +172,17 @@ def test_variance_is_that_of_exact_arithmetic(values: list[float], data: st.Data
     values = [value if abs(value) > 1e-6 else 0.0 for value in values]
     exact = float(statistics.variance(map(Fraction, values)))
     found = run("var_samp(v)", rows_of("v", *values))["a"]
-    assert found == pytest.approx(exact, rel=1e-12, abs=1e-20)
+    smallest = 2.0**-100 * sum(value * value for value in values)
+    assert found == pytest.approx(exact, rel=1e-12, abs=smallest)
+    assert found == 0 or len(set(values)) > 1
     shuffled = data.draw(st.permutations(values))
     assert found == run("var_samp(v)", rows_of("v", *shuffled), [len(values) // 2])["a"]
+
+
+@pytest.mark.parametrize("value", [0.1, 1.1, 737223.7795165821, -3e9, 1e15])
+@pytest.mark.parametrize("count", [2, 3, 7, 1000])
+def test_values_that_are_all_the_same_do_not_vary(value: float, count: int) -> None:
+    assert run("stddev(v)", rows_of("v", *[value] * count))["a"] == 0.0
 
 
 ORDERED = ["first(i)", "last(i)", "collect(i)", "array_agg(i)", "collect_set(i)", "listagg(u)", "count(DISTINCT i)",

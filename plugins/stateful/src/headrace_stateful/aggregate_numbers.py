@@ -93,12 +93,15 @@ def _pair(coarse: pl.Series, fine: pl.Series) -> tuple[Doubles, Doubles]:
     # The fine part is brought to at most half a coarse unit, so that the two cannot nearly cancel each other out.
     carry = (pl.col("f") + _HALF) // _UNIT
     parts = parts.with_columns(c=pl.col("c") + carry, f=pl.col("f") - carry * _UNIT)
+    # Both are integers of more bits than a double has: each as the nearest double and the rest.
     split = parts.with_columns(ch=pl.col("c").cast(pl.Float64), fh=pl.col("f").cast(pl.Float64)).with_columns(
-        cl=(pl.col("c") - pl.col("ch").cast(pl.Int128, strict=False)).cast(pl.Float64)
+        cl=(pl.col("c") - pl.col("ch").cast(pl.Int128, strict=False)).cast(pl.Float64).fill_null(0.0),
+        fl=(pl.col("f") - pl.col("fh").cast(pl.Int128, strict=False)).cast(pl.Float64).fill_null(0.0),
     )
-    high = split["ch"].to_numpy() * 2.0**-_COARSE
-    low = split["cl"].fill_null(0.0).to_numpy() * 2.0**-_COARSE
-    return _two_sum(high, low + split["fh"].to_numpy() * 2.0**-_FINE)
+    ch, cl = (split[name].to_numpy() * 2.0**-_COARSE for name in ("ch", "cl"))
+    fh, fl = (split[name].to_numpy() * 2.0**-_FINE for name in ("fh", "fl"))
+    high, low = _two_sum(ch, fh)
+    return _two_sum(high, low + cl + fl)
 
 
 def _two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
@@ -135,10 +138,15 @@ def square(value: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     return value * value, by_series([value], rest, pl.Float64())
 
 
+#: Relative to a sum of squares, what is left of roundings in pairs of doubles.
+_PRECISION = 2.0**-101
+
+
 def variance_of(count: pl.Expr, sums: Sequence[pl.Expr], squares: Sequence[pl.Expr], *, sample: bool) -> pl.Expr:
     """Return the variance of a population or of a sample from the count, the parts of the sum and of the sum of squares.
 
-    (Σx² − (Σx)²/n) / n, in pairs of doubles: what cancels out is exact. NULL without values, for a sample without two.
+    (Σx² − (Σx)²/n) / n, in pairs of doubles: what cancels out is exact to some 2**-102 of Σx², and what is less than that is
+    given as 0: values that are all the same have no variance. NULL without values, for a sample without two.
     """
 
     def compute(*columns: pl.Series) -> pl.Series:
@@ -156,6 +164,7 @@ def variance_of(count: pl.Expr, sums: Sequence[pl.Expr], squares: Sequence[pl.Ex
             mean_low = ((p_high - back_high) - back_low + p_low) / n
             high, low = _two_sum(q_high, -mean_high)
             squared = np.maximum(high + (low + q_low - mean_low), 0.0)
+            squared = np.where(squared < q_high * _PRECISION, 0.0, squared)
             result = squared / (n - 1 if sample else n)
         made = pl.Series("v", result)
         enough = columns[0] >= (2 if sample else 1)
