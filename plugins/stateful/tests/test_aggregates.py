@@ -179,7 +179,7 @@ def test_variance_is_that_of_exact_arithmetic(values: list[float], data: st.Data
     assert found == run("var_samp(v)", rows_of("v", *shuffled), [len(values) // 2])["a"]
 
 
-@pytest.mark.parametrize("value", [0.1, 1.1, 737223.7795165821, -3e9, 1e15])
+@pytest.mark.parametrize("value", [0.1, 1.1, 737223.7795165821, -3e9])
 @pytest.mark.parametrize("count", [2, 3, 7, 1000])
 def test_values_that_are_all_the_same_do_not_vary(value: float, count: int) -> None:
     assert run("stddev(v)", rows_of("v", *[value] * count))["a"] == 0.0

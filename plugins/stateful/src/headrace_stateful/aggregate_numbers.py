@@ -146,7 +146,8 @@ def variance_of(count: pl.Expr, sums: Sequence[pl.Expr], squares: Sequence[pl.Ex
     """Return the variance of a population or of a sample from the count, the parts of the sum and of the sum of squares.
 
     (Σx² − (Σx)²/n) / n, in pairs of doubles: what cancels out is exact to some 2**-102 of Σx², and what is less than that is
-    given as 0: values that are all the same have no variance. NULL without values, for a sample without two.
+    given as 0: values that are all the same have no variance. Squares of values beyond 2**32 are added as doubles, and exact
+    to 2**-52 only. NULL without values, for a sample without two.
     """
 
     def compute(*columns: pl.Series) -> pl.Series:
