@@ -256,6 +256,26 @@ def _quantiles(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float
     }  # fmt: skip
 
 
+def everything(
+    *,
+    batches: int,
+    every: int,
+    interval_ms: float = 20.0,
+    objects: int = 1_000_000,
+    hows: Sequence[str] = HOWS,
+    cores: Sequence[int] | None = None,
+) -> dict[str, Mapping[str, Any]]:
+    """Run each way of replacing, in a process of its own, and print its figures as they come."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for how in hows:
+        arguments = (how, str(batches), str(interval_ms), str(every), str(objects))
+        environment = {"POLARS_MAX_THREADS": "1"}
+        taken = measure("benchmarks.rule_replace", "measure", *arguments, cores=cores, environment=environment)
+        found[how] = {**taken.figures, "cpu_seconds": round(taken.cpu_seconds, 1)}
+        print(how, json.dumps(found[how]), flush=True)
+    return found
+
+
 def main() -> None:
     if sys.argv[1:2] == ["measure"]:
         how, count, interval_ms, every, objects = sys.argv[2:]
@@ -269,13 +289,8 @@ def main() -> None:
     parser.add_argument("--how", nargs="*", choices=HOWS, default=HOWS)
     parser.add_argument("--cores", type=int, nargs="*")
     given = parser.parse_args()
-    arguments = [str(one) for one in (given.batches, given.interval_ms, given.every, given.objects)]
-    for how in given.how:
-        environment = {"POLARS_MAX_THREADS": "1"}
-        taken = measure(
-            "benchmarks.rule_replace", "measure", how, *arguments, cores=given.cores, environment=environment
-        )
-        print(how, json.dumps({**taken.figures, "cpu_seconds": round(taken.cpu_seconds, 1)}), flush=True)
+    everything(batches=given.batches, every=given.every, interval_ms=given.interval_ms, objects=given.objects,
+               hows=given.how, cores=given.cores)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -180,68 +179,6 @@ def _seconds(clock: Callable[[], float], work: Callable[[], Any]) -> float:
     return clock() - begun
 
 
-def replacing(messages: int) -> dict[str, Any]:
-    """Replace 1,000 rules again and again while batches of 1,000 messages go through a lane; tell how long batches take."""
-    import tempfile
-
-    import headrace as hr
-    from headrace.lane import Lane
-    from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
-    from headrace.testing import MemorySink, MemorySource
-
-    bodies = [json.dumps(event).encode() for event in events(messages, suspicious_share=0.01)]
-    sets = [rule_set("selective", 1_000, seed=seed) for seed in range(4)]
-    latencies: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-    matches: dict[bool, int] = {False: 0, True: 0}
-    switches = 0
-    for replaced in (False, True):
-        stream = hr.stream("benchmark", "rules").from_(MemorySource({"q": []}), format="json", schema=COLUMNS)
-        job = stream.rules(sets[0]).to(MemorySink())
-        with tempfile.TemporaryDirectory() as place:
-            plan = job.plan(_run_options(place))
-            spec: Any = plan.nodes["rules"]
-            lane = Lane(plan, next(iter(plan.sources.values())), Queue("q", source="memory"))
-            for number, start in enumerate(range(0, messages, 1_000)):
-                if replaced and number % 50 == 10:
-                    spec.spec.replace_rules(sets[(number // 50 + 1) % 4], stream.schema, "benchmark")
-                part = bodies[start : start + 1_000]
-                raw = RawBatch(
-                    np.arange(start, start + len(part)), ReadPosition(start + len(part)), bodies=Bodies.of(part)
-                )
-                begun, waited = time.perf_counter(), _waited_seconds()
-                deliveries = lane.process(raw)
-                taken = time.perf_counter() - begun
-                latencies[replaced].append((taken, taken - (_waited_seconds() - waited)))
-                # The seven rules that find the attacks are in all sets.
-                for delivery in deliveries:
-                    matches[replaced] += sum(
-                        rule_id.startswith("attack-") for ids in delivery.batch.frame["rule_ids"] for rule_id in ids
-                    )
-            if replaced:
-                from headrace_rules.journal import RuleJournal
-
-                switches = len(RuleJournal(f"{place}/rules/rules").switches("memory/q"))
-    p99 = {key: (np.quantile(values[5:], 0.99, axis=0) * 1000).tolist() for key, values in latencies.items()}
-    return {"p99_ms": p99[False][0], "p99_replacing_ms": p99[True][0], "p99_own_ms": p99[False][1],
-            "p99_own_replacing_ms": p99[True][1], "matches": matches[False],
-            "matches_replacing": matches[True], "switches": switches, "batches": len(latencies[True])}  # fmt: skip
-
-
-def _waited_seconds() -> float:
-    """Return how long this thread has waited for a processor that others had (Linux; else 0)."""
-    try:
-        text = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text()
-    except OSError:
-        return 0.0
-    return int(text.split()[1]) / 1e9
-
-
-def _run_options(place: str) -> Any:
-    from headrace.backend import RunOptions
-
-    return RunOptions(checkpoint=place)
-
-
 def everything(messages: int, rounds: int, kept: Path | None) -> dict[tuple[str, str, int], dict[str, Any]]:
     """Run all measurements, each in a process of its own on one core. What is in the file ``kept`` is not run again."""
     lines = kept.read_text().splitlines() if kept is not None and kept.exists() else []
@@ -272,10 +209,7 @@ def everything(messages: int, rounds: int, kept: Path | None) -> dict[tuple[str,
 def main() -> None:
     if sys.argv[1:2] == ["measure"]:
         engine, kind, count, messages, *rest = sys.argv[2:]
-        if engine == "replacing":
-            print(json.dumps(replacing(int(messages))))
-        else:
-            print(json.dumps(measure_one(engine, kind, int(count), int(messages), int(rest[0]) if rest else 3)))
+        print(json.dumps(measure_one(engine, kind, int(count), int(messages), int(rest[0]) if rest else 3)))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
@@ -284,11 +218,11 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, help="a file in which figures are kept, to go on from")
     given = parser.parse_args()
     from benchmarks.rule_jobs import everything as everything_of_jobs
+    from benchmarks.rule_replace import everything as replaced
     from benchmarks.rules_page import draw, page
 
     found = everything(given.messages, given.rounds, given.kept)
-    arguments = ("measure", "replacing", "selective", "1000", "200000")
-    swap = dict(measure("benchmarks.rules", *arguments, cores=[0], environment={"POLARS_MAX_THREADS": "1"}).figures)
+    swap = replaced(batches=1_000, every=200)
     jobs = everything_of_jobs(given.job_messages, [41, 1_000])
     PAGE.write_text(page(found, swap, jobs, given.messages, given.rounds))
     draw(found, PLOT)
