@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.messages import Batch, SystemMessage, Watermark
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
+    from numpy.typing import NDArray
 
     from headrace.schema import Schema
+    from headrace.state_parts import Restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,48 @@ class StatefulOperator(Operator):
     def late_rows(self) -> int:
         """Return how many rows have come too late so far in this process."""
         return 0
+
+
+class PartedOperator(StatefulOperator):
+    """A stateful operator whose state can be stored in parts, by ranges of key hashes, and come in behind while it works.
+
+    What it gives while a part is missing must be what it gives when all is there. So before it looks for keys it calls
+    ``need`` of the ``Restore`` that it was given, with their hashes (``headrace.shuffle.key_hashes``), and ``need_all`` before it does
+    anything for which it has to know all keys.
+    """
+
+    @property
+    def restores_behind(self) -> bool:
+        """Whether this one does: with some options it may have to know all keys all the time."""
+        return True
+
+    @abstractmethod
+    def rows_to_store(self, *, whole: bool) -> int:
+        """Return how many rows ``state_in_parts`` would store: by it the number of parts is chosen."""
+
+    @abstractmethod
+    def state_in_parts(self, bits: int, *, whole: bool) -> tuple[bytes, Sequence[bytes]]:
+        """Return what ``snapshot`` (``whole``) or ``delta`` does: what belongs to no key, and 2 ** bits parts (``b""``: nothing)."""
+
+    @abstractmethod
+    def apply_parts(self, common: bytes, parts: Sequence[bytes]) -> None:
+        """Take all of a version that ``state_in_parts`` gave, as ``apply`` does."""
+
+    @abstractmethod
+    def begin_restore(self, commons: Sequence[bytes], rows: int, restore: Restore) -> None:
+        """Begin, fresh, with stored versions: what belongs to no key is given, about so many rows come by ``put_parts``."""
+
+    @abstractmethod
+    def put_parts(self, contents: Sequence[tuple[int, bytes]], pages: NDArray[np.bool_]) -> None:
+        """Take parts, each with the place of its version in the order of versions; from now on these pages are here.
+
+        ``pages`` flags them, of the 2 ** ``restore.bits`` ranges of hashes. Rows of other pages, which a part of a
+        version that is divided less may hold, are kept until their pages come: no part is given twice.
+        """
+
+    @abstractmethod
+    def end_restore(self) -> None:
+        """All pages are here: ``need`` is not called any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ sinks and the next shards drop what they have seen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +31,18 @@ from headrace.messages import (
     position_of,
     watermark_column,
 )
+from headrace.operator import PartedOperator
 from headrace.plan import Plan, ShuffleNode
 from headrace.shuffle import Envelope
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from headrace.state_parts import Fetch, Restore
+
 FORMAT_VERSION = 1
+#: The format of ``headrace.state_parts``.
+FORMAT_VERSION_IN_PARTS = 2
 _NEVER = -(2**63)
 
 
@@ -75,6 +80,9 @@ class Shard:
         self._output = ShardOutput()
         self._collect(self._lane.on_system(QueueAdded(self.queue)))
         self._opening = self._output
+        self._restore: Restore | None = None
+        #: How many rows the stored state has about, while it is restored.
+        self._rows_about = 0
 
     # ------------------------------------------------------------------------------------------------- entries
 
@@ -189,7 +197,8 @@ class Shard:
         return self._pack({name: each.delta() for name, each in self._lane.stateful_operators.items()}, whole=False)
 
     def snapshot(self) -> bytes:
-        """Return everything that the shard remembers."""
+        """Return everything that the shard remembers. Raises RetriableError when not all of it could be restored yet."""
+        self.restore_all()
         self._touched = False
         return self._pack({name: each.snapshot() for name, each in self._lane.stateful_operators.items()}, whole=True)
 
@@ -202,25 +211,116 @@ class Shard:
             version = stored["format"]
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise CheckpointError(f"the state of shard {self.queue} is damaged: {error}") from error
-        if version > FORMAT_VERSION:
+        if version > FORMAT_VERSION_IN_PARTS:
             raise CheckpointError(
                 f"the state of shard {self.queue} was written by a newer version of headrace (format {version})",
                 hint="run the job with that version, or with another checkpoint directory",
             )
+        self._take_header(stored)
+        if version == FORMAT_VERSION_IN_PARTS:
+            self._apply_parts(stored)
+            return
+        operators = self._lane.stateful_operators
+        for name, content in stored["operators"].items():
+            if content:
+                operators[name].apply(content)
+
+    def _take_header(self, stored: Mapping[str, Any]) -> None:
+        """Take what a version says of the shard itself. Raises CheckpointError when it is of another job."""
         self._watermark_us = stored["watermark_us"]
         self._upstreams = {
             (Queue(name, source), side): _Upstream(None if last is None else Position(*last), watermark_us, idle)
             for name, source, side, last, watermark_us, idle in stored["upstreams"]
         }
-        operators = self._lane.stateful_operators
-        for name, content in stored["operators"].items():
-            if name not in operators:
+        for name in stored["operators"]:
+            if name not in self._lane.stateful_operators:
                 raise CheckpointError(
                     f"the stored state knows an operator {name!r}, which the job has not",
                     hint="the job has changed since: give it another checkpoint directory",
                 )
-            if content:
-                operators[name].apply(content)
+
+    # ------------------------------------------------------------------------------------------ state in parts
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether the state can be stored in parts, and restored while the shard works: when all its operators can."""
+        operators = self._lane.stateful_operators.values()
+        return bool(operators) and all(isinstance(each, PartedOperator) and each.restores_behind for each in operators)
+
+    def parts(self, *, whole: bool) -> list[bytes]:
+        """Return what ``snapshot`` (``whole``) or ``delta`` does, in parts; an empty list when nothing came.
+
+        Raises RetriableError when not all is restored yet, for a snapshot.
+        """
+        from headrace.state_parts import bits_for, pack_parts
+
+        if whole:
+            self.restore_all()
+        elif not self._touched:
+            return []
+        self._touched = False
+        operators = self._parted()
+        bits = bits_for(max(each.rows_to_store(whole=whole) for each in operators.values()))
+        made = {name: each.state_in_parts(bits, whole=whole) for name, each in operators.items()}
+        header = self._header({name: common for name, (common, _) in made.items()}, whole=whole)
+        rows = max(each.state_rows() for each in operators.values())
+        ranges = [{name: parts[place] for name, (_, parts) in made.items()} for place in range(1 << bits)]
+        return pack_parts({**header, "rows": max(rows, self._rows_about)}, ranges)
+
+    def begin_restore(self, versions: Sequence[tuple[int, bytes]], fetch: Fetch) -> list[int]:
+        """Begin with stored versions, (number, first part) in order; the other parts come in while the shard works.
+
+        ``fetch`` is ``KeyedStateStore.load_parts`` of this shard. Returns how many bytes each version has.
+        """
+        from headrace.state_parts import Restore, unpack_first
+
+        found = [(number, unpack_first(first)) for number, first in versions]
+        for _, about in found:
+            self._take_header(about)
+        operators = self._parted()
+        self._rows_about = max(int(about["rows"]) for _, about in found)
+        self._restore = Restore(
+            [(number, about["bits"]) for number, about in found], self._rows_about, fetch, operators
+        )
+        for name, operator in operators.items():
+            commons = [about["operators"][name] for _, about in found if name in about["operators"]]
+            operator.begin_restore(commons, self._rows_about, self._restore)
+        return [int(about["bytes"]) for _, about in found]
+
+    @property
+    def restoring(self) -> bool:
+        """Whether a part of the state is not here yet."""
+        return self._restore is not None and not self._restore.done
+
+    def restore_some(self) -> None:
+        """Bring in a part of the state that is missing: some 50 ms of work. Raises RetriableError; then call it again."""
+        if self._restore is not None:
+            self._restore.step()
+            self._forget_restore()
+
+    def restore_all(self) -> None:
+        """Bring in all that is missing. Raises RetriableError; then call it again."""
+        if self._restore is not None:
+            self._restore.need_all()
+            self._forget_restore()
+
+    def _forget_restore(self) -> None:
+        if self._restore is not None and self._restore.done:
+            self._restore, self._rows_about = None, 0
+
+    def _apply_parts(self, stored: Mapping[str, Any]) -> None:
+        from headrace.state_parts import unpack_range
+
+        ranges = [unpack_range(content) for content in stored["parts"]]
+        operators = self._parted()
+        for name, common in stored["operators"].items():
+            operators[name].apply_parts(common, [each[name] for each in ranges if name in each])
+
+    def _parted(self) -> dict[str, PartedOperator]:
+        found = self._lane.stateful_operators
+        return {name: each for name, each in found.items() if isinstance(each, PartedOperator)}
+
+    # -------------------------------------------------------------------------------------------------- status
 
     @property
     def watermark_us(self) -> int | None:
@@ -258,18 +358,18 @@ class Shard:
         self._lane.close()
 
     def _pack(self, operators: dict[str, bytes], *, whole: bool) -> bytes:
-        return msgspec.msgpack.encode(
-            {
-                "format": FORMAT_VERSION,
-                "whole": whole,
-                "watermark_us": self._watermark_us,
-                "upstreams": [
-                    (queue.name, queue.source, side, each.last, each.watermark_us, each.idle)
-                    for (queue, side), each in self._upstreams.items()
-                ],
-                "operators": operators,
-            }
-        )
+        return msgspec.msgpack.encode({"format": FORMAT_VERSION, **self._header(operators, whole=whole)})
+
+    def _header(self, operators: dict[str, bytes], *, whole: bool) -> dict[str, Any]:
+        return {
+            "whole": whole,
+            "watermark_us": self._watermark_us,
+            "upstreams": [
+                (queue.name, queue.source, side, each.last, each.watermark_us, each.idle)
+                for (queue, side), each in self._upstreams.items()
+            ],
+            "operators": operators,
+        }
 
 
 def _after(frame: pl.DataFrame, last: Position | None) -> pl.DataFrame:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from headrace.settings import Settings
@@ -30,6 +31,38 @@ class StateStore(ABC):
 
     def close(self) -> None:
         """Give back what the store holds. May be called twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """A version that a KeyedStateStore has. ``first``: its first part, or None when it was stored by ``save``, uncut."""
+
+    number: int
+    snapshot: bool
+    first: bytes | None
+
+
+class KeyedStateStore(StateStore):
+    """A state store that can also keep a version in parts and give single ones, so that some keys need not wait for all.
+
+    What is in which part is the caller's affair. ``load`` gives such a version too: its parts, joined.
+    """
+
+    @abstractmethod
+    def save_parts(self, shard: str, version: int, parts: Sequence[bytes], *, snapshot: bool = False) -> None:
+        """Store a version as ``save`` does, atomically and durably, of which each part can be loaded by itself."""
+
+    @abstractmethod
+    def versions(self, shard: str) -> Sequence[StoredVersion]:
+        """Return the versions that ``load`` would give, without their content; as a load it comes before a shard's ``save``."""
+
+    @abstractmethod
+    def load_parts(self, shard: str, wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
+        """Yield (version, number of the part, part) for parts of versions that ``versions`` has given, in any order.
+
+        Parts are numbered from 0. Raises RetriableError when a version is not what it was then, as another instance has stored the
+        shard meanwhile: never is another version's part given for it.
+        """
 
 
 def versions_to_load(versions: Sequence[tuple[int, bool]], version: int | None) -> tuple[list[int], list[int]]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any, ClassVar
 
 import pymysql
-from headrace.errors import CheckpointError, DataError, JobError
+from headrace.errors import CheckpointError, DataError, JobError, RetriableError
 from headrace.settings import Settings
 from headrace.sink import StaleWriterError
-from headrace.state_store import StateStore, versions_to_load, versions_to_remove
+from headrace.state_store import KeyedStateStore, StoredVersion, versions_to_load, versions_to_remove
 
 from headrace_mysql.connection import connect, quoted_for_parameters, translating
 from headrace_mysql.settings import MySQLStateSettings
@@ -42,14 +43,20 @@ _COLUMNS = {"shard_id", "version", "part", "whole", "content"}
 _SHARDS_COLUMNS = {"shard_id", "job", "shard", "owner"}
 #: The first byte says how the rest is packed. Fast compression: Arrow's columns come down to a third all the same.
 _PLAIN, _ZLIB = b"\x00", b"\x01"
+#: Before that byte of a version in parts: each part is packed by itself, part p is cut into the rows p * 1024 and following.
+_IN_PARTS = b"\x02"
+_PIECES_MAX = 1024
+#: So many ranges of parts are asked for at once.
+_RANGES_MAX = 200
 _COMPRESSION_LEVEL = 1
 #: One row holds at most so much: InnoDB takes no row of more than a tenth of its log.
 _PART_BYTES_MAX = 1024**2
-#: What a statement has beside the digits of a part, at most.
+#: What a statement has beside the digits of a part, at most, and a row beside its own.
 _STATEMENT_BYTES = 10_000
+_ROW_BYTES = 200
 
 
-class MySQLStateStore(StateStore):
+class MySQLStateStore(KeyedStateStore):
     """Keeps each version of a shard as rows of one transaction. Used by one thread.
 
     An object owns a shard from its first ``load`` or ``save`` of it, until another object does the same: from then on its
@@ -72,42 +79,141 @@ class MySQLStateStore(StateStore):
 
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
         """See StateStore. Raises StaleWriterError when another object has taken the shard, RetriableError and JobError."""
-        content = _packed(delta)
+        self._store(shard, version, lambda: _pieces(_packed(delta), 0, self._part_bytes), snapshot=snapshot)
+
+    def save_parts(self, shard: str, version: int, parts: Sequence[bytes], *, snapshot: bool = False) -> None:
+        """See KeyedStateStore. Raises what ``save`` does, and JobError for a part of which 1024 rows are not enough."""
+
+        def pieces() -> Iterator[tuple[int, bytes]]:
+            for number, part in enumerate(parts):
+                packed = _packed(part) if number else _IN_PARTS + _packed(part)
+                if len(packed) > self._part_bytes * _PIECES_MAX:
+                    raise JobError(
+                        f"{len(packed)} bytes of the state of shard {shard} are of keys that lie together: more than the server takes",
+                        plugin="mysql",
+                        hint="raise max_allowed_packet of the server, or turn quick_start off",
+                    )
+                yield from _pieces(packed, number * _PIECES_MAX, self._part_bytes)
+
+        self._store(shard, version, pieces, snapshot=snapshot)
+
+    def _store(
+        self, shard: str, version: int, pieces: Callable[[], Iterable[tuple[int, bytes]]], *, snapshot: bool
+    ) -> None:
         key = self._key(shard)
         with self._transaction() as cursor:
             self._be_owner(cursor, shard, version, snapshot=snapshot)
             # Versions that an unfinished checkpoint left behind are replaced, this one and later ones.
             cursor.execute(f"DELETE FROM {self._table} WHERE shard_id = %s AND version >= %s", (key, version))  # noqa: S608
-            for part, begin in enumerate(range(0, len(content), self._part_bytes)):
-                digits = content[begin : begin + self._part_bytes].hex()
+            for rows in _together(pieces(), 2 * self._part_bytes):
+                places = ", ".join(["(%s, %s, %s, %s, UNHEX(%s))"] * len(rows))
+                values = [value for part, piece in rows for value in (key, version, part, snapshot, piece.hex())]
                 cursor.execute(
-                    f"INSERT INTO {self._table} (shard_id, version, part, whole, content)"  # noqa: S608
-                    " VALUES (%s, %s, %s, %s, UNHEX(%s))",
-                    (key, version, part, snapshot, digits),
+                    f"INSERT INTO {self._table} (shard_id, version, part, whole, content) VALUES {places}",  # noqa: S608
+                    values,
                 )
         self._claimed.add(shard)
 
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
         """See StateStore. Takes the shard: whoever has had it can store no more deltas of it."""
-        key = self._key(shard)
         with self._transaction() as cursor:
-            self._take(cursor, shard)
-            wanted, unfinished = versions_to_load(self._versions(cursor, key), version)
-            if unfinished:
-                cursor.execute(
-                    f"DELETE FROM {self._table} WHERE shard_id = %s AND version >= %s",  # noqa: S608
-                    (key, unfinished[0]),
-                )
+            wanted = self._found(cursor, shard, version)
         self._claimed.add(shard)
         for number in wanted:
             with self._transaction() as cursor:
                 cursor.execute(
-                    f"SELECT whole, content FROM {self._table} WHERE shard_id = %s AND version = %s ORDER BY part",  # noqa: S608
-                    (key, number),
+                    f"SELECT s.whole, s.part, s.content {self._own()} AND s.version = %s ORDER BY s.part",
+                    (self._key(shard), self._token.hex(), number),
                 )
                 rows = cursor.fetchall()
-            content = self._unpacked(b"".join(part for _, part in rows), shard, number)
+            if not rows:
+                raise _changed(shard, number)
+            pieces = [(part, piece) for _, part, piece in rows]
+            if pieces[0][1].startswith(_IN_PARTS):
+                content = b"".join(each for _, each in self._parts(pieces, shard, number))
+            else:
+                content = self._unpacked(b"".join(piece for _, piece in pieces), shard, number)
             yield number, content, bool(rows[0][0])
+
+    def versions(self, shard: str) -> Sequence[StoredVersion]:
+        """See KeyedStateStore. Takes the shard, as ``load`` does."""
+        key = self._key(shard)
+        with self._transaction() as cursor:
+            wanted = self._found(cursor, shard, None)
+            rows: Sequence[tuple[int, int, int, bytes | None]] = ()
+            if wanted:
+                # Of a version that is not in parts nothing but its first byte is wanted.
+                cursor.execute(
+                    f"SELECT version, part, whole, IF(f.kind = %s, s.content, NULL) FROM {self._table} s"  # noqa: S608
+                    f" JOIN (SELECT version AS number, LEFT(content, 1) AS kind FROM {self._table}"
+                    f" WHERE shard_id = %s AND part = 0 AND version IN ({', '.join(['%s'] * len(wanted))})) f"
+                    f" ON s.version = f.number WHERE s.shard_id = %s AND s.part < {_PIECES_MAX} ORDER BY version, part",
+                    (_IN_PARTS, key, *wanted, key),
+                )
+                rows = cursor.fetchall()
+        self._claimed.add(shard)
+        firsts: dict[int, list[tuple[int, bytes]]] = {}
+        snapshots: dict[int, bool] = {}
+        for number, part, whole, piece in rows:
+            snapshots[number] = bool(whole)
+            if piece is not None:
+                firsts.setdefault(number, []).append((part, piece))
+        return [
+            StoredVersion(
+                number, whole, next(self._parts(firsts[number], shard, number))[1] if number in firsts else None
+            )
+            for number, whole in snapshots.items()
+        ]
+
+    def load_parts(self, shard: str, wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
+        """See KeyedStateStore."""
+        ranges = [(number, each) for number, some in wanted.items() for each in some]
+        for begin in range(0, len(ranges), _RANGES_MAX):
+            some = ranges[begin : begin + _RANGES_MAX]
+            places = " OR ".join(["(s.version = %s AND s.part BETWEEN %s AND %s)"] * len(some))
+            values = [
+                value
+                for number, each in some
+                for value in (number, each.start * _PIECES_MAX, each.stop * _PIECES_MAX - 1)
+            ]
+            with self._transaction() as cursor:
+                cursor.execute(
+                    f"SELECT s.version, s.part, s.content {self._own()} AND ({places}) ORDER BY s.version, s.part",
+                    (self._key(shard), self._token.hex(), *values),
+                )
+                rows = cursor.fetchall()
+            count = 0
+            for number, found in groupby(rows, key=lambda row: int(row[0])):
+                for part, content in self._parts([(row[1], row[2]) for row in found], shard, number):
+                    count += 1
+                    yield number, part, content
+            if count != sum(len(each) for _, each in some):
+                raise _changed(shard, some[0][0])
+
+    def _found(self, cursor: Any, shard: str, version: int | None) -> list[int]:
+        """Take the shard, and return the versions that a load gives; what no finished checkpoint has is forgotten."""
+        key = self._key(shard)
+        self._take(cursor, shard)
+        wanted, unfinished = versions_to_load(self._versions(cursor, key), version)
+        if unfinished:
+            cursor.execute(
+                f"DELETE FROM {self._table} WHERE shard_id = %s AND version >= %s",  # noqa: S608
+                (key, unfinished[0]),
+            )
+        return wanted
+
+    def _own(self) -> str:
+        """Return the tables of a SELECT that gives rows of a shard only to its owner: nobody else has changed them then."""
+        return (
+            f"FROM {self._shards} h JOIN {self._table} s ON s.shard_id = h.shard_id"
+            " WHERE h.shard_id = %s AND h.owner = UNHEX(%s)"
+        )
+
+    def _parts(self, pieces: Iterable[tuple[int, bytes]], shard: str, number: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (number, content) of the parts that rows hold, which are in their order."""
+        for part, some in groupby(pieces, key=lambda row: row[0] // _PIECES_MAX):
+            content = b"".join(piece for _, piece in some)
+            yield part, self._unpacked(content if part else content.removeprefix(_IN_PARTS), shard, number)
 
     def remove(self, shard: str, *, before: int) -> None:
         key = self._key(shard)
@@ -247,3 +353,32 @@ class MySQLStateStore(StateStore):
 def _packed(content: bytes) -> bytes:
     packed = zlib.compress(content, _COMPRESSION_LEVEL)
     return _ZLIB + packed if len(packed) < len(content) else _PLAIN + content
+
+
+def _pieces(content: bytes, first: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (part, piece) of content that is cut, numbered from ``first``."""
+    for place, begin in enumerate(range(0, len(content), size)):
+        yield first + place, content[begin : begin + size]
+
+
+def _together(pieces: Iterable[tuple[int, bytes]], size: int) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield pieces in groups that one statement takes: of so many digits, with what comes with each row."""
+    group: list[tuple[int, bytes]] = []
+    filled = 0
+    for part, piece in pieces:
+        more = 2 * len(piece) + _ROW_BYTES
+        if group and filled + more > size:
+            yield group
+            group, filled = [], 0
+        group.append((part, piece))
+        filled += more
+    if group:
+        yield group
+
+
+def _changed(shard: str, version: int) -> RetriableError:
+    return RetriableError(
+        f"version {version} of the state is not what it was: another instance has stored the shard",
+        plugin="mysql",
+        queue=shard,
+    )

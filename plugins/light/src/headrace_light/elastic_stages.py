@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 from zlib import crc32
@@ -72,40 +73,41 @@ class Elasticity:
     """What a job has that its instances share.
 
     ``store`` makes the state store of a shuffle from the checkpoint directory, a name, the number of shards, and what tells
-    which version of a shard must be there.
+    which version of a shard must be there. ``state_moves``: the stores are shared by all instances; else a shard that moves
+    begins without state. ``quick_start``: a shard begins before its state is here, where it can.
     """
 
     topics: Topics
     store: Callable[[Path | None, str, int, Known], StateStore]
     state_moves: bool
+    quick_start: bool = False
 
 
 class ElasticStages:
     """This instance's part in the keyed stages of a job. Used by the engine's thread.
 
-    ``stores`` makes the store of a shuffle from a name and its number of shards. ``state_moves``: the stores are shared by
-    all instances; else a shard that moves begins without state. ``checkpoint`` makes a checkpoint of the whole instance: it
-    is called before shards are given away; ``on_moved`` when one has gone, with its queue.
+    ``checkpoint`` makes a checkpoint of the whole instance: it is called before shards are given away; ``on_moved`` when one
+    has gone, with its queue.
     """
 
     def __init__(
         self,
         plan: Plan,
         clock: Clock,
-        topics: Topics,
+        elasticity: Elasticity,
         *,
+        directory: Path | None,
         shards: int,
-        stores: Callable[[str, int, Known], StateStore],
-        state_moves: bool,
         retry_seconds: float,
         checkpoint: Callable[[], None],
         on_moved: Callable[[Queue], None],
     ) -> None:
         self._plan = plan
         self._clock = clock
-        self._topics = topics
-        self._stores = stores
-        self._state_moves = state_moves
+        self._topics = elasticity.topics
+        self._elasticity = elasticity
+        self._directory = directory
+        self._state_moves = elasticity.state_moves
         self._retry_seconds = retry_seconds
         self._checkpoint = checkpoint
         self._on_moved = on_moved
@@ -115,6 +117,8 @@ class ElasticStages:
         self._upstream = upstream_of(plan)
         self._shuffles: dict[str, _Shuffle] = {}
         self._runs: dict[Queue, ShardRun] = {}
+        #: Shards of this instance, with their shuffles, that have to begin again from what is stored.
+        self._again: dict[Queue, str] = {}
         self._announced: set[Queue] = set()
         #: Up to where the group had done a shard when this instance was given it.
         self._committed: dict[str, int | None] = {}
@@ -154,9 +158,8 @@ class ElasticStages:
             source = self._topics.source(topic, topic)
             source.node_name = topic
             membership = Membership(topic, source, self._clock, self._retry_seconds)
-            storage = ShardStorage(
-                self._stores(f"{topic}-state", count, self._committed.get), header_bytes=HEADER_BYTES
-            )
+            store = self._elasticity.store(self._directory, f"{topic}-state", count, self._committed.get)
+            storage = ShardStorage(store, header_bytes=HEADER_BYTES, quick_start=self._elasticity.quick_start)
             self._shuffles[name] = _Shuffle(topic, source, membership, storage)
 
     def join(self) -> None:
@@ -246,6 +249,11 @@ class ElasticStages:
     def poll(self, deliver: Callable[[Iterable[Delivery]], None]) -> bool:
         """Take some records of each shard through it; return whether there were any. Results go to ``deliver`` at once."""
         progressed = False
+        for queue, name in list(self._again.items()):
+            run = self._trying("restore a shard", partial(self._begin, self._shuffles[name], name, queue))
+            if run is not None:
+                del self._again[queue]
+                self._runs[queue] = run
         for run in list(self._runs.values()):
             outputs = self._trying("read a shuffle", run.poll) if run.topic_queue in self._runs else None
             if outputs is not None:
@@ -253,7 +261,33 @@ class ElasticStages:
                 fault_point("shard.after_process")
                 self.ship(outputs.shipments)
                 deliver(outputs.deliveries)
+            elif run.broken:
+                self._begin_again(run)
+            if run.shard.restoring and run.topic_queue in self._runs:
+                progressed = True
+                self._restore_some(run)
         return progressed
+
+    def _restore_some(self, run: ShardRun) -> None:
+        if self._trying("restore a shard", run.restore_some) is None:
+            self._begin_again(run)
+        elif not run.shard.restoring:
+            logger.info(
+                "job %s: shard %s has all of its %d rows of state, after %.2f s", self._plan.job_name,
+                run.shard.queue.id, run.shard.state_rows(), self._clock.monotonic() - run.begun_seconds,
+            )  # fmt: skip
+
+    def _begin_again(self, run: ShardRun) -> None:
+        """Let a shard whose state is not certain any more begin anew from what is stored: what it gave then comes again."""
+        if self._runs.get(run.topic_queue) is run:
+            self._drop(run)
+            self._again[run.topic_queue] = run.shard.queue.source
+
+    def _drop(self, run: ShardRun) -> None:
+        del self._runs[run.topic_queue]
+        self._shuffles[run.shard.queue.source].storage.forget(run.shard)
+        self._on_moved(run.shard.queue)
+        run.close()
 
     def keep_up(self, *, idle: bool) -> None:
         """Do what is due between polls: memberships, sending, ticks."""
@@ -305,7 +339,7 @@ class ElasticStages:
 
     def _saved(self) -> bool:
         now = self._clock.monotonic()
-        for run in self._runs.values():
+        for run in list(self._runs.values()):
             outdated = self._snapshot_is_old(run, now)
             if not run.changed and not outdated:
                 continue
@@ -315,6 +349,8 @@ class ElasticStages:
                     run.snapshot_seconds = now
             except RetriableError:
                 run.whole = True  # what had changed was taken out of the shard and is not stored
+                if run.shard.restoring:  # nothing but a delta can be stored of it
+                    self._begin_again(run)
                 raise
             run.saved, run.whole = run.position, False
             storage.remove_old(run.shard, run.position.offset)
@@ -336,20 +372,22 @@ class ElasticStages:
     def assigned(self, name: str, queues: Iterable[Queue]) -> None:
         """These shards are this instance's. Raises RetriableError when the broker or the store of one is away."""
         for queue in queues:
-            if queue not in self._runs:
+            if queue not in self._runs and queue not in self._again:
                 self._runs[queue] = self._begin(self._shuffles[name], name, queue)
 
     def revoked(self, queues: Iterable[Queue], *, lost: bool) -> None:
         """These shards go to another instance, after a checkpoint unless they are lost already."""
-        own = [queue for queue in queues if queue in self._runs]
-        if own and not lost:
+        taken = list(queues)
+        if not lost and any(queue in self._runs for queue in taken):
             self._checkpoint()
-        for queue in own:
-            run = self._runs.pop(queue)
-            self._shuffles[run.shard.queue.source].storage.forget(run.shard)
+        for queue in taken:
+            if queue in self._again:
+                self._shuffles[self._again.pop(queue)].membership.forget(queue)
+            if queue not in self._runs:
+                continue
+            run = self._runs[queue]
+            self._drop(run)
             self._shuffles[run.shard.queue.source].membership.forget(queue)
-            self._on_moved(run.shard.queue)
-            run.close()
             logger.info(
                 "job %s: shard %s has gone, at %d", self._plan.job_name, run.shard.queue.id, run.position.offset
             )
@@ -390,13 +428,15 @@ class ElasticStages:
             if found is not None:
                 start = ReadPosition(found[0])
             run = ShardRun(queue, shard, shuffle.source.open(queue, start), None if found is None else found[1])
+            run.begun_seconds = begun
         except BaseException:
             shard.close()
             raise
         run.snapshot_seconds = self._clock.monotonic() - _SNAPSHOT_SECONDS_FOUND
         logger.info(
-            "job %s: shard %s begins at %d with %d rows of state, after %.2f s", self._plan.job_name, shard.queue.id,
-            run.position.offset, shard.state_rows(), self._clock.monotonic() - begun,
+            "job %s: shard %s begins at %d with %d rows of state%s, after %.2f s", self._plan.job_name, shard.queue.id,
+            run.position.offset, shard.state_rows(), " and more to come" if shard.restoring else "",
+            self._clock.monotonic() - begun,
         )  # fmt: skip
         return run
 

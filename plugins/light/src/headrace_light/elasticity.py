@@ -39,7 +39,9 @@ def elasticity_of(
     if not high or settings.state_store not in (None, "topic"):
         if high:
             _check_is_shared(plan, settings.state_store or "")
-        return Elasticity(topics, partial(_named, named_store, high), state_moves=high)
+        return Elasticity(
+            topics, partial(_named, named_store, high), state_moves=high, quick_start=settings.quick_start
+        )
     return Elasticity(topics, partial(_topic_store, topics), state_moves=True)
 
 

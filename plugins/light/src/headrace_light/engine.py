@@ -304,10 +304,9 @@ class Engine:
         return ElasticStages(
             self._plan,
             self._clock,
-            elasticity.topics,
+            elasticity,
+            directory=self._directory.path,
             shards=self._shards,
-            stores=partial(elasticity.store, self._directory.path),
-            state_moves=elasticity.state_moves,
             retry_seconds=self._retry_seconds,
             checkpoint=self._make_checkpoint,
             on_moved=self._outlets.discard,

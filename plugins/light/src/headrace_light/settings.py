@@ -30,6 +30,13 @@ class LightSettings(Settings, frozen=True, kw_only=True):
             "so that nothing is lost when shards move; 'fast' on this machine only; default: one process, all its own"
         ),
     ] = None
+    quick_start: Annotated[
+        bool,
+        option(
+            "with reliability: a shard that moves answers before all of its state is here, where the store gives single keys "
+            "(mysql) and the verbs can (see several-instances.md)"
+        ),
+    ] = True
     state_options: Annotated[dict[str, Any], option("options of the state store; 'path' is below the checkpoint")] = (
         msgspec.field(default_factory=dict)
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from headrace.backend import QueueStatus
+from headrace.errors import RetriableError
 from headrace.lane import Delivery, Shipment
 from headrace.messages import Queue, ReadPosition
 from headrace.shard import Shard
@@ -49,11 +50,15 @@ class ShardRun:
         self._latest = reader.latest
         #: When a snapshot was stored last; kept by the stages.
         self.snapshot_seconds = 0.0
+        #: When this instance began with the shard; kept by the stages.
+        self.begun_seconds = 0.0
+        #: Whether an error came while a record was taken through the shard: what it remembers is not certain any more.
+        self.broken = False
         self._records = 0
         self._closed = False
 
     def poll(self) -> ShardOutputs | None:
-        """Read and process some records; None when there were none. Raises RetriableError."""
+        """Read and process some records; None when there were none. Raises RetriableError; see ``broken``."""
         raw = self._reader.poll(_RECORDS_MAX, _NO_WAIT)
         if raw is None or self._closed:  # the group may have taken the shard away while the reader looked
             return None
@@ -65,12 +70,21 @@ class ShardRun:
             self._time_us = max(self._time_us, time_us)
             if self._base is None:
                 self._base = self._time_us
-            made = self.shard.process(self._base + offset, self._time_us, envelopes)
+            try:
+                made = self.shard.process(self._base + offset, self._time_us, envelopes)
+            except RetriableError:
+                self.broken = True
+                raise
             outputs.deliveries += made.deliveries
             outputs.shipments += made.shipments
         self.position = raw.next_position
         self._records += len(raw)
         return outputs
+
+    def restore_some(self) -> bool:
+        """Bring in a part of the state that is missing; return True. Raises RetriableError."""
+        self.shard.restore_some()
+        return True
 
     @property
     def changed(self) -> bool:

@@ -23,6 +23,7 @@ from headrace_stateful import keyed_rows
 from headrace_stateful.aggregates import SIGN, AggregatePlan, compile_aggregates
 from headrace_stateful.columns import Flags, Places, equal_rows
 from headrace_stateful.join_shape import Part, assembled, watermarks_of
+from headrace_stateful.parted_table import PartedTable
 from headrace_stateful.row_log import RowLog
 from headrace_stateful.slots import SlotTable
 from headrace_stateful.state_bytes import pack, unpack
@@ -84,7 +85,7 @@ class Aggregate(StatefulSpec):
         return f"{results} by {', '.join(self.keys) or 'nothing'}"
 
 
-class RunningAggregate(StatefulOperator):
+class RunningAggregate(PartedTable):
     """The running operator."""
 
     def __init__(
@@ -226,6 +227,11 @@ class RunningAggregate(StatefulOperator):
         self._table.remove(slots)
 
     # ---------------------------------------------------------------------------------------------------- state
+
+    @property
+    def restores_behind(self) -> bool:
+        # With a time to live every entry looks at all keys, and rows that are kept are not divided by key.
+        return self._ttl_us is None and self._log is None
 
     def delta(self) -> bytes:
         frames = keyed_rows.prefixed("keys", self._table.delta())

@@ -60,7 +60,9 @@ def grown(values: NDArray[Any], size: int, fill: Any = 0) -> NDArray[Any]:
     """Return an array with room for ``size`` values: itself, or a copy at least half as big again."""
     if size <= len(values):
         return values
-    larger = np.full(max(size, len(values) * 3 // 2, 16), fill, dtype=values.dtype)
+    count = max(size, len(values) * 3 // 2, 16)
+    # Zeros need no memory until they are written.
+    larger = np.full(count, fill, dtype=values.dtype) if fill else np.zeros(count, dtype=values.dtype)
     larger[: len(values)] = values
     return larger
 

@@ -44,6 +44,7 @@ from headrace.schema import Schema
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.join_shape import NEVER, nullable, watermarks_of
+from headrace_stateful.parted_table import PartedTable
 from headrace_stateful.slots import SlotTable
 from headrace_stateful.state_bytes import pack, unpack
 from headrace_stateful.timers import EVENT, PROCESSING, TimerQueue
@@ -118,7 +119,7 @@ class Timers:
         self.asked.append((PROCESSING, _microseconds(time), False))
 
 
-class RunningProcess(StatefulOperator):
+class RunningProcess(PartedTable):
     """The running operator."""
 
     def __init__(self, keys: tuple[str, ...], schema: Schema, function: Any, output: Schema) -> None:
@@ -182,6 +183,7 @@ class RunningProcess(StatefulOperator):
 
     def _fire(self, kind: int, until_us: int) -> None:
         for slot, time_us in self._timers.due(kind, until_us):
+            self._table.need_slot(slot)
             if slot not in self._states:
                 self._load(np.array([slot]))
             keys = self._table.keys(np.array([slot])).row(0)
@@ -258,6 +260,18 @@ class RunningProcess(StatefulOperator):
         self._reached_us = self._reached_written = int(values["reached_us"])
         self._table.apply(keyed_rows.part("keys", frames))
         self._timers.apply(keyed_rows.part("timers", frames))
+
+    @property
+    def restores_behind(self) -> bool:
+        return True
+
+    def _common(self, *, whole: bool) -> tuple[Mapping[str, pl.DataFrame], Mapping[str, Any]]:
+        self._reached_written = self._reached_us
+        return self._timers.snapshot() if whole else self._timers.delta(), {"reached_us": self._reached_us}
+
+    def _apply_common(self, frames: Mapping[str, pl.DataFrame], values: Mapping[str, Any]) -> None:
+        self._reached_us = self._reached_written = int(values["reached_us"])
+        self._timers.apply(frames)
 
     def state_rows(self) -> int:
         return len(self._table)

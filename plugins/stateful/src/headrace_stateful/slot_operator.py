@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 from headrace.messages import Batch, SystemMessage, Tick
-from headrace.operator import RejectedRows, StatefulOperator
+from headrace.operator import RejectedRows
 
 from headrace_stateful import keyed_rows
+from headrace_stateful.parted_table import PartedTable
 from headrace_stateful.slots import SlotTable
 from headrace_stateful.state_bytes import pack, unpack
 
@@ -16,7 +17,7 @@ from headrace_stateful.state_bytes import pack, unpack
 TICK = "__hr_tick"
 
 
-class SlotOperator(StatefulOperator):
+class SlotOperator(PartedTable):
     """Base of operators whose state is one row of values per key, forgotten ``ttl_us`` after its ``TICK``."""
 
     def __init__(
@@ -33,6 +34,10 @@ class SlotOperator(StatefulOperator):
             if self._ttl_us is not None:
                 self._table.remove(self._table.slots_where_below(TICK, self._now_us - self._ttl_us + 1))
         return ()
+
+    @property
+    def restores_behind(self) -> bool:
+        return self._ttl_us is None  # else every entry looks at all keys
 
     def delta(self) -> bytes:
         frames = self._table.delta()

@@ -7,18 +7,22 @@ is in use, so that few rounds are needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
+from headrace.errors import CheckpointError
 from headrace.shuffle import key_hashes
+from headrace.state_parts import Restore
 from numpy.typing import NDArray
 
 from headrace_stateful.columns import Flags, Places, SlotColumns, equal_rows, grown
+from headrace_stateful.slot_parts import HASH, SLOT, ComingRows, Divided, joined, pack_part, unpack_part
 
 _EMPTY = -1
 _REMOVED = -2
 _LEAST_PLACES = 1024
+_NOTHING = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64))
 
 
 class KeySlots:
@@ -70,7 +74,11 @@ class KeySlots:
         """Give new keys these slots: when state is restored. The slots must be free, the keys new and different."""
         if slots.size == 0:
             return
-        hashes = key_hashes(keys, self.names)
+        self.place_hashed(slots, keys, self.hashes(keys))
+        self.know_free_slots()
+
+    def place_hashed(self, slots: Places, keys: pl.DataFrame, hashes: NDArray[np.uint64]) -> None:
+        """Do what ``place`` does, except that free slots between these are not known before ``know_free_slots``."""
         self._make_room(slots.size)
         self._reserve(int(slots.max()) + 1)
         self._hashes[slots] = hashes
@@ -78,8 +86,17 @@ class KeySlots:
         self._keys.put(slots, keys)
         self._count += slots.size
         self.end = max(self.end, int(slots.max()) + 1)
-        self._free = np.flatnonzero(~self._live[: self.end])[::-1].tolist()
         self._enter(slots)
+
+    def expect(self, end: int, count: int) -> None:
+        """Give no slot below ``end`` to a new key, as stored keys have them; about ``count`` keys are going to be placed."""
+        self._make_room(count)
+        self._reserve(end)
+        self.end = max(self.end, end)
+
+    def know_free_slots(self) -> None:
+        """All stored keys have been placed: slots between them may be given to new keys."""
+        self._free = np.flatnonzero(~self._live[: self.end])[::-1].tolist()
 
     def remove(self, slots: Places) -> None:
         """Forget the keys in these slots, each given once."""
@@ -99,6 +116,14 @@ class KeySlots:
     def keys(self, slots: Places) -> pl.DataFrame:
         """Return the keys in slots, as they were first seen."""
         return self._keys.take(slots)
+
+    def hashes(self, keys: pl.DataFrame) -> NDArray[np.uint64]:
+        """Return the hash of each row's key."""
+        return key_hashes(keys, self.names)
+
+    def hashes_of(self, slots: Places) -> NDArray[np.uint64]:
+        """Return the hashes of the keys in slots."""
+        return self._hashes[slots]
 
     def slots(self) -> Places:
         """Return the slots in use, ascending."""
@@ -213,25 +238,29 @@ class SlotTable:
     Values of a new key are whatever was in the slot before: put them at once.
     """
 
-    SLOT = "__hr_slot"
+    SLOT = SLOT
 
     def __init__(self, keys: Mapping[str, pl.DataType], values: Mapping[str, pl.DataType]) -> None:
         self.index = KeySlots(keys)
         self._values = SlotColumns(values)
         self._touched: Flags = np.zeros(0, dtype=bool)
-        #: Slots that were removed and whose key was there when the state was last written.
-        self._gone: list[Places] = []
+        #: Slots that were removed and whose key was there when the state was last written, with the hashes of the keys.
+        self._gone: list[tuple[Places, NDArray[np.uint64]]] = []
         self._written: Flags = np.zeros(0, dtype=bool)
+        self._restore: Restore | None = None
+        self._coming = ComingRows(self.index.hashes)
 
     def __len__(self) -> int:
         return len(self.index)
 
     def find(self, keys: pl.DataFrame) -> Places:
         """Return the slot of each row's key, -1 where it has none."""
+        self._need(keys)
         return self.index.find(keys)
 
     def find_or_insert(self, keys: pl.DataFrame) -> tuple[Places, Places]:
         """Return the slot of each row's key, and the rows that were the first of a new key, in order."""
+        self._need(keys)
         slots, new_rows = self.index.find_or_insert(keys)
         if new_rows.size:
             self._reserve()
@@ -250,6 +279,7 @@ class SlotTable:
 
     def slots_where_below(self, name: str, bound: int) -> Places:
         """Return the slots in use whose value in a column of whole numbers, never NULL, is less than ``bound``."""
+        self.need_all()
         slots = self.index.slots()
         return slots[self._values.numbers(name)[slots] < bound]
 
@@ -260,7 +290,8 @@ class SlotTable:
     def remove(self, slots: Places) -> None:
         """Forget the keys in these slots, each given once."""
         if slots.size:
-            self._gone.append(slots[self._written[slots]])
+            written = slots[self._written[slots]]
+            self._gone.append((written, self.index.hashes_of(written)))
             self._written[slots] = False
             self._touched[slots] = False
             self.index.remove(slots)
@@ -270,7 +301,7 @@ class SlotTable:
 
     def delta(self) -> dict[str, pl.DataFrame]:
         """Return the rows that were touched ("set") and the slots that were removed ("gone") since the last call."""
-        gone = np.concatenate(self._gone) if self._gone else np.zeros(0, dtype=np.int64)
+        gone, _ = self._gone_slots()
         touched = np.flatnonzero(self._touched)
         made = {"set": self._rows(touched), "gone": pl.DataFrame({self.SLOT: gone})}
         self._mark_written(touched)
@@ -278,6 +309,7 @@ class SlotTable:
 
     def snapshot(self) -> dict[str, pl.DataFrame]:
         """Return all rows, as a delta to an empty table."""
+        self.need_all()
         slots = self.index.slots()
         self._mark_written(slots)
         return {"set": self._rows(slots)}
@@ -298,6 +330,74 @@ class SlotTable:
             self._reserve()
             self._values.put(slots, rows)
             self._mark_written(slots)
+
+    # ------------------------------------------------------------------------------------------ state in parts
+
+    def rows_to_store(self, *, whole: bool) -> int:
+        """Return how many rows ``parts`` would give."""
+        if whole:
+            return len(self)
+        return int(np.count_nonzero(self._touched)) + sum(slots.size for slots, _ in self._gone)
+
+    def parts(self, bits: int, *, whole: bool) -> list[bytes]:
+        """Return what ``snapshot`` (``whole``) or ``delta`` does, in 2 ** bits parts by the keys' hashes."""
+        if whole:
+            self.need_all()
+        slots = self.index.slots() if whole else np.flatnonzero(self._touched)
+        rows = Divided(slots, self.index.hashes_of(slots), bits)
+        gone = Divided(*(_NOTHING if whole else self._gone_slots()), bits)
+        set_frames = rows.of(self._rows(rows.slots))
+        gone_frames = gone.of(pl.DataFrame({self.SLOT: gone.slots, HASH: gone.hashes}))
+        self._mark_written(slots)
+        return [pack_part({"set": one, "gone": other}) for one, other in zip(set_frames, gone_frames, strict=True)]
+
+    def apply_parts(self, parts: Sequence[bytes]) -> None:
+        """Take all of a version that ``parts`` gave."""
+        self.apply(joined([unpack_part(part) for part in parts if part]))
+
+    def begin_restore(self, end: int, count: int, restore: Restore) -> None:
+        """Wait for about ``count`` stored keys with slots below ``end``."""
+        self._restore = restore
+        self.index.expect(end, count)
+        self._reserve()
+
+    def put_parts(self, contents: Sequence[tuple[int, bytes]], pages: Flags) -> None:
+        """Take parts, each with the place of its version: all rows of these pages are here after that."""
+        rows = self._coming.take(contents, pages)
+        if rows.height == 0:
+            return
+        slots = rows[self.SLOT].to_numpy()
+        if int(slots.max()) >= self.index.end or self.index.is_live(slots).any():
+            raise CheckpointError(
+                "the stored state of an operator gives a slot to two keys", hint="go back to an older checkpoint"
+            )
+        self.index.place_hashed(slots, rows, rows[HASH].to_numpy())
+        self._values.put(slots, rows)
+        self._written[slots] = True
+
+    def end_restore(self) -> None:
+        """All rows are here."""
+        self._restore = None
+        self.index.know_free_slots()
+
+    def need_all(self) -> None:
+        """Wait until all rows are here."""
+        if self._restore is not None:
+            self._restore.need_all()
+
+    def need_slot(self, slot: int) -> None:
+        """Wait until the row of a slot is here that some key has: for all rows, as nobody knows whose slot it is."""
+        if self._restore is not None and not self.index.is_live(np.array([slot]))[0]:
+            self._restore.need_all()
+
+    def _need(self, keys: pl.DataFrame) -> None:
+        if self._restore is not None:
+            self._restore.need(self.index.hashes(keys))
+
+    def _gone_slots(self) -> tuple[Places, NDArray[np.uint64]]:
+        if not self._gone:
+            return _NOTHING
+        return np.concatenate([slots for slots, _ in self._gone]), np.concatenate([each for _, each in self._gone])
 
     def _rows(self, slots: Places) -> pl.DataFrame:
         return pl.concat(
