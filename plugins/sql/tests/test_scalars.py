@@ -49,10 +49,9 @@ def test_a_scalar_subquery_is_a_value(text: str, expected: list[tuple[Any, ...]]
 @pytest.mark.parametrize(
     ("text", "message", "underlined"),
     [
-        ("SELECT k, (SELECT v FROM b) FROM a", "one row at most", "v FROM b"),
         ("SELECT k, (SELECT v, n FROM b) FROM a", "gives one column, not 2", "v, n"),
         ("SELECT k FROM a WHERE (SELECT COUNT(*) FROM b WHERE b.v > a.v) = 2", "in equalities only", "b.v > a.v"),
-        ("SELECT k, (SELECT COUNT(*) + 1 FROM b WHERE b.k = a.k) FROM a", "gives one aggregate", "COUNT(*)"),
+        ("SELECT k, (SELECT COUNT(*) + 1 FROM b WHERE b.k = a.k) FROM a", "a COUNT by itself", "COUNT(*)"),
         ("SELECT a.k FROM a JOIN b ON a.v = (SELECT MAX(v) FROM b)", "a subquery cannot stand here", "MAX(v)"),
     ],
 )
@@ -117,7 +116,7 @@ def test_order_by_with_a_limit(text: str, expected: list[tuple[Any, ...]]) -> No
     [
         ("SELECT k FROM a ORDER BY 4 LIMIT 1", "there is no such column"),
         ("SELECT k FROM a ORDER BY v LIMIT ALL", "a whole number"),
-        ("SELECT k FROM a ORDER BY v LIMIT 2 OFFSET 1", "OFFSET is not supported"),
+        ("SELECT k FROM a ORDER BY v LIMIT 2 OFFSET -1", "a whole number"),
     ],
 )
 def test_other_limits_are_refused(text: str, message: str) -> None:

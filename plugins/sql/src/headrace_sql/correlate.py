@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import polars as pl
 from headrace.functions import TableFunction
 from headrace.messages import HEADER_COLUMNS, Batch
-from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
+from headrace.operator import Changes, Operator, OperatorSpec, RejectedRows, renumber
 from headrace.schema import Schema
 from headrace_columnar.evaluation import evaluate_all
 from headrace_columnar.expressions import compile_expression
@@ -57,6 +57,10 @@ class Correlate(OperatorSpec):
             return None
         compiled = [compile_expression(each, schema, self.functions) for each in self.arguments]
         return {*(name for name in wanted if name in schema), *(name for one in compiled for name in one.columns)}
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        # Several rows come of one: its key names none of them.
+        return None if before is None else Changes(None)
 
     def open(self, schema: Schema | None) -> Operator:
         assert schema is not None

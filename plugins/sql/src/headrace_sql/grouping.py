@@ -109,8 +109,12 @@ def _one_set(
     columns = _result_columns(relation, grouping, stream)
     made = Relation(stream, columns)
     having = conjuncts(node.args["having"].this if node.args.get("having") else None)
-    node, made, having = _with_scalars(compiler, node, made, having, replaced)
-    translator = _GroupTranslator(made, relation, compiler, replaced, parts, every)
+
+    def translated(made: Relation) -> _GroupTranslator:
+        return _GroupTranslator(made, relation, compiler, replaced, parts, every)
+
+    node, made, having = _with_scalars(compiler, node, made, having, (replaced, translated))
+    translator = translated(made)
     for condition in having:
         made = replace(made, stream=made.stream.where(translator.sql(condition)))
         translator.relation = made
@@ -118,14 +122,25 @@ def _one_set(
 
 
 def _with_scalars(
-    compiler: QueryCompiler, node: exp.Select, made: Relation, having: list[exp.Expr], replaced: dict[str, str]
+    compiler: QueryCompiler,
+    node: exp.Select,
+    made: Relation,
+    having: list[exp.Expr],
+    groups: tuple[dict[str, str], Any],
 ) -> tuple[exp.Select, Relation, list[exp.Expr]]:
     """Make columns of the scalar subqueries in SELECT and HAVING beside those of the groups."""
-    if not any(each.find(exp.Subquery) for each in (*node.expressions, *having)):
+    if not any(each.find(exp.Query) for each in (*node.expressions, *having)):
         return node, made, having
+    from headrace_sql.predicates import of_groups
     from headrace_sql.scalars import with_scalars
 
-    made, nodes, columns = with_scalars(compiler, made, [*node.expressions, *having])
+    replaced, translated = groups
+    made, changed = of_groups(compiler, made, [*node.expressions, *having], translated(made).sql)
+    compared = [column for column in made.columns if column.name.startswith("__compared")]
+    made, nodes, columns = with_scalars(
+        compiler, made, changed, replace(made, columns=tuple(compared)) if compared else None
+    )
+    columns = [*columns, *compared]
     replaced.update({part_key(made, standing_for(column), compiler.text): column.physical for column in columns})
     copy = node.copy()
     copy.set("expressions", nodes[: len(node.expressions)])

@@ -54,6 +54,10 @@ def joined(
         raise compiler.error(item, f"{kind} JOIN is not supported", "use IN or EXISTS in WHERE")
     if isinstance(item, exp.Lateral | exp.Unnest):
         from headrace_sql.correlate import correlated
+        from headrace_sql.lateral import lateral
+
+        if isinstance(item, exp.Lateral) and isinstance(item.this, exp.Subquery):
+            return lateral(compiler, left, join), conditions
 
         return correlated(compiler, left, join), conditions
     on = conjuncts(join.args.get("on"))

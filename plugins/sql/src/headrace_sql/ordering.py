@@ -6,13 +6,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.keyed import shuffled
 from sqlglot import exp
 
+from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import physical, text_of
+from headrace_sql.first_rows import FirstRows
 from headrace_sql.scope import Column, Relation, standing_for, unused_name
 
 if TYPE_CHECKING:
     from headrace_sql.query import QueryCompiler
+
+
+#: Key of a SELECT's meta for the columns for each of whose values ORDER BY … LIMIT holds: of LATERAL (SELECT …).
+PARTITION = "headrace_partition"
 
 
 def ordered_terms(terms: Iterable[exp.Expr]) -> list[tuple[exp.Expr, bool]]:
@@ -57,8 +64,14 @@ def limited(compiler: QueryCompiler, node: exp.Select, relation: Relation, hidde
     ORDER BY alone may sort by the time attribute only. Raises ExpressionError.
     """
     order, limit = node.args.get("order"), node.args.get("limit")
-    if order is None and limit is None:
+    if order is None and limit is None and node.args.get("offset") is None:
         return relation
+    if limit is None and node.args.get("offset") is not None:
+        raise compiler.error(
+            node.args["offset"],
+            "OFFSET without LIMIT would keep every row for ever",
+            "add LIMIT 10, or FETCH FIRST 10 ROWS ONLY",
+        )
     if limit is None:
         assert order is not None
         first = order.expressions[0]
@@ -68,21 +81,51 @@ def limited(compiler: QueryCompiler, node: exp.Select, relation: Relation, hidde
         raise compiler.error(
             order, "ORDER BY sorts a stream by its time attribute only, ascending", "add LIMIT for a Top-N"
         )
+    count, skipped = _number(compiler, limit, "LIMIT"), _number(compiler, node.args.get("offset"), "OFFSET")
+    columns = relation.columns[: len(relation.columns) - hidden]
+    if count == 0:
+        return replace(relation, stream=relation.stream.where("1 = 0"), columns=columns)
+    partition = tuple(relation.find(name)[0].physical for name in node.meta.get(PARTITION) or ())
+    if order is None and partition:
+        raise compiler.error(limit, "LIMIT needs ORDER BY here", "which rows would these be?")
     if order is None:
-        raise compiler.error(limit, "LIMIT needs ORDER BY", "which rows would these be?")
-    count = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
-    if not isinstance(count, exp.Literal) or not count.name.isdigit() or int(count.name) < 1:
-        raise compiler.error(limit, "LIMIT takes a whole number from 1", "LIMIT 10")
+        return _first_come(compiler, limit, relation, count, skipped)
     translator = compiler.translator(relation)
     stream, terms = relation.stream, []
     for index, (term, descending) in enumerate(ordered_terms(order.expressions)):
         name = unused_name(f"__order_{index}", relation.schema)
         stream = stream.with_columns(**{name: translator.sql(_meant(compiler, relation, term))})
         terms.append(f'"{name}" {"desc" if descending else "asc"}')
-    stream = stream.key_by().top_n(int(count.name), by=", ".join(terms))
-    columns = relation.columns[: len(relation.columns) - hidden]
+    place = unused_name("__place", stream.schema or {}) if skipped else None
+    ttl = state_ttl(compiler.catalog.options)
+    options = {**ttl, "rank": place} if place is not None else {**ttl}
+    stream = shuffled(stream, partition)._operator("top_n", partition, count + skipped, by=", ".join(terms), **options)
+    if place is not None:
+        stream = stream.where(f'"{place}" > {skipped}')
     kept = dict.fromkeys(c.physical for c in columns if c.time != "processing")
     return replace(relation, stream=stream.select(*(text_of(physical(each)) for each in kept)), columns=columns)
+
+
+def _number(compiler: QueryCompiler, node: exp.Expr | None, word: str) -> int:
+    """Return the number of rows that LIMIT, FETCH or OFFSET says. Raises ExpressionError for what is no whole number."""
+    if node is None:
+        return 0
+    count = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
+    if isinstance(node, exp.Fetch) and count is None:
+        return 1  # FETCH FIRST ROW ONLY
+    if not isinstance(count, exp.Literal) or not count.name.isdigit():
+        raise compiler.error(node, f"{word} takes a whole number", f"{word} 10")
+    return int(count.name)
+
+
+def _first_come(compiler: QueryCompiler, limit: exp.Expr, relation: Relation, count: int, skipped: int) -> Relation:
+    """Return the rows that come first: LIMIT without ORDER BY."""
+    from headrace_sql.query import is_updating
+
+    if is_updating(relation):
+        raise compiler.error(limit, "LIMIT needs ORDER BY where results change", "which rows would these be?")
+    stream = shuffled(relation.stream, ()).apply(FirstRows(count, skipped))
+    return replace(relation, stream=stream, base=None, version_key=(), version_stream=None)
 
 
 def _meant(compiler: QueryCompiler, relation: Relation, term: exp.Expr) -> exp.Expr:

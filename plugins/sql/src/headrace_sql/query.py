@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from headrace_sql.catalog import Catalog
 
 _CLAUSES = {
-    "kind", "expressions", "from_", "joins", "where", "group", "having", "windows", "distinct", "laterals", "order", "limit", "match",
-    "with_",
+    "kind", "expressions", "from_", "joins", "where", "group", "having", "windows", "distinct", "laterals", "order", "limit", "offset",
+    "match", "with_",
 }  # fmt: skip
 
 
@@ -162,8 +162,11 @@ class QueryCompiler:
         conditions = conjuncts(node.args["where"].this if node.args.get("where") else None)
         relation, conditions = from_clause(self, node, conditions)
         self.around = node
-        relation, node, conditions = self._with_scalars(node, relation, conditions)
-        grouped = node.args.get("group") is not None or self._has_aggregates(node)
+        if any(each.find(exp.Query) for each in (*conditions, *node.expressions, *_having(node))):
+            from headrace_sql.predicates import with_subqueries
+
+            relation, node, conditions = with_subqueries(self, node, relation, conditions)
+        grouped = node.args.get("group") is not None or self.has_aggregates(node)
         relation = self._with_window_columns(node, relation, conditions, grouped=grouped)
         relation = self.where(relation, conditions)
         hidden = 0
@@ -187,31 +190,6 @@ class QueryCompiler:
             relation = distinct(relation, state_ttl(self.catalog.options))
         return limited(self, node, relation, hidden)
 
-    def _with_scalars(
-        self, node: exp.Select, relation: Relation, conditions: list[exp.Expr]
-    ) -> tuple[Relation, exp.Select, list[exp.Expr]]:
-        """Make columns of the scalar subqueries in WHERE and, where rows are not grouped, in SELECT."""
-        grouped = node.args.get("group") is not None or self._has_aggregates(node)
-        items = [] if grouped else node.expressions
-        if not any(each.find(exp.Subquery) for each in (*conditions, *items)):
-            return relation, node, conditions
-        from headrace_sql.scalars import scalars_in, with_scalars
-        from headrace_sql.sources import windowed
-
-        if not any(scalars_in(each) for each in (*conditions, *items)):
-            return relation, node, conditions
-        if relation.ranking is not None:
-            # The rank is bounded first: what is left of the conditions is on the rows of the Top-N.
-            plain = [each for each in conditions if not scalars_in(each)]
-            relation, conditions = self.where(relation, plain), [each for each in conditions if scalars_in(each)]
-        relation = windowed(self, node.args["from_"].this, relation)
-        relation, made, _ = with_scalars(self, relation, [*conditions, *items], relation)
-        if not items:
-            return relation, node, made
-        copy = node.copy()
-        copy.set("expressions", made[len(conditions) :])
-        return relation, copy, made[: len(conditions)]
-
     def _with_window_columns(
         self, node: exp.Select, relation: Relation, conditions: Sequence[exp.Expr], *, grouped: bool
     ) -> Relation:
@@ -232,7 +210,7 @@ class QueryCompiler:
 
         return assigned(relation)
 
-    def _has_aggregates(self, node: exp.Select) -> bool:
+    def has_aggregates(self, node: exp.Select) -> bool:
         parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") else [])]
         return any(aggregates_in(part, self.catalog.functions) for part in parts)
 
@@ -345,6 +323,10 @@ class QueryCompiler:
             return made
         versions = relation.version_stream.select(**expressions)
         return replace(made, version_key=tuple(str(key) for key in keys), version_stream=versions)
+
+
+def _having(node: exp.Select) -> list[exp.Expr]:
+    return [node.args["having"]] if node.args.get("having") is not None else []
 
 
 def _is_bare_call(relation: Relation, node: exp.Column) -> bool:

@@ -15,7 +15,8 @@ from sqlglot import exp
 from headrace_sql.expressions import physical, text_of
 from headrace_sql.joins import Sides, joined_sides, sides_of
 from headrace_sql.query import aggregates_in, conjuncts
-from headrace_sql.scope import Column, Relation, resolve, standing_for, unused_name
+from headrace_sql.scope import MEANT, Column, Relation, resolve, standing_for, unused_name
+from headrace_sql.single_value import SingleValue
 from headrace_sql.subqueries import knows
 
 if TYPE_CHECKING:
@@ -59,20 +60,20 @@ def with_scalars(
             relation, column, value = _attached(compiler, relation, each, outer)
             columns.append(column)
             replaced[id(each)] = value
-        made.append(_with_parts(node, replaced))
+        made.append(with_parts(node, replaced))
     return relation, made, columns
 
 
-def _with_parts(node: exp.Expr, replaced: dict[int, exp.Expr]) -> exp.Expr:
+def with_parts(node: exp.Expr, replaced: dict[int, exp.Expr]) -> exp.Expr:
     """Return an expression with parts replaced; the given one stays as it is."""
     if id(node) in replaced:
         return replaced[id(node)]
     parts: dict[str, Any] = {}
     for key, value in node.args.items():
         if isinstance(value, list):
-            parts[key] = [_with_parts(each, replaced) if isinstance(each, exp.Expr) else each for each in value]
+            parts[key] = [with_parts(each, replaced) if isinstance(each, exp.Expr) else each for each in value]
         else:
-            parts[key] = _with_parts(value, replaced) if isinstance(value, exp.Expr) else value
+            parts[key] = with_parts(value, replaced) if isinstance(value, exp.Expr) else value
     made = type(node)(**{key: _own(value) for key, value in parts.items()})
     made.meta.update(node.meta)
     return made
@@ -135,11 +136,14 @@ def _one_row(compiler: QueryCompiler, node: exp.Subquery, query: exp.Expr) -> Re
         limit = query.args.get("limit")
         aggregates = any(aggregates_in(each, compiler.catalog.functions) for each in query.expressions)
         single = (aggregates and group is None) or (limit is not None and limit.expression.name == "1")
-    if not single:
-        raise compiler.error(
-            node, "a subquery in an expression must give one row at most, and this one need not", _HINT
-        )
-    return found
+    if single:
+        return found
+    alias = exp.TableAlias(this=exp.to_identifier("__subquery"), columns=[exp.to_identifier("__value")])
+    around = exp.Select(
+        expressions=[exp.column(exp.to_identifier("__value"))],
+        from_=exp.From(this=exp.Subquery(this=query.copy(), alias=alias)),
+    )
+    return _single(compiler, around, query)
 
 
 def _by_outer_values(
@@ -156,49 +160,73 @@ def _by_outer_values(
     conditions = conjuncts(query.args["where"].this)
     own, rest = from_clause(compiler, query, list(conditions))
     del rest
-    outside = [each for each in conditions if _names_outer(each, own, outer)]
+    outside = [each for each in conditions if names_outer(each, own, outer)]
     if not outside:
         return None, []
     if query.args.get("group") is not None or query.args.get("limit") is not None or len(query.expressions) != 1:
         raise compiler.error(query, "this subquery names columns of the query around it", _HINT)
     calls = aggregates_in(query.expressions[0], compiler.catalog.functions)
-    if not calls or (not _is_count(query) and any(each.name.upper() == "COUNT" for each in calls)):
+    if calls and not _is_count(query) and any(each.name.upper() == "COUNT" for each in calls):
         raise compiler.error(
-            query, "a subquery that names columns of the query around it gives one aggregate", "(SELECT SUM(x) FROM t WHERE t.k = o.k)"
+            query, "a subquery that names columns of the query around it gives a COUNT by itself, not inside of an expression",
+            "count in the subquery and calculate around it",
         )  # fmt: skip
-    inner, keys = [], []
-    for each in outside:
-        if not isinstance(each, exp.EQ):
-            raise compiler.error(each, "a subquery may name columns of the query around it in equalities only")
-        sides = [each.left, each.right]
-        if _names_outer(each.left, own, outer):
-            sides.reverse()
-        if _names_outer(sides[0], own, outer) or any(knows(own, c) for c in sides[1].find_all(exp.Column)):
-            raise compiler.error(
-                each, "one side of this equality must be of the subquery, the other of the query around it"
-            )
-        inner.append(sides[0])
-        keys.append(_of_outer(compiler, sides[1], outer))
+    inner, keys = outer_keys(compiler, outside, own, outer)
     made = query.copy()
     left = [each.copy() for each in conditions if not any(each is one for one in outside)]
     made.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
     made.set("group", exp.Group(expressions=[each.copy() for each in inner]))
     for index, each in enumerate(inner):
         made.append("expressions", exp.Alias(this=each.copy(), alias=exp.to_identifier(f"__key_of_{index}")))
-    return compiler.query(made), keys
+    return (compiler.query(made) if calls else _single(compiler, made, query)), keys
 
 
-def _names_outer(node: exp.Expr, own: Relation, outer: Relation) -> bool:
+def _single(compiler: QueryCompiler, query: exp.Select, original: exp.Expr) -> Relation:
+    """Return the one value of a subquery without aggregates (per key, where it has keys): several rows end the job."""
+    item = query.expressions[0]
+    value = exp.Anonymous(this="FIRST_VALUE", expressions=[item.this if isinstance(item, exp.Alias) else item])
+    count = exp.Anonymous(this="COUNT", expressions=[exp.Star()])
+    made = query.copy()
+    columns = [exp.Alias(this=value, alias=exp.to_identifier("__single_value")), *query.expressions[1:]]
+    made.set("expressions", [*columns, exp.Alias(this=count, alias=exp.to_identifier("__single_rows"))])
+    found = compiler.query(made)
+    stream = found.stream.apply(SingleValue(found.columns[-1].physical, original.sql(dialect="flink")))
+    return replace(found, stream=stream, columns=found.columns[:-1])
+
+
+def outer_keys(
+    compiler: QueryCompiler, outside: Sequence[exp.Expr], own: Relation, outer: Relation
+) -> tuple[list[exp.Expr], list[exp.Expr]]:
+    """Return what the subquery's side of its correlated equalities is, and what it equals outside. Raises ExpressionError."""
+    inner: list[exp.Expr] = []
+    keys: list[exp.Expr] = []
+    for each in outside:
+        if not isinstance(each, exp.EQ):
+            raise compiler.error(each, "a subquery may name columns of the query around it in equalities only")
+        sides = [each.left, each.right]
+        if names_outer(each.left, own, outer):
+            sides.reverse()
+        if names_outer(sides[0], own, outer) or any(knows(own, c) for c in sides[1].find_all(exp.Column)):
+            raise compiler.error(
+                each, "one side of this equality must be of the subquery, the other of the query around it"
+            )
+        inner.append(sides[0])
+        keys.append(of_outer(compiler, sides[1], outer))
+    return inner, keys
+
+
+def names_outer(node: exp.Expr, own: Relation, outer: Relation) -> bool:
+    """Return whether an expression of a subquery names columns of the query around it."""
     if node.find(exp.Query) is not None:
         return False
     return any(not knows(own, column) and knows(outer, column) for column in node.find_all(exp.Column))
 
 
-def _of_outer(compiler: QueryCompiler, node: exp.Expr, outer: Relation) -> exp.Expr:
+def of_outer(compiler: QueryCompiler, node: exp.Expr, outer: Relation) -> exp.Expr:
     """Return an expression whose columns are those of the query around, whatever their names mean inside."""
 
     def meant(part: exp.Expr) -> exp.Expr:
-        if not isinstance(part, exp.Column):
+        if not isinstance(part, exp.Column) or MEANT in part.meta:
             return part
         column, fields = resolve(outer, part, compiler.text)
         made: exp.Expr = standing_for(column, part)
@@ -219,4 +247,4 @@ def _is_count(query: exp.Expr) -> bool:
     return isinstance(call, exp.Anonymous) and call.name.upper() == "COUNT"
 
 
-__all__ = ["scalars_in", "with_scalars"]
+__all__ = ["names_outer", "of_outer", "outer_keys", "scalars_in", "with_parts", "with_scalars"]

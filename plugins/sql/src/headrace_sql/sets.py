@@ -9,6 +9,7 @@ from headrace.keyed import shuffled
 from headrace_columnar.sql_types import common_type
 from sqlglot import exp
 
+from headrace_sql.copies import Copies
 from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import physical, text_of
 from headrace_sql.query import cast_to, is_updating
@@ -44,10 +45,8 @@ def set_operation(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
     if isinstance(node, exp.Union):
         made = united(sides)
         return made if every else distinct(made, state_ttl(compiler.catalog.options))
-    if every:
-        raise compiler.error(node, f"{type(node).__name__.upper()} ALL is not supported")
     how = "and" if isinstance(node, exp.Intersect) else "and not"
-    return _counted(sides, how, state_ttl(compiler.catalog.options))
+    return _counted(sides, how, state_ttl(compiler.catalog.options), every=every)
 
 
 def _aligned(relations: Sequence[Relation]) -> tuple[list[Relation], tuple[Column, ...]]:
@@ -108,8 +107,11 @@ def distinct(relation: Relation, options: Mapping[str, str]) -> Relation:
     return Relation(made.select(*[text_of(physical(name)) for name in names]), tuple(columns))
 
 
-def _counted(sides: Sequence[Relation], how: str, options: Mapping[str, str]) -> Relation:
-    """INTERSECT and EXCEPT: count each row's appearances on both sides. NULL equals NULL here."""
+def _counted(sides: Sequence[Relation], how: str, options: Mapping[str, str], *, every: bool) -> Relation:
+    """INTERSECT and EXCEPT: count each row's appearances on both sides. NULL equals NULL here.
+
+    With ``every`` (ALL) a row comes as often as on both sides, or as often as it is more often on the left.
+    """
     aligned, columns = _aligned(sides)
     names = [column.physical for column in columns]
     marked = []
@@ -119,5 +121,12 @@ def _counted(sides: Sequence[Relation], how: str, options: Mapping[str, str]) ->
     stream = marked[0].union(marked[1])
     counts = {"__in_left": 'sum("__left")', "__in_right": 'sum("__right")'}
     made = shuffled(stream, tuple(names))._operator("aggregate", tuple(names), counts, **options)
+    if every:
+        left, right = '"__in_left"', '"__in_right"'
+        count = f"CASE WHEN {left} < {right} THEN {left} ELSE {right} END" if how == "and" else f"{left} - {right}"
+        copied = made.select(*[text_of(physical(name)) for name in names], __copies_of=count).apply(
+            Copies("__copies_of")
+        )
+        return Relation(copied, columns)
     condition = '"__in_left" > 0 AND "__in_right" ' + ("> 0" if how == "and" else "= 0")
     return Relation(made.where(condition).select(*[text_of(physical(name)) for name in names]), columns)

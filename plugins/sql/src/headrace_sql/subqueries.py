@@ -1,16 +1,17 @@
-"""IN (SELECT …) and EXISTS (SELECT …) in WHERE, as semi and anti joins."""
+"""IN (SELECT …), EXISTS (SELECT …) and comparisons with ANY and ALL in WHERE, as semi and anti joins."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import polars as pl
 from sqlglot import exp
 
 from headrace_sql.emitting import state_ttl
 from headrace_sql.joins import Sides, residual, sides_of, split_condition
 from headrace_sql.query import conjuncts
-from headrace_sql.scope import Column, Relation, resolve
+from headrace_sql.scope import MEANT, Column, Relation, resolve
 from headrace_sql.sources import from_clause
 
 if TYPE_CHECKING:
@@ -26,10 +27,14 @@ def filtered(compiler: QueryCompiler, relation: Relation, condition: exp.Expr) -
     while isinstance(condition, exp.Not | exp.Paren):
         negated ^= isinstance(condition, exp.Not)
         condition = condition.this
-    if isinstance(condition, exp.In) and condition.args.get("query") is not None:
-        return _in(compiler, relation, condition, negated=negated)
+    quantified = quantified_in(condition)
+    if quantified is not None:
+        return _compared(compiler, relation, quantified.negation() if negated else quantified)
     if isinstance(condition, exp.Exists):
         return _exists(compiler, relation, condition, negated=negated)
+    if isinstance(condition, exp.In) and condition.args.get("query") is not None and not negated:
+        query = condition.args["query"]
+        return _tuple_in(compiler, relation, condition.this, query.this if isinstance(query, exp.Subquery) else query)
     raise compiler.error(
         condition,
         "this subquery is not supported here",
@@ -37,23 +42,62 @@ def filtered(compiler: QueryCompiler, relation: Relation, condition: exp.Expr) -
     )
 
 
-def _in(compiler: QueryCompiler, relation: Relation, node: exp.In, *, negated: bool) -> Relation:
-    query = node.args["query"]
-    inner = query.this if isinstance(query, exp.Subquery) else query
-    if isinstance(node.this, exp.Tuple) and not negated:
-        return _tuple_in(compiler, relation, node.this, inner)
-    found, value_name, correlated = _inner(compiler, relation, inner, as_value=True)
+_NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.NEQ, exp.NEQ: exp.EQ, exp.GT: exp.LTE, exp.LTE: exp.GT, exp.LT: exp.GTE, exp.GTE: exp.LT,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Quantified:
+    """``x > ALL (SELECT …)`` and its like; ``x IN (…)`` is ``x = ANY (…)``."""
+
+    operator: type[exp.Expr]
+    this: exp.Expr
+    query: exp.Expr
+    #: ALL instead of ANY.
+    every: bool
+
+    def negation(self) -> Quantified:
+        return replace(self, operator=_NEGATED[self.operator], every=not self.every)
+
+    def compared(self, value: exp.Expr) -> exp.Expr:
+        return self.operator(this=self.this.copy(), expression=value.copy())
+
+
+def quantified_in(node: exp.Expr) -> Quantified | None:
+    """Return what a comparison with ANY, SOME or ALL of a subquery, or an IN, says; None for anything else."""
+    if isinstance(node, exp.In) and node.args.get("query") is not None and not isinstance(node.this, exp.Tuple):
+        query = node.args["query"]
+        return Quantified(exp.EQ, node.this, query.this if isinstance(query, exp.Subquery) else query, every=False)
+    if type(node) not in _NEGATED:
+        return None
+    right = node.expression
+    query = right.this if isinstance(right, exp.Any | exp.All) else None
+    every = isinstance(right, exp.All)
+    if (
+        isinstance(right, exp.Anonymous)
+        and right.name.upper() in ("ANY", "SOME", "ALL")
+        and len(right.expressions) == 1
+    ):
+        query, every = right.expressions[0], right.name.upper() == "ALL"
+    query = query.unnest() if isinstance(query, exp.Subquery) else query
+    return Quantified(type(node), node.this, query, every) if isinstance(query, exp.Query | exp.Values) else None
+
+
+def _compared(compiler: QueryCompiler, relation: Relation, node: Quantified) -> Relation:
+    """Keep the rows for which a comparison is true with one value of the subquery, or with all."""
+    found, value_name, correlated = _inner(compiler, relation, node.query, as_value=True)
     sides = sides_of(_marked(relation, _OUTER), _marked(found, _INNER), _INNER)
     this = _qualified(compiler, node.this, None, relation)
     value = exp.column(exp.to_identifier(value_name), table=_INNER)
-    equal = exp.EQ(this=this, expression=value)
-    if not negated:
-        made = _joined(compiler, sides, [equal, *correlated], "semi")
+    node = replace(node, this=this)
+    if not node.every:
+        made = _joined(compiler, sides, [node.compared(value), *correlated], "semi")
         return replace(made, columns=relation.columns)
-    # x NOT IN (…): a row stays only when no comparison is true or unknown.
+    # x <> ALL (…), which is NOT IN: a row stays only when no comparison is false or unknown.
     sides = split_condition(compiler, sides, correlated)
     maybe = exp.Or(
-        this=exp.Or(this=equal, expression=exp.Is(this=this.copy(), expression=exp.Null())),
+        this=exp.Or(this=node.negation().compared(value), expression=exp.Is(this=this.copy(), expression=exp.Null())),
         expression=exp.Is(this=value.copy(), expression=exp.Null()),
     )
     sides.rest = [*sides.rest, maybe]
@@ -114,8 +158,16 @@ def _qualified(compiler: QueryCompiler, node: exp.Expr, inner: Relation | None, 
 
 def knows(relation: Relation, node: exp.Column) -> bool:
     """Return whether a relation has the column that a name means."""
+    if MEANT in node.meta:
+        return node.meta[MEANT] in relation.columns
     parts = [part.name for part in node.parts]
-    return bool(len(parts) > 1 and relation.find(parts[1], parts[0])) or bool(relation.find(parts[0]))
+    if len(parts) == 1:
+        return bool(relation.find(parts[0]))
+    if relation.find(parts[1], parts[0]):
+        return True
+    # Fields of a column: a plain column may be called like a table of the query around.
+    found = [relation.schema.get(column.physical) for column in relation.find(parts[0])]
+    return any(isinstance(kind, pl.Struct | pl.List) for kind in found)
 
 
 def _joined(compiler: QueryCompiler, sides: Sides, on: list[exp.Expr], how: str) -> Relation:

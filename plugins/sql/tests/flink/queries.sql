@@ -1,0 +1,304 @@
+-- name: offset1
+SELECT id, v FROM t ORDER BY v DESC, id LIMIT 5 OFFSET 3
+-- name: offset2
+SELECT id, v FROM t ORDER BY v, id OFFSET 2 ROWS FETCH FIRST 4 ROWS ONLY
+-- name: offset_noorder
+SELECT id, v FROM t LIMIT 3 OFFSET 2
+-- name: limit_noorder
+SELECT id FROM t LIMIT 3
+-- name: offset_sub
+SELECT k, cnt FROM (SELECT k, COUNT(*) AS cnt FROM t GROUP BY k ORDER BY cnt DESC, k OFFSET 1 ROWS FETCH NEXT 2 ROWS ONLY) WHERE cnt > 1
+-- name: limit0
+SELECT id FROM t ORDER BY id LIMIT 0
+-- name: exceptall
+SELECT a, c FROM n1 EXCEPT ALL SELECT a, c FROM n2
+-- name: intersectall
+SELECT a, c FROM n1 INTERSECT ALL SELECT a, c FROM n2
+-- name: exceptall3
+SELECT k FROM t EXCEPT ALL SELECT k FROM s EXCEPT ALL SELECT k FROM u
+-- name: intersectall_agg
+SELECT k, COUNT(*) AS n FROM (SELECT k FROM t INTERSECT ALL SELECT k FROM s) GROUP BY k
+-- name: eqany
+SELECT id FROM t WHERE v = ANY (SELECT qty FROM s)
+-- name: eqsome
+SELECT id FROM t WHERE v = SOME (SELECT qty FROM s WHERE qty IS NOT NULL)
+-- name: neqall
+SELECT id FROM t WHERE v <> ALL (SELECT qty FROM s WHERE qty IS NOT NULL)
+-- name: gtall
+SELECT id FROM t WHERE v > ALL (SELECT qty FROM s WHERE qty IS NOT NULL)
+-- name: gtallnull
+SELECT id FROM t WHERE v > ALL (SELECT qty FROM s)
+-- name: gtany
+SELECT id FROM t WHERE v > ANY (SELECT qty FROM s)
+-- name: lesome
+SELECT id FROM t WHERE v <= SOME (SELECT grp FROM u)
+-- name: any_corr
+SELECT id FROM t WHERE v = ANY (SELECT qty FROM s WHERE s.k = t.k)
+-- name: all_corr
+SELECT id FROM t WHERE v > ALL (SELECT qty FROM s WHERE s.k = t.k)
+-- name: any_not
+SELECT id FROM t WHERE NOT (v > ANY (SELECT grp FROM u WHERE grp IS NOT NULL))
+-- name: any_select
+SELECT id, v > ANY (SELECT grp FROM u) AS x FROM t
+-- name: some_agg
+SELECT id FROM t WHERE v >= ALL (SELECT MAX(qty) FROM s)
+-- name: lat2
+SELECT u.k, x.n FROM u, LATERAL (SELECT COUNT(*) AS n FROM t WHERE t.k = u.k) AS x
+-- name: lat3
+SELECT u.k, x.n, x.sv FROM u LEFT JOIN LATERAL (SELECT COUNT(*) AS n, SUM(v) AS sv FROM t WHERE t.k = u.k) AS x ON TRUE
+-- name: lat4
+SELECT u.k, x.id FROM u CROSS JOIN LATERAL (SELECT id FROM t WHERE t.k = u.k AND v > 5) AS x
+-- name: lat5
+SELECT u.k, x.id FROM u LEFT JOIN LATERAL (SELECT id FROM t WHERE t.k = u.k AND v > 5) AS x ON TRUE
+-- name: lat6
+SELECT u.k, x.id FROM u, LATERAL (SELECT id FROM t WHERE t.v > u.grp) AS x WHERE x.id < 10
+-- name: lat7
+SELECT u.k, x.mv FROM u, LATERAL (SELECT MAX(v) AS mv FROM t WHERE t.k = u.k GROUP BY flag) AS x
+-- name: lat12
+SELECT u.k, x.n FROM u LEFT JOIN LATERAL (SELECT COUNT(DISTINCT v) AS n FROM t WHERE t.k = u.k HAVING COUNT(*) > 25) AS x ON TRUE
+-- name: lat13
+SELECT u.k, x.d FROM u, LATERAL (SELECT DISTINCT flag AS d FROM t WHERE t.k = u.k) AS x
+-- name: w1
+SELECT a.window_start, a.k, a.n, b.m FROM (SELECT window_start, window_end, k, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, k) a JOIN (SELECT window_start, window_end, k, SUM(qty) AS m FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, k) b ON a.window_start = b.window_start AND a.window_end = b.window_end AND a.k = b.k
+-- name: w2
+SELECT window_start, k, n, m, rn FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY n DESC, k) AS rn FROM (SELECT a.window_start, a.window_end, a.k, a.n, b.m FROM (SELECT window_start, window_end, k, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '20' SECOND)) GROUP BY window_start, window_end, k) a LEFT JOIN (SELECT window_start, window_end, k, SUM(qty) AS m FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '20' SECOND)) GROUP BY window_start, window_end, k) b ON a.window_start = b.window_start AND a.window_end = b.window_end AND a.k = b.k)) WHERE rn <= 2
+-- name: w3
+SELECT window_start, window_end, k, COUNT(*), SUM(v) FILTER (WHERE flag), COUNT(DISTINCT v), GROUPING(k) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '15' SECOND)) GROUP BY window_start, window_end, GROUPING SETS ((k), ())
+-- name: w4
+SELECT window_start, window_end, k, flag, COUNT(*), GROUPING_ID(k, flag) FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '20' SECOND)) GROUP BY window_start, window_end, CUBE (k, flag)
+-- name: w5
+SELECT window_start, window_end, k, flag, AVG(amt), MIN(ts), MAX(d) FROM TABLE(CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '20' SECOND)) GROUP BY window_start, window_end, ROLLUP (k, flag)
+-- name: w6
+SELECT k, window_start, window_end, COUNT(*), SUM(amt) FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND)) GROUP BY k, window_start, window_end
+-- name: w6b
+SELECT window_start, window_end, COUNT(*), SUM(amt) FROM TABLE(SESSION(TABLE t, DESCRIPTOR(ts), INTERVAL '3' SECOND)) GROUP BY window_start, window_end
+-- name: w6c
+SELECT k, window_start, window_end, COUNT(*) FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND)) GROUP BY window_start, window_end, k HAVING COUNT(*) > 2
+-- name: w6e
+SELECT window_start, window_end, SUM(n), COUNT(*) FROM (SELECT k, window_start, window_end, COUNT(*) n FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND)) GROUP BY k, window_start, window_end) GROUP BY window_start, window_end
+-- name: w7
+SELECT window_start, window_end, SUM(n) FROM (SELECT window_start, window_end, window_time AS rt, k, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND)) GROUP BY window_start, window_end, window_time, k) GROUP BY window_start, window_end
+-- name: w8
+CREATE VIEW w AS SELECT window_start AS ws, window_end AS we, window_time AS rt, k, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND)) GROUP BY window_start, window_end, window_time, k; SELECT window_start, window_end, SUM(n), COUNT(*) FROM TABLE(TUMBLE(TABLE w, DESCRIPTOR(rt), INTERVAL '20' SECOND)) GROUP BY window_start, window_end
+-- name: w9
+CREATE VIEW w AS SELECT TUMBLE_START(ts, INTERVAL '5' SECOND) AS ws, TUMBLE_ROWTIME(ts, INTERVAL '5' SECOND) AS rt, k, SUM(v) AS sv FROM t GROUP BY TUMBLE(ts, INTERVAL '5' SECOND), k; SELECT HOP_START(rt, INTERVAL '10' SECOND, INTERVAL '20' SECOND), HOP_END(rt, INTERVAL '10' SECOND, INTERVAL '20' SECOND), k, MAX(sv) FROM w GROUP BY HOP(rt, INTERVAL '10' SECOND, INTERVAL '20' SECOND), k
+-- name: w11
+SELECT k, HOP_START(ts, INTERVAL '10' SECOND, INTERVAL '30' SECOND) ws, LISTAGG(DISTINCT r.y) IS NULL, COUNT(*) FROM t GROUP BY k, HOP(ts, INTERVAL '10' SECOND, INTERVAL '30' SECOND) HAVING COUNT(*) FILTER (WHERE v > 0) > 3
+-- name: w12
+SELECT * FROM (SELECT id, k, v, window_start, window_end, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY v DESC, id) AS rn FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '20' SECOND))) WHERE rn <= 2
+-- name: w13
+SELECT window_start, k, id FROM (SELECT id, k, v, window_start, window_end, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY ts DESC) AS rn FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '20' SECOND))) WHERE rn = 1
+-- name: w14
+SELECT a.id, b.id, a.window_start FROM (SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND)) WHERE v > 3) a JOIN (SELECT * FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '5' SECOND)) WHERE qty > 0) b ON a.k = b.k AND a.window_start = b.window_start AND a.window_end = b.window_end
+-- name: w15
+SELECT a.id, a.window_start FROM (SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND))) a WHERE a.k IN (SELECT k FROM (SELECT * FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '5' SECOND))) b WHERE a.window_start = b.window_start AND a.window_end = b.window_end)
+-- name: w16
+SELECT a.id, a.window_start FROM (SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND))) a WHERE NOT EXISTS (SELECT 1 FROM (SELECT * FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '5' SECOND))) b WHERE a.k = b.k AND a.window_start = b.window_start AND a.window_end = b.window_end)
+-- name: w17
+SELECT COALESCE(a.window_start, b.window_start), a.k, b.k, n, m FROM (SELECT window_start, window_end, k, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, k) a FULL JOIN (SELECT window_start, window_end, k, COUNT(*) AS m FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, k) b ON a.window_start = b.window_start AND a.window_end = b.window_end AND a.k = b.k
+-- name: w18
+SELECT window_start, window_end, COUNT(*), SUM(v) FROM TABLE(TUMBLE(TABLE late, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end
+-- name: w19
+SELECT k, HOP_START(ts, INTERVAL '5' SECOND, INTERVAL '15' SECOND), COUNT(*) FROM late GROUP BY k, HOP(ts, INTERVAL '5' SECOND, INTERVAL '15' SECOND)
+-- name: w20
+SELECT k, SESSION_START(ts, INTERVAL '2' SECOND), SESSION_END(ts, INTERVAL '2' SECOND), COUNT(*) FROM late GROUP BY k, SESSION(ts, INTERVAL '2' SECOND)
+-- name: w21
+SELECT window_start, window_end, COUNT(*) FROM TABLE(CUMULATE(TABLE late, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '12' SECOND)) GROUP BY window_start, window_end
+-- name: w22
+SELECT window_start, COUNT(*) FROM TABLE(TUMBLE(DATA => TABLE t, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '10' SECOND)) GROUP BY window_start, window_end
+-- name: w23
+SELECT window_start, COUNT(*) FROM TABLE(HOP(DATA => TABLE t, TIMECOL => DESCRIPTOR(ts), SLIDE => INTERVAL '5' SECOND, SIZE => INTERVAL '10' SECOND)) GROUP BY window_start, window_end
+-- name: w24
+SELECT window_start, COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '3' SECOND)) GROUP BY window_start, window_end
+-- name: w25
+SELECT window_start, window_end, MAX(n) AS mx FROM (SELECT k, window_start, window_end, COUNT(*) AS n FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND)) GROUP BY k, window_start, window_end) GROUP BY window_start, window_end
+-- name: w26
+SELECT a.k, a.n, a.window_start FROM (SELECT k, COUNT(*) AS n, window_start, window_end FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND)) GROUP BY k, window_start, window_end) a JOIN (SELECT MAX(n) AS mx, window_start, window_end FROM (SELECT k, COUNT(*) AS n, window_start, window_end FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND)) GROUP BY k, window_start, window_end) GROUP BY window_start, window_end) b ON a.window_start = b.window_start AND a.window_end = b.window_end AND a.n >= b.mx
+-- name: w27
+SELECT TUMBLE_START(ts, INTERVAL '1' MINUTE), TUMBLE_END(ts, INTERVAL '1' MINUTE), TUMBLE_ROWTIME(ts, INTERVAL '1' MINUTE), COUNT(*) + 1, SUM(v) * 1.5, MAX(k) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)
+-- name: w28
+SELECT CAST(window_start AS STRING) || '/' || k, COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)) WHERE v IS NOT NULL GROUP BY window_start, window_end, k
+-- name: w29
+CREATE VIEW good AS SELECT *, UPPER(k) AS kk FROM t WHERE v > 0; SELECT window_start, kk, COUNT(*) FROM TABLE(TUMBLE(TABLE good, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, kk
+-- name: h1
+CREATE VIEW x AS SELECT id, k, v, tag FROM t CROSS JOIN UNNEST(tags) AS q(tag); SELECT tag, COUNT(DISTINCT k) FILTER (WHERE v > 2) AS c, SUM(DISTINCT v) AS s FROM x GROUP BY tag HAVING COUNT(*) FILTER (WHERE v IS NOT NULL) > 3 AND MAX(v) > 0
+-- name: h2
+SELECT k, sku, SUM(n), COUNT(n), COUNT(*) FROM t CROSS JOIN UNNEST(items) AS i(sku, n) GROUP BY GROUPING SETS ((k, sku), (sku), ())
+-- name: h3
+SELECT id, sku, n FROM t LEFT JOIN UNNEST(items) AS i(sku, n) ON TRUE WHERE id < 20
+-- name: h4
+SELECT id, mk, mv FROM t CROSS JOIN UNNEST(m) AS q(mk, mv)
+-- name: h5
+SELECT k, COUNT(*) FROM t GROUP BY k HAVING AVG(d) > (SELECT AVG(d) FROM t)
+-- name: h6
+SELECT r.y, r.q.z, COUNT(*), SUM(r.q.w), AVG(r.q.w) FROM t GROUP BY r.y, r.q.z
+-- name: h7
+SELECT id, t.r.q.w * 2, r.x + r.q.z, r.q FROM t WHERE r.q.z > 1 OR r.x IS NULL
+-- name: h8
+SELECT CASE WHEN v > 5 THEN 'hi' WHEN v > 0 THEN 'lo' END AS c, COUNT(*), SUM(CASE WHEN flag THEN 1 ELSE 0 END), COUNT(CASE WHEN d > 0 THEN 1 END) FROM t GROUP BY CASE WHEN v > 5 THEN 'hi' WHEN v > 0 THEN 'lo' END
+-- name: h9
+SELECT CASE v WHEN 1 THEN NULL WHEN 2 THEN 'two' ELSE CAST(v AS STRING) END, NULLIF(v, 3), COALESCE(NULL, v, 7), IFNULL(v, -1) FROM t
+-- name: h10
+SELECT amt * 1.5, amt / 3, amt + price, amt - 0.001, CAST(amt AS DECIMAL(5,1)), ROUND(amt, 1), ABS(amt), -amt, MOD(amt, 7), t.id, s.id FROM t JOIN s ON t.id = s.id
+-- name: h11
+SELECT SUM(amt), AVG(amt), MIN(amt), MAX(amt), SUM(amt * 2), COUNT(amt), SUM(amt) / COUNT(*), AVG(v), AVG(d) FROM t
+-- name: h13
+SELECT SUM(b), AVG(b), MAX(b), MIN(b), SUM(CAST(b AS DECIMAL(20,0))) FROM t
+-- name: h14
+SELECT k, FIRST_VALUE(id), LAST_VALUE(id), COUNT(DISTINCT flag), MAX(ts), MIN(day0) FROM t GROUP BY k
+-- name: h15
+SELECT day0, EXTRACT(YEAR FROM day0), EXTRACT(MONTH FROM ts), DAYOFWEEK(day0), QUARTER(day0), TIMESTAMPDIFF(DAY, ts, CAST(day0 AS TIMESTAMP(3))), TIMESTAMPADD(HOUR, 5, ts), FLOOR(ts TO MINUTE), CEIL(ts TO HOUR), day0 + INTERVAL '1' MONTH FROM t
+-- name: h18
+SELECT id FROM t WHERE v IN (1, NULL)
+-- name: h19
+SELECT id FROM t WHERE v NOT IN (1, NULL)
+-- name: h20
+SELECT id FROM t WHERE k NOT IN (SELECT k FROM u WHERE grp = 1)
+-- name: h21
+SELECT id FROM t WHERE k NOT IN (SELECT k FROM u)
+-- name: h22
+SELECT id FROM t WHERE (k, v) IN (SELECT k, grp FROM u)
+-- name: h23
+SELECT id FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.k = t.k AND s.qty > t.v)
+-- name: h24
+SELECT id FROM t WHERE EXISTS (SELECT * FROM s WHERE s.k = t.k AND s.qty = t.v AND s.price > 100) AND NOT EXISTS (SELECT 1 FROM u WHERE u.k = t.k AND u.grp = 2)
+-- name: h25
+SELECT k, n FROM (SELECT k, COUNT(*) n FROM t GROUP BY k) WHERE k IN (SELECT k FROM s GROUP BY k HAVING COUNT(*) > 15)
+-- name: h26
+SELECT id FROM t WHERE v > 3 OR k IN (SELECT k FROM u WHERE grp = 2)
+-- name: h27
+SELECT id, k IN (SELECT k FROM u WHERE grp = 1) AS x FROM t
+-- name: h28
+SELECT id, CASE WHEN EXISTS (SELECT 1 FROM u WHERE u.k = t.k) THEN 1 ELSE 0 END FROM t
+-- name: h29
+SELECT id, (SELECT MAX(grp) FROM u WHERE u.k = t.k) FROM t
+-- name: h30
+SELECT id, (SELECT name FROM u WHERE u.k = t.k) FROM t
+-- name: h31
+SELECT id, (SELECT COUNT(*) FROM u WHERE u.k = t.k AND grp > 1) AS c FROM t
+-- name: h32
+SELECT k, v, COUNT(*) FROM t WHERE v IS NULL OR v BETWEEN 1 AND 3 GROUP BY k, v
+-- name: h33
+SELECT flag IS TRUE, flag IS NOT TRUE, flag IS UNKNOWN, NOT flag, flag AND v > 3, flag OR v > 3, v IS DISTINCT FROM 3, v IS NOT DISTINCT FROM r.x FROM t
+-- name: h34
+SELECT COUNT(*), COUNT(v), COUNT(DISTINCT k), SUM(v) FILTER (WHERE k = 'zz') FROM t
+-- name: h35
+SELECT DISTINCT k, flag FROM t
+-- name: h36
+SELECT COUNT(DISTINCT k), COUNT(DISTINCT k) FILTER (WHERE v > 5), COUNT(DISTINCT v + 1) FROM t WHERE flag
+-- name: o1
+SELECT id, SUM(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW), COUNT(*) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) FROM t
+-- name: o2
+SELECT id, AVG(v) OVER w, MIN(d) OVER w, MAX(amt) OVER w, SUM(amt) OVER w FROM t WINDOW w AS (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '10' SECOND PRECEDING AND CURRENT ROW)
+-- name: o7
+SELECT k, MAX(run) FROM (SELECT k, SUM(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 4 PRECEDING AND CURRENT ROW) AS run FROM t) GROUP BY k
+-- name: o9
+SELECT id, SUM(v) OVER (PARTITION BY k ORDER BY p) IS NOT NULL FROM t
+-- name: o15
+SELECT id, SUM(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) FROM late
+-- name: o16
+SELECT rt, k, n, SUM(n) OVER (PARTITION BY k ORDER BY rt ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM (SELECT TUMBLE_ROWTIME(ts, INTERVAL '10' SECOND) AS rt, k, COUNT(*) AS n FROM t GROUP BY TUMBLE(ts, INTERVAL '10' SECOND), k)
+-- name: j1
+SELECT s.id, s.k, price * rate FROM s JOIN rates FOR SYSTEM_TIME AS OF s.ts ON s.k = rates.k
+-- name: j2
+SELECT s.k, COUNT(*), SUM(price * rate) FROM s LEFT JOIN rates FOR SYSTEM_TIME AS OF s.ts ON s.k = rates.k GROUP BY s.k
+-- name: j3
+SELECT TUMBLE_START(s.ts, INTERVAL '20' SECOND), s.k, SUM(price * rate) FROM s JOIN rates FOR SYSTEM_TIME AS OF s.ts ON s.k = rates.k GROUP BY TUMBLE(s.ts, INTERVAL '20' SECOND), s.k
+-- name: j4
+CREATE VIEW vr AS SELECT k, rate, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS rn FROM rlog) WHERE rn = 1; SELECT s.id, price * vr.rate FROM s LEFT JOIN vr FOR SYSTEM_TIME AS OF s.ts ON s.k = vr.k
+-- name: j5
+SELECT a.id, b.id FROM t a JOIN s b ON a.k = b.k AND a.ts BETWEEN b.ts - INTERVAL '2' SECOND AND b.ts + INTERVAL '1' SECOND
+-- name: j6
+SELECT a.id, b.id FROM t a LEFT JOIN s b ON a.k = b.k AND b.ts >= a.ts AND b.ts < a.ts + INTERVAL '3' SECOND AND b.qty > 1
+-- name: j7
+SELECT a.id, b.id FROM t a FULL OUTER JOIN s b ON a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '1' SECOND AND a.ts
+-- name: j8
+SELECT TUMBLE_END(a.ts, INTERVAL '20' SECOND), COUNT(*), SUM(b.price) FROM t a JOIN s b ON a.k = b.k AND a.ts BETWEEN b.ts - INTERVAL '2' SECOND AND b.ts GROUP BY TUMBLE(a.ts, INTERVAL '20' SECOND)
+-- name: j9
+SELECT t.id, u.name, s.id FROM t JOIN u ON t.k = u.k LEFT JOIN s ON s.k = u.k AND s.id = t.id + 1 WHERE t.v > 4
+-- name: j11
+SELECT u.name, COUNT(t.id), COALESCE(SUM(t.v), 0) FROM u LEFT JOIN t ON u.k = t.k AND t.v > 3 GROUP BY u.name
+-- name: j12
+SELECT a.k, b.k FROM u a FULL JOIN (SELECT DISTINCT k FROM t) b ON a.k = b.k
+-- name: j13
+SELECT a.name, b.name FROM u a, u b WHERE a.grp = b.grp AND a.name < b.name
+-- name: j14
+SELECT a.name, b.name FROM u a CROSS JOIN u b WHERE a.grp > b.grp
+-- name: j17
+SELECT x.k, x.n, y.n FROM (SELECT k, COUNT(*) n FROM t GROUP BY k) x FULL JOIN (SELECT k, COUNT(*) n FROM s WHERE qty > 2 GROUP BY k) y ON x.k = y.k AND x.n > 20
+-- name: j18
+SELECT t.id, u.name FROM t RIGHT JOIN u ON t.k = u.k AND t.v = 9
+-- name: j19
+SELECT t.id, q.tag, u.name FROM t CROSS JOIN UNNEST(t.tags) AS q(tag) JOIN u ON u.k = t.k WHERE q.tag = 'x' AND u.grp = 1
+-- name: s1
+SELECT k, v FROM t WHERE v > 5 UNION ALL SELECT k, qty FROM s UNION ALL SELECT c, a FROM n1
+-- name: s2
+SELECT k FROM t UNION SELECT k FROM s EXCEPT SELECT k FROM u
+-- name: s3
+SELECT a, c FROM n1 UNION SELECT a, c FROM n2
+-- name: s4
+SELECT k, COUNT(*) FROM (SELECT k, ts FROM t UNION ALL SELECT k, ts FROM s) GROUP BY k, TUMBLE(ts, INTERVAL '30' SECOND)
+-- name: s5
+CREATE VIEW x AS SELECT a, c FROM n1; CREATE VIEW y AS SELECT a, c FROM n2; CREATE VIEW z AS SELECT * FROM x UNION ALL SELECT * FROM y; SELECT a, c, COUNT(*) FROM z GROUP BY a, c
+-- name: s6
+SELECT v, amt FROM t UNION ALL SELECT qty, price FROM s
+-- name: s7
+SELECT CAST(v AS BIGINT) AS x FROM t INTERSECT SELECT qty FROM s
+-- name: s9
+SELECT k, n FROM (SELECT k, COUNT(*) n FROM t GROUP BY k) UNION ALL SELECT 'all', COUNT(*) FROM t
+-- name: m1
+CREATE VIEW x AS SELECT id, k, v, ts FROM t WHERE v IS NOT NULL; SELECT * FROM x MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS a, LAST(B.id) AS b, COUNT(B.id) AS n, SUM(B.v) AS sv, AVG(B.v) AS av, C.ts AS ct ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (A B* C) DEFINE A AS A.v > 5, B AS B.v <= 5, C AS C.v > 5)
+-- name: m2
+SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS a, LAST(B.id) AS b ONE ROW PER MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN (A B+? C) WITHIN INTERVAL '20' SECOND DEFINE B AS B.v < A.v, C AS C.v > LAST(B.v, 1))
+-- name: m3
+SELECT k, a, b FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES FIRST(A.id) AS a, LAST(A.id) AS b AFTER MATCH SKIP PAST LAST ROW PATTERN (A{2,3} B) DEFINE A AS A.v > 0, B AS B.v <= 0)
+-- name: sv1
+SELECT id, (SELECT name FROM u WHERE grp = 2) FROM t
+-- name: sv2
+SELECT id FROM t WHERE v > (SELECT grp FROM u WHERE name = 'Bob')
+-- name: sv3
+SELECT id, (SELECT n FROM (SELECT k, COUNT(*) AS n FROM s GROUP BY k) q WHERE q.k = t.k) FROM t
+-- name: hv1
+SELECT k, COUNT(*) FROM t GROUP BY k HAVING k IN (SELECT k FROM u WHERE grp = 1)
+-- name: hv2
+SELECT k, COUNT(*) FROM t GROUP BY k HAVING COUNT(*) NOT IN (SELECT grp FROM u WHERE grp IS NOT NULL)
+-- name: hv4
+SELECT k, MAX(v) FROM t GROUP BY k HAVING MAX(v) >= ALL (SELECT qty FROM s WHERE qty IS NOT NULL)
+-- name: hv5
+SELECT k, k IN (SELECT k FROM u WHERE grp = 1) AS f, COUNT(*) FROM t GROUP BY k
+-- name: hv6
+SELECT COUNT(*) FROM t WHERE v = ANY (SELECT qty FROM s) OR flag
+-- name: qq3
+SELECT id FROM t WHERE CASE WHEN k IN (SELECT k FROM u WHERE grp = 1) THEN v > 3 ELSE v < 0 END
+-- name: qq4
+SELECT id FROM t WHERE flag OR EXISTS (SELECT 1 FROM s WHERE s.k = t.k AND s.qty = t.v)
+-- name: qq5
+SELECT id FROM t WHERE flag OR v IN (SELECT qty FROM s WHERE s.k = t.k)
+-- name: qq6
+SELECT id FROM t WHERE flag OR NOT EXISTS (SELECT 1 FROM s WHERE s.k = t.k AND s.qty = t.v)
+-- name: qq7
+SELECT id FROM t WHERE (v IN (SELECT qty FROM s) AND flag) OR (v NOT IN (SELECT grp FROM u WHERE grp IS NOT NULL) AND NOT flag)
+-- name: qq8
+SELECT k, SUM(CASE WHEN v IN (SELECT grp FROM u) THEN 1 ELSE 0 END) FROM t GROUP BY k
+-- name: qq9
+SELECT id FROM t WHERE v >= ALL (SELECT x.v FROM t AS x WHERE x.k = t.k AND x.v IS NOT NULL)
+-- name: qq10
+SELECT id FROM t o WHERE v > (SELECT AVG(i.v) FROM t i WHERE i.k = o.k)
+-- name: qq11
+SELECT id FROM t WHERE v IN (1, 2) AND id NOT IN (SELECT id FROM s WHERE price > 400)
+-- name: qq12
+SELECT id, k FROM t WHERE k IN (SELECT k FROM s GROUP BY k HAVING SUM(qty) > 20) AND v > ANY (SELECT AVG(qty) FROM s GROUP BY k)
+-- name: la1
+SELECT u.k, x.id, x.df FROM u, LATERAL (SELECT id, t.v - u.grp AS df FROM t WHERE t.k = u.k AND t.v > u.grp) AS x
+-- name: la2
+SELECT u.k, x.id, x.sid FROM u, LATERAL (SELECT t.id, s.id AS sid FROM t JOIN s ON t.id = s.id WHERE t.k = u.k) AS x
+-- name: la3
+SELECT u.name, x.k, x.n FROM u, LATERAL (SELECT k, COUNT(*) AS n FROM t WHERE t.v = u.grp GROUP BY k HAVING COUNT(*) > 1) AS x
+-- name: la8
+SELECT u.k, x.m FROM u LEFT JOIN LATERAL (SELECT MAX(v) AS m FROM t WHERE t.k = u.k AND t.v < 9) AS x ON u.grp = 1
+-- name: la9
+SELECT u.k, x.a, x.b FROM u, LATERAL (SELECT a.id, b.id FROM t a, s b WHERE a.k = u.k AND a.id = b.id) AS x(a, b)
+-- name: la10
+SELECT u.k, x.m, y.c FROM u, LATERAL (SELECT MAX(v) AS m FROM t WHERE t.k = u.k) AS x, LATERAL (SELECT COUNT(*) AS c FROM s WHERE s.k = u.k AND s.qty > 0) AS y
+-- name: la11
+SELECT u.k, x.id FROM u JOIN LATERAL (SELECT id FROM t WHERE t.k = u.k AND v = 9) AS x ON x.id > 10
