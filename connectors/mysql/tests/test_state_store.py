@@ -15,7 +15,7 @@ from headrace.errors import CheckpointError, JobError, OptionError, RetriableErr
 from headrace.sink import StaleWriterError
 from headrace.state_store import StateStore
 from headrace.testing import MemorySink, MemorySource
-from headrace_contract import MemoryBroker, MemoryTopicSource, StateStoreContract
+from headrace_contract import KeyedStateStoreContract, MemoryBroker, MemoryTopicSource
 from headrace_contract.memory_topics import MemoryTopicSettings
 from headrace_mysql import MySQLStateSettings, MySQLStateStore
 from mysql_world import Database, Relay
@@ -32,7 +32,7 @@ def state_options(database: Database, **more: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name != "table" or "table" in more}
 
 
-class TestMySQLStateStore(StateStoreContract):
+class TestMySQLStateStore(KeyedStateStoreContract):
     """Two tables of a database."""
 
     patience = timedelta(seconds=120)
@@ -49,7 +49,7 @@ class TestMySQLStateStore(StateStoreContract):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "database": None}
 
-    def make_store(self) -> StateStore:
+    def make_store(self) -> MySQLStateStore:
         return MySQLStateStore(MySQLStateSettings.of(self.given, plugin="mysql"))
 
 

@@ -39,7 +39,7 @@ _MODULES = {
     ),
     "headrace.codec": ("Codec", "Decoder", "Encoder", "Decoded", "BadBody"),
     "headrace.functions": ("udf", "udtf", "udaf", "ScalarFunction", "TableFunction", "AggregateFunction"),
-    "headrace.state_store": ("StateStore",),
+    "headrace.state_store": ("KeyedStateStore", "StateStore", "StoredVersion"),
     "headrace.backend": (
         "Backend", "JobHandle", "JobReport", "JobState", "JobStatus", "QueueStatus", "RunOptions",
     ),
@@ -136,7 +136,9 @@ if TYPE_CHECKING:
     from headrace.source import Source as Source
     from headrace.source import Start as Start
     from headrace.source import StartAt as StartAt
+    from headrace.state_store import KeyedStateStore as KeyedStateStore
     from headrace.state_store import StateStore as StateStore
+    from headrace.state_store import StoredVersion as StoredVersion
     from headrace.windows import Emit as Emit
     from headrace.windows import Window as Window
     from headrace.windows import cumulative as cumulative

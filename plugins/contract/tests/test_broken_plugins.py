@@ -15,6 +15,7 @@ from headrace_contract import (
     Contract,
     FunctionContract,
     GroupSourceContract,
+    KeyedStateStoreContract,
     OperatorContract,
     SinkContract,
     SourceContract,
@@ -32,7 +33,7 @@ MODULES: Mapping[str, tuple[type[Contract], ...]] = {
     "broken_operators": (OperatorContract,),
     "broken_functions": (FunctionContract, TableFunctionContract, AggregateFunctionContract),
     "broken_codecs": (CodecContract,),
-    "broken_state_stores": (StateStoreContract,),
+    "broken_state_stores": (StateStoreContract, KeyedStateStoreContract),
     "broken_stateful_operators": (StatefulOperatorContract,),
     "broken_topics": (TopicsContract,),
 }

@@ -13,6 +13,7 @@ from headrace_contract import (
     Contract,
     FunctionContract,
     GroupSourceContract,
+    KeyedStateStoreContract,
     OperatorContract,
     SinkContract,
     SourceContract,
@@ -33,7 +34,7 @@ SECTIONS: dict[str, tuple[type[Contract], ...]] = {
     "FunctionContract": (FunctionContract, TableFunctionContract, AggregateFunctionContract),
     "CodecContract": (CodecContract,),
     "StatefulOperatorContract": (StatefulOperatorContract,),
-    "StateStoreContract": (StateStoreContract,),
+    "StateStoreContract": (StateStoreContract, KeyedStateStoreContract),
     "TopicsContract": (TopicsContract,),
 }
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

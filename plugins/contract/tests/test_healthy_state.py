@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from contract_samples.state_stores import LineStore
+from contract_samples.state_stores import LineStore, PartsStore
 from contract_samples.stateful_operators import Sums
 from headrace.operator import StatefulSpec
-from headrace.state_store import StateStore
-from headrace_contract import StatefulOperatorContract, StateStoreContract
+from headrace.state_store import KeyedStateStore, StateStore
+from headrace_contract import KeyedStateStoreContract, StatefulOperatorContract, StateStoreContract
 
 
 class TestLineStore(StateStoreContract):
@@ -16,6 +16,13 @@ class TestLineStore(StateStoreContract):
 
     def make_store(self) -> StateStore:
         return LineStore(self.tmp_path / "state")
+
+
+class TestPartsStore(KeyedStateStoreContract):
+    """A store of files of lines, which gives single parts."""
+
+    def make_store(self) -> KeyedStateStore:
+        return PartsStore(self.tmp_path / "state")
 
 
 class TestSums(StatefulOperatorContract):

@@ -23,6 +23,7 @@ _MODULES = {
     "headrace_contract.crash": ("Moment",),
     "headrace_contract.function": ("AggregateFunctionContract", "FunctionContract", "TableFunctionContract"),
     "headrace_contract.group_source": ("GroupSourceContract",),
+    "headrace_contract.keyed_state_store": ("KeyedStateStoreContract",),
     "headrace_contract.memory_topics": ("MemoryBroker", "MemoryTopicSource", "MemoryTopics"),
     "headrace_contract.operator": ("OperatorContract",),
     "headrace_contract.sink": ("SinkContract",),
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from headrace_contract.function import FunctionContract as FunctionContract
     from headrace_contract.function import TableFunctionContract as TableFunctionContract
     from headrace_contract.group_source import GroupSourceContract as GroupSourceContract
+    from headrace_contract.keyed_state_store import KeyedStateStoreContract as KeyedStateStoreContract
     from headrace_contract.memory_topics import MemoryBroker as MemoryBroker
     from headrace_contract.memory_topics import MemoryTopics as MemoryTopics
     from headrace_contract.memory_topics import MemoryTopicSource as MemoryTopicSource

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from headrace.state_store import StateStore
-from headrace_contract import StateStoreContract
+from headrace.errors import RetriableError
+from headrace.state_store import KeyedStateStore, StateStore, StoredVersion
+from headrace_contract import KeyedStateStoreContract, StateStoreContract
 
 from contract_samples.broken import Fault
-from contract_samples.state_stores import LineStore
+from contract_samples.state_stores import LineStore, PartsStore
 
 
 class Stores(Fault, StateStoreContract):
@@ -111,3 +112,61 @@ class BrokenKill(Stores):
         def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
             # Seen when a process is killed between the two; made sure of here.
             super().save(shard, version, delta[:-1] if len(delta) == 20_000 else delta, snapshot=snapshot)
+
+
+class KeyedStores(Fault, KeyedStateStoreContract):
+    """The contract of a broken PartsStore; ``store`` is what it makes."""
+
+    large_bytes = 300_000
+    store: ClassVar[type[PartsStore]]
+
+    def make_store(self) -> KeyedStateStore:
+        return self.store(self.tmp_path / "state")
+
+
+class BrokenParts(KeyedStores):
+    breaks = "test_parts_are_given_one_by_one"
+
+    class store(PartsStore):
+        def load_parts(self, shard: str, wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
+            # The ends belong to the ranges; seen only where there are more parts.
+            for number, ranges in wanted.items():
+                last = 7 if number == 1 and len(ranges) < 100 else 0
+                longer = [range(each.start, min(each.stop + 1, last) if last else each.stop) for each in ranges]
+                yield from super().load_parts(shard, {number: longer})
+
+
+class BrokenVersions(KeyedStores):
+    breaks = "test_a_version_in_parts_is_a_version"
+
+    class store(PartsStore):
+        def versions(self, shard: str) -> Sequence[StoredVersion]:
+            return [StoredVersion(each.number, each.snapshot, each.first or b"") for each in super().versions(shard)]
+
+
+class BrokenMany(KeyedStores):
+    breaks = "test_many_and_large_parts"
+
+    class store(PartsStore):
+        def load_parts(self, shard: str, wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
+            for number, place, part in super().load_parts(shard, wanted):
+                if part:
+                    yield number, place, part
+
+
+class BrokenOthers(KeyedStores):
+    breaks = "test_parts_of_another_version_are_not_given"
+
+    class store(PartsStore):
+        def check(self, shard: str, number: int, stored: Mapping[int, Mapping[str, Any]]) -> None:
+            if number not in stored:
+                raise RetriableError(f"there is no version {number} any more", queue=shard)
+
+
+class BrokenKillOfParts(KeyedStores):
+    breaks = "test_a_kill_leaves_all_parts_of_a_version"
+
+    class store(PartsStore):
+        def save_parts(self, shard: str, version: int, parts: Sequence[bytes], *, snapshot: bool = False) -> None:
+            # Seen when a process is killed between the two; made sure of here.
+            super().save_parts(shard, version, parts[:-1] if len(parts) == 50 else parts, snapshot=snapshot)

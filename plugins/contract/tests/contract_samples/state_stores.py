@@ -1,14 +1,18 @@
-"""A healthy state store: one file of lines per shard, appended to and synced."""
+"""Healthy state stores: one file of lines per shard, appended to and synced."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from headrace.state_store import StateStore
+import msgspec
+from headrace.errors import RetriableError
+from headrace.state_store import KeyedStateStore, StateStore, StoredVersion
 
 
 class LineStore(StateStore):
@@ -58,3 +62,48 @@ class LineStore(StateStore):
 
     def _file(self, shard: str) -> Path:
         return self._path / re.sub(r"[^A-Za-z0-9-]", lambda found: f"%{ord(found[0]):x}", shard)
+
+
+class PartsStore(LineStore, KeyedStateStore):
+    """Lines whose content is a list of parts, with a mark of its own; a version is known by it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._marks: dict[str, dict[int, str]] = {}
+
+    def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+        super().save(shard, version, _packed([delta], in_parts=False), snapshot=snapshot)
+
+    def save_parts(self, shard: str, version: int, parts: Sequence[bytes], *, snapshot: bool = False) -> None:
+        super().save(shard, version, _packed(parts, in_parts=True), snapshot=snapshot)
+
+    def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
+        for number, content, whole in super().load(shard, version):
+            yield number, b"".join(msgspec.msgpack.decode(content)["parts"]), whole
+
+    def remove(self, shard: str, *, before: int) -> None:
+        LineStore(self._path).remove(shard, before=before)
+
+    def versions(self, shard: str) -> Sequence[StoredVersion]:
+        found = [(number, msgspec.msgpack.decode(each), whole) for number, each, whole in super().load(shard)]
+        self._marks[shard] = {number: each["mark"] for number, each, _ in found}
+        return [
+            StoredVersion(number, whole, each["parts"][0] if each["in_parts"] else None)
+            for number, each, whole in found
+        ]
+
+    def load_parts(self, shard: str, wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
+        stored = {number: msgspec.msgpack.decode(each) for number, each, _ in super().load(shard)}
+        for number, ranges in wanted.items():
+            self.check(shard, number, stored)
+            for place in (place for each in ranges for place in each):
+                yield number, place, stored[number]["parts"][place]
+
+    def check(self, shard: str, number: int, stored: Mapping[int, Mapping[str, Any]]) -> None:
+        """Raise RetriableError when a version is not what it was."""
+        if number not in stored or stored[number]["mark"] != self._marks[shard][number]:
+            raise RetriableError(f"version {number} is not what it was", queue=shard)
+
+
+def _packed(parts: Sequence[bytes], *, in_parts: bool) -> bytes:
+    return msgspec.msgpack.encode({"mark": secrets.token_hex(8), "in_parts": in_parts, "parts": list(parts)})
