@@ -41,7 +41,7 @@ def rows(text: str) -> list[tuple[Any, ...]]:
     ],
 )
 def test_conditions_on_subqueries(condition: str, expected: list[int]) -> None:
-    assert rows("SELECT v FROM a WHERE " + condition) == [(each,) for each in expected]
+    assert rows(f"SELECT v FROM a WHERE {condition}") == [(each,) for each in expected]  # noqa: S608
 
 
 def test_several_rows_for_one_value_end_the_job() -> None:
