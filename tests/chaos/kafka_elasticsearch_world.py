@@ -19,7 +19,8 @@ from tests.servers.kafka import KafkaServer
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "connectors" / "kafka" / "tests"))
 
-from instances import Instance, Numbers
+from instances import Instance as Instance
+from instances import Numbers
 from kafka_world import KafkaWorld
 
 _JOB = Path(__file__).with_name("kafka_elasticsearch_job.py")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.kafka_elasticsearch_world import Indexing
+from tests.chaos.kafka_elasticsearch_world import Indexing, Instance
 from tests.chaos.workers import python_workers
 from tests.servers.elasticsearch import ElasticsearchServer
 from tests.servers.fixtures import StartElasticsearchServer
@@ -144,11 +144,11 @@ def spark_kills(indexing: Indexing, times: int, run: dict[str, Any], *, seed: in
         ways[way] += 1
         if way == "worker":
             time.sleep(choice.uniform(0, 4))
-            workers = wait_for(lambda: python_workers(instance.process.pid), "Spark has workers")  # noqa: B023
+            workers = wait_for(lambda: python_workers(instance.process.pid), "Spark has workers", instance)  # noqa: B023
             choice.choice(workers).kill()
         elif way == "place":
             said = f"killed at {place.partition(':')[0]}"
-            wait_for(lambda: said in instance.printed, f"kill {number}: a worker is {said}")  # noqa: B023
+            wait_for(lambda: said in instance.printed, f"kill {number}: a worker is {said}", instance)  # noqa: B023
         time.sleep(choice.uniform(0, 6))
         ended_by_itself += instance.process.poll() is not None
         instance.close()
@@ -162,10 +162,10 @@ def spark_kills(indexing: Indexing, times: int, run: dict[str, Any], *, seed: in
     print(f"\n{happened}: {indexing.expect(wanted)}")
 
 
-def wait_for(probe: Callable[[], Any], what: str, seconds: float = 600.0) -> Any:
+def wait_for(probe: Callable[[], Any], what: str, instance: Instance, seconds: float = 300.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := probe()):
-        assert time.monotonic() < deadline, f"never happened: {what}"
+        assert time.monotonic() < deadline, f"never happened: {what}; printed: {instance.printed[-20000:]}"
         time.sleep(0.05)
     return found
 

@@ -28,7 +28,7 @@ class Instance:
     def __init__(
         self, options: dict[str, Any], environment: dict[str, str] | None = None, *, script: Path = _SCRIPT
     ) -> None:
-        self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close()
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self.process = subprocess.Popen(
             [sys.executable, "-W", "ignore::DeprecationWarning", str(script), json.dumps(options)],
             stdout=self.output,
@@ -40,9 +40,9 @@ class Instance:
     @property
     def printed(self) -> str:
         """What it has printed so far."""
-        self.output.flush()
-        self.output.seek(0)
-        return self.output.read()
+        # Not by seek(): the process writes through the same open file, whose place it shares with us.
+        file = self.output.fileno()
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
     def wait_until_started(self) -> None:
         """Return when the job runs."""
