@@ -1,9 +1,12 @@
 """Equal keys: an index over 64-bit hashes in buckets, with the keys themselves compared.
 
 Rows are sorted by hash. The upper bits of a hash name a bucket, which knows where its rows begin; of the rest, 16 bits are
-kept per row. A lookup compares those with all rows of its bucket (some five), for a whole batch at once, then the key
-itself: a hash collision costs a comparison and never gives a wrong match. Beside the key's bytes that is 3 bytes a row,
-and 4 for the end of a text.
+kept per row. A lookup compares those with all rows of its bucket (some five), four at a time as the lanes of one 64-bit
+word, for a whole batch at once, then the key itself: a hash collision costs a comparison and never gives a wrong match.
+Beside the key's bytes that is 3 bytes a row, and 4 for the end of a text.
+
+Most of a lookup's time is waiting for memory: a place in the buckets, one in the hashes' bits, and, where they are the same,
+one in the ends of texts and one or two in the texts.
 """
 
 from __future__ import annotations
@@ -21,6 +24,13 @@ from numpy.typing import NDArray
 from headrace_dimension.columns import Parts, compact, runs
 
 _ROWS_PER_BUCKET = 8
+#: So many words are looked at one after the other; a bucket with more of them has rows of equal keys.
+_WORDS_MAX = 8
+#: Hashes' bits behind the last row, so that the words of an empty bucket there exist.
+_SPARE_RESTS = 8
+#: Factor that puts 16 bits into each lane of a word, and the top bit of each lane. Lane 0 is the lowest (little-endian).
+_LANES = np.uint64(0x0001_0001_0001_0001)
+_TOPS = np.uint64(0x8000_8000_8000_8000)
 #: Rows of buckets that are looked at together: bounds what a lookup takes where a bucket has very many rows.
 _ROWS_AT_ONCE_MAX = 2_000_000
 #: Keys of which a mapped index is tried, to be sure that this process hashes as the one that wrote it.
@@ -44,6 +54,7 @@ class ExactIndex:
         self._types = dict(types)
         self._keys = keys
         self._rests = rests
+        self._words = rests.view(np.uint64)
         self._starts = starts
         self._bits = bits
 
@@ -51,10 +62,10 @@ class ExactIndex:
     def of(cls, keys: pl.DataFrame) -> tuple[ExactIndex, NDArray[np.int64]]:
         """Return an index of rows by place, and how the table's rows are to be sorted for it (those with NULL left out)."""
         hashes = _hashes(keys)
-        present = ~_any_null(keys)
+        missing = _any_null(keys)
         order = np.argsort(hashes, kind="stable")
-        if not present.all():
-            order = order[present[order]]
+        if missing is not None:
+            order = order[~missing[order]]
         count = len(order)
         hashes = hashes[order]
         bits = max(0, int(count // _ROWS_PER_BUCKET).bit_length())
@@ -63,7 +74,9 @@ class ExactIndex:
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
         stored = [compact(keys[name].gather(pl.Series(order))) for name in keys.columns]
         starts = starts.astype(np.uint32 if count < 2**32 else np.int64)
-        index = cls(dict(keys.schema), stored, hashes.astype(np.uint16), starts, bits)
+        rests = np.zeros(count + -count % 4 + _SPARE_RESTS, dtype=np.uint16)
+        rests[:count] = hashes.astype(np.uint16)
+        index = cls(dict(keys.schema), stored, rests, starts, bits)
         return index, order
 
     def parts(self) -> tuple[Parts, Mapping[str, Any]]:
@@ -93,15 +106,53 @@ class ExactIndex:
 
     def find(self, probes: pl.DataFrame) -> Matches:
         """Return (place in ``probes``, place in the sorted table) of every match, ordered by both."""
-        probes = probes.rename(dict(zip(probes.columns, self._names, strict=True)))
-        # A value that the key's type cannot hold becomes NULL, and equals nothing.
-        probes = probes.cast(self._types, strict=False)  # type: ignore[arg-type]
+        if dict(probes.schema) != self._types:
+            probes = probes.rename(dict(zip(probes.columns, self._names, strict=True)))
+            # A value that the key's type cannot hold becomes NULL, and equals nothing.
+            probes = probes.cast(self._types, strict=False)  # type: ignore[arg-type]
         hashes = _hashes(probes)
         buckets = _bucket(hashes, self._bits)
         begins = self._starts[buckets].astype(np.int64)
-        counts = self._starts[buckets + 1].astype(np.int64) - begins
-        counts[_any_null(probes)] = 0
-        rests = hashes.astype(np.uint16)
+        ends = self._starts[buckets + 1].astype(np.int64)
+        missing = _any_null(probes)
+        if missing is not None:
+            ends[missing] = begins[missing]
+        asked, places = self._candidates(hashes.astype(np.uint16), begins, ends)
+        # Equal keys have equal hashes, and the rows were sorted stably: places are in the table's order.
+        equal = self._equal(probes, asked, places)
+        return asked[equal], places[equal]
+
+    def _candidates(self, rests: NDArray[np.uint16], begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Matches:
+        """Return (place in the probes, place in the table) where the hashes' bits are the same, ordered by both."""
+        asked = np.arange(len(rests))
+        patterns = rests.astype(np.uint64) * _LANES
+        words, last_words = begins >> 2, (ends - 1) >> 2
+        found: list[Matches] = []
+        for _ in range(_WORDS_MAX):
+            differences = self._words.take(words, mode="clip")
+            differences ^= patterns
+            # The top bit of each lane that is zero; a lane above such a one can be taken for zero as well.
+            zeros = (differences - _LANES) & ~differences
+            zeros &= _TOPS
+            hits = np.flatnonzero(zeros)
+            found += _lanes(zeros[hits], asked[hits], words[hits])
+            left = np.flatnonzero(last_words > words)
+            asked, words, last_words, patterns = asked[left], words[left] + 1, last_words[left], patterns[left]
+            if not len(asked):
+                break
+        all_asked = np.concatenate([each for each, _ in found])
+        all_places = np.concatenate([each for _, each in found])
+        same = self._rests[all_places] == rests[all_asked]
+        same &= (all_places >= begins[all_asked]) & (all_places < ends[all_asked])
+        found = [(all_asked[same], all_places[same])]
+        if len(asked):
+            found += self._in_long_buckets(asked, rests[asked], 4 * words, ends[asked] - 4 * words)
+        return _ordered(found, len(rests))
+
+    def _in_long_buckets(
+        self, asked: NDArray[np.int64], rests: NDArray[np.uint16], begins: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> list[Matches]:
+        """Return matches of the hashes' bits in runs of rows that may be very long."""
         sums = np.cumsum(counts)
         found: list[Matches] = []
         first = 0
@@ -111,16 +162,9 @@ class ExactIndex:
             part = slice(first, end)
             places = runs(begins[part], counts[part])
             hits = np.flatnonzero(self._rests[places] == np.repeat(rests[part], counts[part]))
-            asked = np.repeat(np.arange(first, min(end, len(counts))), counts[part])[hits]
-            found.append((asked, places[hits]))
+            found.append((np.repeat(asked[part], counts[part])[hits], places[hits]))
             first = end
-        if not found:
-            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        asked = np.concatenate([each for each, _ in found])
-        places = np.concatenate([each for _, each in found])
-        # Equal keys have equal hashes, and the rows were sorted stably: places are in the table's order.
-        equal = self._equal(probes, asked, places)
-        return asked[equal], places[equal]
+        return found
 
     def _equal(
         self, probes: pl.DataFrame, probe_places: NDArray[np.int64], table_places: NDArray[np.int64]
@@ -153,9 +197,32 @@ def _hashes(keys: pl.DataFrame) -> NDArray[np.uint64]:
     return keys.hash_rows(seed=17).to_numpy()
 
 
-def _any_null(keys: pl.DataFrame) -> NDArray[np.bool_]:
-    result = np.zeros(keys.height, dtype=bool)
-    for column in keys.iter_columns():
-        if column.null_count():
-            result |= column.is_null().to_numpy()
-    return result
+def _lanes(zeros: NDArray[np.uint64], asked: NDArray[np.int64], words: NDArray[np.int64]) -> list[Matches]:
+    """Return the places of the lanes whose top bits are set in ``zeros``, those of a word in order."""
+    found: list[Matches] = []
+    while len(zeros):
+        lowest = zeros & (~zeros + np.uint64(1))
+        # The bit is 15 above the lane's first.
+        found.append((asked, 4 * words + (np.bitwise_count(lowest - np.uint64(1)) >> 4)))
+        zeros = zeros ^ lowest
+        more = np.flatnonzero(zeros)
+        zeros, asked, words = zeros[more], asked[more], words[more]
+    return found or [(asked, words)]
+
+
+def _ordered(found: list[Matches], probes: int) -> Matches:
+    """Return matches by probe; those of a probe stay in the order in which they are given."""
+    asked = np.concatenate([each for each, _ in found])
+    places = np.concatenate([each for _, each in found])
+    # Numbers of 16 bits are sorted in linear time.
+    order = np.argsort(asked.astype(np.uint16) if probes <= 1 << 16 else asked, kind="stable")
+    return asked[order], places[order]
+
+
+def _any_null(keys: pl.DataFrame) -> NDArray[np.bool_] | None:
+    """Return the rows in which a key is NULL; None when there is no such row."""
+    columns = [column for column in keys.iter_columns() if column.null_count()]
+    if not columns:
+        return None
+    missing: NDArray[np.bool_] = np.logical_or.reduce([column.is_null().to_numpy() for column in columns])
+    return missing
