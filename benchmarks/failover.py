@@ -1,11 +1,12 @@
 """How long the keys of a killed instance rest: a running count per key in shards that two instances share.
 
-    python -m benchmarks.failover kafka|rocketmq [--keys 1000000] [--rounds 3] [--store topic|mysql]
+    python -m benchmarks.failover kafka|rocketmq [--keys 1000000] [--rounds 3] [--store topic|mysql] [--quick-start on|off|both]
 
 The job counts a million keys; events of some keys keep coming. One instance is killed (``kill -9``); its shards go to the
 other, which loads their state. Shown is the time from the kill to the first new result of the key that waited longest, in a
-table of MariaDB, and how long loading the state took. The broker notices the death by a closed connection (RocketMQ) or when
-the session is over (Kafka: 6 s, the least that a broker allows unless told otherwise).
+table of MariaDB, and how long loading the state took: all of it, or what a shard with quick start begins with, and then the
+rest. The broker notices the death by a closed connection (RocketMQ) or when the session is over (Kafka: 6 s, the least that a
+broker allows unless told otherwise).
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,9 @@ from tests.servers.sharing import own_server
 
 PROBES = 64
 _KEYS_A_MESSAGE = 1_000
-_LOADED = re.compile(r"shard (\S+) begins at \d+ with (\d+) rows of state, after ([0-9.]+) s")
+_BEGUN = re.compile(r"shard (\S+) begins at \d+ with \d+ rows of state(?: and more to come)?, after ([0-9.]+) s")
+_RESTORED = re.compile(r"shard (\S+) has all of its (\d+) rows of state, after ([0-9.]+) s")
+_FILL_SECONDS_MAX = 600.0
 
 
 def run_instance(given: dict[str, Any]) -> None:
@@ -93,7 +98,9 @@ class Probes:
             turn += 1
 
 
-def measure(broker: Broker, mysql: dict[str, Any], given: argparse.Namespace, directory: Path) -> None:
+def measure(
+    broker: Broker, mysql: dict[str, Any], given: argparse.Namespace, directory: Path, *, quick_start: bool
+) -> None:
     """Fill the state, kill instances, and print what was measured."""
     connection = pymysql.connect(**mysql, autocommit=True)
     with connection.cursor() as cursor:
@@ -103,7 +110,7 @@ def measure(broker: Broker, mysql: dict[str, Any], given: argparse.Namespace, di
         broker.write(first // _KEYS_A_MESSAGE % QUEUES, [json.dumps({"first": first, "last": last}).encode()])
     run: dict[str, Any] = {"reliability": "high", "shards": 4, "checkpoint_interval": "1 s"}
     if given.store == "mysql":
-        run |= {"state_store": "mysql", "state_options": mysql}
+        run |= {"state_store": "mysql", "state_options": mysql, "quick_start": quick_start}
     started = 0
 
     def start() -> Instance:
@@ -121,24 +128,30 @@ def measure(broker: Broker, mysql: dict[str, Any], given: argparse.Namespace, di
     probes = Probes(broker, connection, given.keys)
     found: list[float] = []
     try:
-        probes.until_all_move()
+        probes.until_all_move(_FILL_SECONDS_MAX)
         for _ in range(given.rounds):
             running.append(start())
             time.sleep(20)
-            probes.until_all_move()
+            probes.until_all_move(_FILL_SECONDS_MAX)
             victim = running.pop(0)
             victim.kill()
             seconds = probes.until_all_move()
             found.append(seconds)
+            time.sleep(2 if quick_start else 0)
             log = running[0].log.read_text()
-            loads = [(name, int(rows), float(took)) for name, rows, took in _LOADED.findall(log)]
-            print(f"killed: {seconds:.2f} s; loads of the survivor: {loads}", flush=True)
+            begun = [(name, float(took)) for name, took in _BEGUN.findall(log)]
+            restored = [(name, int(rows), float(took)) for name, rows, took in _RESTORED.findall(log)]
+            print(
+                f"killed: {seconds:.2f} s; the survivor's shards began after {begun}, had all after {restored}",
+                flush=True,
+            )
     finally:
         probes.stop()
         for instance in running:
             instance.kill()
         connection.close()
-    print(f"{broker.source}, {given.keys:,} keys, state in {given.store}: median {statistics.median(found):.2f} s, "
+    quick = f", quick start {'on' if quick_start else 'off'}" if given.store == "mysql" else ""
+    print(f"{broker.source}, {given.keys:,} keys, state in {given.store}{quick}: median {statistics.median(found):.2f} s, "
           f"worst {max(found):.2f} s of {len(found)}")  # fmt: skip
 
 
@@ -151,21 +164,26 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--store", choices=["topic", "mysql"], default="topic")
+    parser.add_argument("--quick-start", choices=["on", "off", "both"], default="on", help="with --store mysql")
     given = parser.parse_args()
+    modes = {"on": [True], "off": [False], "both": [False, True]}[given.quick_start]
     with ExitStack() as stack:
-        name = f"failover-{secrets.token_hex(4)}"
-        broker: Broker
+        make: Callable[[str], Broker]
         if given.broker == "kafka":
-            broker = OnKafka(stack.enter_context(own_server(KafkaServer)), name)
+            make = partial(OnKafka, stack.enter_context(own_server(KafkaServer)))
         else:
-            broker = OnRocketMQ(stack.enter_context(own_server(RocketMQServer)), name)
-        stack.callback(broker.close)
+            make = partial(OnRocketMQ, stack.enter_context(own_server(RocketMQServer)))
         server = stack.enter_context(own_server(MySQLServer))
         place = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
-        with pymysql.connect(**place, autocommit=True) as connection, connection.cursor() as cursor:
-            cursor.execute("CREATE DATABASE failover")
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        measure(broker, {**place, "database": "failover"}, given, directory)
+        for quick_start in modes:
+            name = f"failover-{secrets.token_hex(4)}"
+            broker = make(name)
+            stack.callback(broker.close)
+            database = name.replace("-", "_")
+            with pymysql.connect(**place, autocommit=True) as connection, connection.cursor() as cursor:
+                cursor.execute(f"CREATE DATABASE {database}")
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            measure(broker, {**place, "database": database}, given, directory, quick_start=quick_start)
 
 
 if __name__ == "__main__":
