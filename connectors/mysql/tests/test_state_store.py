@@ -165,8 +165,13 @@ def test_an_outage_is_an_outage(database: Database, make: Make) -> None:
         with pytest.raises(RetriableError):
             call()
     relay.open()
-    store.save("a/0", 2, b"2")
+    store.save_parts("a/0", 2, [b"2", b"two"])
     assert numbers(store) == [1, 2]
+    relay.cut()
+    with pytest.raises(RetriableError):
+        list(store.load_parts("a/0", {2: [range(1, 2)]}))
+    relay.open()
+    assert list(store.load_parts("a/0", {2: [range(1, 2)]})) == [(2, 1, b"two")]
     store.close()
     relay.cut()
 
@@ -180,6 +185,11 @@ def test_parts_fit_into_packets(start_mysql_server: StartMySQLServer) -> None:
         content = os.urandom(500_000)
         store.save("a/0", 1, content, snapshot=True)
         assert list(store.load("a/0")) == [(1, content, True)]
+        parts = [content[:100_000], *(os.urandom(30) for _ in range(1000)), b"", content[100_000:]]
+        store.save_parts("a/0", 2, parts, snapshot=True)
+        store.versions("a/0")
+        found = list(store.load_parts("a/0", {2: [range(2), range(900, 1003)]}))
+        assert found == [(2, number, parts[number]) for number in (0, 1, *range(900, 1003))]
         store.close()
         cursor.execute("SELECT MAX(LENGTH(content)) FROM small.headrace_state")
         assert cursor.fetchone()[0] < 32768
@@ -197,6 +207,16 @@ def test_damaged_state_is_named(database: Database, make: Make) -> None:
         database.execute("UPDATE headrace_state SET content = %s", (content,))
         with pytest.raises(CheckpointError, match=text):
             numbers(make())
+
+
+def test_a_damaged_part_is_named(database: Database, make: Make) -> None:
+    store = make()
+    store.save_parts("a/0", 1, [b"first", b"again and " * 100, b"third"], snapshot=True)
+    database.execute("UPDATE headrace_state SET content = %s WHERE part = 1024", (b"\x01nonsense",))
+    assert [each.first for each in store.versions("a/0")] == [b"first"]
+    assert list(store.load_parts("a/0", {1: [range(2, 3)]})) == [(1, 2, b"third")]
+    with pytest.raises(CheckpointError, match="damaged"):
+        list(store.load_parts("a/0", {1: [range(1, 3)]}))
 
 
 def test_another_table_of_that_name_is_refused(database: Database, make: Make) -> None:

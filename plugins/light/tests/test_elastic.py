@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import headrace as hr
 import pytest
 from elastic_world import EVENTS, World, eventually
 from headrace.backend import JobState
-from headrace.errors import OptionError, PlanError
+from headrace.errors import OptionError, PlanError, RetriableError
 from headrace.testing import MemorySink, MemorySource
 
 
@@ -89,6 +90,31 @@ def test_more_instances_than_queues_stand_by(tmp_path: Path) -> None:
     assert sorted(len(handle.status().shards) for handle in handles) == [0, 0, 1]
     for handle in handles:
         handle.stop()
+
+
+def test_an_error_in_the_middle_of_an_entry_loses_nothing(tmp_path: Path) -> None:
+    """A function with state says that something is away: its shard begins again from what is stored."""
+    failures = {90, 91, 150, 230}
+
+    def counting(row: dict[str, Any], state: dict[str, Any], timers: Any) -> Iterator[dict[str, Any]]:
+        state["seen"] = state.get("seen", 0) + 1
+        if row["n"] in failures:
+            failures.remove(row["n"])
+            raise RetriableError("a server is away")
+        yield {"k": row["k"], "seen": state["seen"]}
+
+    world = World(
+        tmp_path, build=lambda events: events.key_by("k").process(counting, schema={"k": "string", "seen": "int64"})
+    )
+    try:
+        handle = world.start()
+        world.send(300)
+        eventually(lambda: len(world.rows()) >= 300, "all rows", handle)
+    finally:
+        world.close()
+    assert not failures
+    seen = sorted((row["k"], row["seen"]) for row in world.rows())
+    assert seen == sorted((key, number + 1) for key, count in world.keys.items() for number in range(count))
 
 
 def test_an_outage_of_the_broker_is_waited_for(world: World) -> None:
