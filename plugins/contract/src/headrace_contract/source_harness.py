@@ -54,6 +54,8 @@ class SourceHarness(OptionChecks):
 
     #: False when the source has one queue only.
     several_queues: ClassVar[bool] = True
+    #: False when a reader sees what its queue held when it was opened, and nothing that is written later.
+    queues_grow: ClassVar[bool] = True
     #: Bodies that the source must give back byte for byte. Add b"" and bodies with newlines if it can carry them.
     odd_bodies: ClassVar[Sequence[bytes]] = (
         b"{}",

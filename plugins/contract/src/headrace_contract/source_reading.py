@@ -206,18 +206,28 @@ class SourceReadingChecks(SourceHarness):
         with self.opened(name) as reader:
             empty = (reader.earliest, reader.latest)
             expect(empty[0] == empty[1], expected="earliest = latest: it is empty", found=f"{empty}", mend=mend)
+            if self.queues_grow:
+                self.write(name, self.bodies(0, 10))
+                self.eventually(lambda: reader.latest > empty[1], expected="latest grows", mend=mend)
+                self._expect_framed(reader, mend)
+        if not self.queues_grow:
             self.write(name, self.bodies(0, 10))
-            self.eventually(lambda: reader.latest > empty[1], expected="latest grows", mend=mend)
-            latest = reader.latest
-            reading = self.read(reader, 10)
-            found = f"earliest {reader.earliest}, latest {latest}, position {reader.position}, read {reading.offsets}"
-            good = reader.earliest <= reading.offsets[0] and latest > reading.offsets[-1]
-            expect(
-                good and self.read_to_end(reader).offsets == [] and reader.position.offset >= latest,
-                expected="earliest <= first offset, last offset < latest <= position at the end",
-                found=found,
-                mend=mend,
-            )
+            with self.opened(name) as reader:
+                self._expect_framed(reader, mend)
+
+    def _expect_framed(self, reader: Reader, mend: str) -> None:
+        """Fail the check unless the 10 records lie between ``earliest`` and ``latest``."""
+        __tracebackhide__ = True
+        latest = reader.latest
+        reading = self.read(reader, 10)
+        found = f"earliest {reader.earliest}, latest {latest}, position {reader.position}, read {reading.offsets}"
+        good = reader.earliest <= reading.offsets[0] and latest > reading.offsets[-1]
+        expect(
+            good and self.read_to_end(reader).offsets == [] and reader.position.offset >= latest,
+            expected="earliest <= first offset, last offset < latest <= position at the end",
+            found=found,
+            mend=mend,
+        )
 
     def test_start_at_latest(self) -> None:
         """LATEST leaves out what is there already, and misses nothing that comes after.

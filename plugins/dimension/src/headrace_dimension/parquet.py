@@ -82,7 +82,8 @@ class ParquetSource(Source):
             pattern = os.path.join(glob.escape(one), "*.parquet") if Path(one).is_dir() else one
             found += [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))
         if not found:
-            raise JobError(f"there is no file {given!r}", plugin="parquet", option="path")
+            hint = "name a .parquet file, a directory that has some, or a pattern such as 'tables/*.parquet'"
+            raise JobError(f"there is no file {given!r}", plugin="parquet", option="path", hint=hint)
         return list(dict.fromkeys(found))
 
 
