@@ -242,7 +242,10 @@ def _changes_at(edge: Input) -> Changes | None:
     """Return whether the rows on an edge change earlier results, and by which key: as the plan will find."""
     node = edge.node
     if isinstance(node, OperatorNode):
-        return node.spec.changes(_changes_at(node.input))
+        after = node.spec.changes(_changes_at(node.input))
+        if after is not None and after.key is not None and not set(after.key) <= set(node.schema or after.key):
+            return Changes(None)
+        return after
     found = [_changes_at(each) for each in node.inputs]
     if isinstance(node, UnionNode | ShuffleNode):
         if len(found) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
@@ -9,10 +10,32 @@ import polars as pl
 from headrace.errors import ExpressionError, OptionError, did_you_mean
 from headrace.functions import UserFunction
 from headrace.messages import HEADER_COLUMNS, ROW
+from headrace.operator import Changes
 from headrace.schema import RESERVED_PREFIX, Schema
 from headrace_columnar.evaluation import evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_expression, output_name
 from headrace_columnar.verbs.base import BoundVerb, Results, VerbSpec, rejected_of, without_failed
+
+_CAST = re.compile(r"(?is)CAST\((?P<column>.+?) AS [\w(), ]+\)")
+
+
+def _column_of(source: str | pl.Expr) -> str | None:
+    """Return the name of the column that an item is as it stands, or in another type; None for a computed one."""
+    if isinstance(source, pl.Expr):
+        return source.meta.output_name() if source.meta.is_column() else None
+    text = source.strip()
+    cast = _CAST.fullmatch(text)
+    text = text if cast is None else cast["column"].strip()
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1].replace('""', '"') if '"' not in text[1:-1].replace('""', "") else None
+    return text if text.isidentifier() else None
+
+
+def _under_new_names(before: Changes | None, names: Mapping[str, str]) -> Changes | None:
+    """Return changes whose key columns are called otherwise; without a key where one of them is gone."""
+    if before is None or before.key is None:
+        return before
+    return Changes(tuple(names[name] for name in before.key) if set(before.key) <= set(names) else None)
 
 
 class _Computed(VerbSpec):
@@ -60,6 +83,10 @@ class Select(_Computed):
 
     name: ClassVar[str] = "select"
 
+    def changes(self, before: Changes | None) -> Changes | None:
+        columns = {_column_of(source): name for name, source in reversed(self.items.items())}
+        return _under_new_names(before, {old: new for old, new in columns.items() if old is not None})
+
     def bind(self, schema: Schema) -> BoundVerb:
         compiled = self.compiled(schema)
         return _BoundComputed(Schema({name: one.data_type for name, one in compiled.items()}), compiled, keep=())
@@ -73,6 +100,12 @@ class WithColumns(_Computed):
     """Adds or replaces columns."""
 
     name: ClassVar[str] = "with_columns"
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        if before is None or before.key is None:
+            return before
+        kept = {name: name for name in before.key if name not in self.items or _column_of(self.items[name]) == name}
+        return _under_new_names(before, kept)
 
     def bind(self, schema: Schema) -> BoundVerb:
         compiled = self.compiled(schema)
@@ -151,6 +184,11 @@ class Rename(VerbSpec):
             twice = sorted({name for name in renamed.values() if list(renamed.values()).count(name) > 1})
             raise OptionError(f"rename would give the column {twice[0]!r} twice", plugin="rename", option=twice[0])
         return _BoundRename(Schema({renamed[name]: kind for name, kind in schema.items()}), renamed)
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        if before is None or before.key is None:
+            return before
+        return _under_new_names(before, {name: self.names.get(name, name) for name in before.key})
 
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
         if wanted is None:
