@@ -293,7 +293,7 @@ class Shard:
         return self._restore is not None and not self._restore.done
 
     def restore_some(self) -> None:
-        """Bring in a part of the state that is missing: some 50 ms of work. Raises RetriableError; then call it again."""
+        """Bring in a part of the state that is missing: some 20 ms of work. Raises RetriableError; then call it again."""
         if self._restore is not None:
             self._restore.step()
             self._forget_restore()

@@ -26,8 +26,8 @@ FORMAT_VERSION = 2
 #: So many keys a part: few enough to be loaded for one of them, many enough that their number costs little.
 _ROWS_PER_PART = 1_024
 _BITS_MAX = 13
-#: So many keys are restored between two entries, about 50 ms of work.
-_ROWS_PER_STEP = 32_768
+#: So many keys are restored between two entries, about 20 ms of work.
+_ROWS_PER_STEP = 16_384
 _ARRAY = struct.Struct(">BI")
 _ARRAY_32 = 0xDD
 _EMPTY_ARRAY = b"\x90"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from contract_samples.state_stores import LineStore, PartsStore
-from contract_samples.stateful_operators import Sums
+from contract_samples.stateful_operators import PartedSums, Sums
 from headrace.operator import StatefulSpec
 from headrace.state_store import KeyedStateStore, StateStore
 from headrace_contract import KeyedStateStoreContract, StatefulOperatorContract, StateStoreContract
@@ -35,3 +35,10 @@ class TestSums(StatefulOperatorContract):
 
     def make_rows(self, first: int, count: int) -> list[dict[str, Any]]:
         return [{"key": f"k{n * n % 7}", "value": n} for n in range(first, first + count)]
+
+
+class TestPartedSums(TestSums):
+    """A running sum, whose keys can come in behind."""
+
+    def make_spec(self) -> StatefulSpec:
+        return PartedSums()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import polars as pl
+import pytest
 from headrace.messages import (
     CHANGE,
     INDEX,
@@ -20,8 +21,9 @@ from headrace.messages import (
     Tick,
     Watermark,
 )
-from headrace.operator import RejectedRows, StatefulOperator, StatefulSpec
+from headrace.operator import PartedOperator, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_parts import Restore, pack_parts
 
 from headrace_contract.contract import Contract, expect, shortened, violated
 from headrace_contract.pickling import through_pickle
@@ -165,6 +167,59 @@ class StatefulOperatorContract(Contract):
                     found=f"other ones, first at {first_difference(wanted, found)}",
                     mend="put everything that decides about later rows into delta() and snapshot()",
                 )
+
+    def test_an_operator_restored_behind_goes_on_as_the_original(self) -> None:
+        """With quick start an operator (a PartedOperator) works before its state is there, and nobody may see that.
+
+        Steps: run entries of 7, and store a snapshot in 8 parts and deltas in 1, 2 and 4; a new operator begins without any
+        of the parts and is given the rest, while parts come between entries, or none before it asks for them. Passes when
+        it gives the same rows as the original at every place.
+        """
+        first = self.open()
+        if not isinstance(first, PartedOperator) or not first.restores_behind:
+            pytest.skip("not checked: the operator does not take part in quick start (PartedOperator)")
+        entries = self.parts(7)
+        for stop in (1, len(entries) // 2, len(entries) - 1):
+            for steps in (0, 1):
+                original = self.open()
+                assert isinstance(original, PartedOperator)
+                stored: list[tuple[bytes, list[bytes]]] = []
+                for number, entry in enumerate(entries[:stop]):
+                    self.feed(original, entry)
+                    whole, bits = number == 0, 3 if number == 0 else number % 3
+                    common, parts = original.state_in_parts(bits, whole=whole)
+                    stored.append((common, pack_parts({}, [{"": part} for part in parts])))
+                wanted = self.run(original, entries[stop:])
+                restored, restore = self._beginning(stored, original.state_rows())
+                found: Given = []
+                for entry in entries[stop:]:
+                    found += self.feed(restored, entry)
+                    for _ in range(steps):
+                        restore.step()
+                found += texts(restored.on_system(EndOfInput()))
+                expect(
+                    found == wanted,
+                    expected=f"after {stop} entries the same rows from an operator that is restored while it works",
+                    found=f"other ones, first at {first_difference(wanted, found)}",
+                    mend="call need() of the Restore with the hashes of keys before you look for them, need_all() before you "
+                    "look at all of them; of what versions say about a key the newest counts",
+                )
+
+    def _beginning(self, stored: Sequence[tuple[bytes, list[bytes]]], rows: int) -> tuple[PartedOperator, Restore]:
+        """Return an operator that begins with stored versions, and what brings in their parts."""
+        operator = self.open(through_pickle(self.make_spec(), what="the spec"))
+        assert isinstance(operator, PartedOperator)
+
+        def fetch(wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
+            for number, ranges in wanted.items():
+                for place in (place for each in ranges for place in each):
+                    yield number, place, stored[number][1][place]
+
+        versions = [(number, (len(parts) - 1).bit_length() - 1) for number, (_, parts) in enumerate(stored)]
+        # So many rows that each step brings in one page.
+        restore = Restore(versions, 10**9, fetch, {"": operator})
+        operator.begin_restore([common for common, _ in stored], rows, restore)
+        return operator, restore
 
     def test_saving_changes_nothing(self) -> None:
         """Checkpoints come at any moment, and results must not depend on when.

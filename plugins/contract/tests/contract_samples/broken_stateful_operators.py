@@ -12,7 +12,7 @@ from headrace.schema import Schema
 from headrace_contract import StatefulOperatorContract
 
 from contract_samples.broken import Fault
-from contract_samples.stateful_operators import Summing, Sums
+from contract_samples.stateful_operators import PartedSumming, Summing, Sums
 
 Results = Iterable[Batch | RejectedRows | Watermark]
 
@@ -94,3 +94,11 @@ class BrokenCount(Operators):
     class operator(Summing):
         def state_rows(self) -> int:
             return len(self.sums) - 1
+
+
+class BrokenRestoreBehind(Operators):
+    breaks = "test_an_operator_restored_behind_goes_on_as_the_original"
+
+    class operator(PartedSumming):
+        def on_system(self, message: SystemMessage) -> Results:
+            return Summing.on_system(self, message)  # all keys are looked at, and nobody has asked for them

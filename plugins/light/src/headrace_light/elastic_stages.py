@@ -263,15 +263,18 @@ class ElasticStages:
                 deliver(outputs.deliveries)
             elif run.broken:
                 self._begin_again(run)
-            if run.shard.restoring and run.topic_queue in self._runs:
-                progressed = True
-                self._restore_some(run)
+        # One step for all shards: what comes in waits for no more than that.
+        restoring = next((run for run in self._runs.values() if run.restoring), None)
+        if restoring is not None:
+            progressed = True
+            self._restore_some(restoring)
         return progressed
 
     def _restore_some(self, run: ShardRun) -> None:
         if self._trying("restore a shard", run.restore_some) is None:
             self._begin_again(run)
         elif not run.shard.restoring:
+            run.restoring = False
             logger.info(
                 "job %s: shard %s has all of its %d rows of state, after %.2f s", self._plan.job_name,
                 run.shard.queue.id, run.shard.state_rows(), self._clock.monotonic() - run.begun_seconds,
@@ -428,7 +431,7 @@ class ElasticStages:
             if found is not None:
                 start = ReadPosition(found[0])
             run = ShardRun(queue, shard, shuffle.source.open(queue, start), None if found is None else found[1])
-            run.begun_seconds = begun
+            run.begun_seconds, run.restoring = begun, shard.restoring
         except BaseException:
             shard.close()
             raise

@@ -52,6 +52,8 @@ class ShardRun:
         self.snapshot_seconds = 0.0
         #: When this instance began with the shard; kept by the stages.
         self.begun_seconds = 0.0
+        #: Whether the state was not here at first, and nobody has seen yet that all of it is; kept by the stages.
+        self.restoring = False
         #: Whether an error came while a record was taken through the shard: what it remembers is not certain any more.
         self.broken = False
         self._records = 0
