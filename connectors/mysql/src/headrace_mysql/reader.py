@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,8 @@ from headrace.clock import Clock
 from headrace.errors import DataError, HeadraceError, JobError
 from headrace.messages import Queue, RawBatch, ReadPosition
 from headrace.source import Reader
+from numpy.typing import NDArray
+from pymysql.cursors import SSCursor
 
 from headrace_mysql.connection import connect, quoted_for_parameters, translating
 from headrace_mysql.settings import MySQLSourceSettings
@@ -22,6 +25,8 @@ from headrace_mysql.tables import TableColumn, next_automatic_key
 from headrace_mysql.types import column_type, selected, series_of
 
 _OFFSET_MAX = 2**63 - 1
+#: With pyarrow rows become columns without being Python objects in between.
+_HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 #: How often a poll that may wait looks for new rows.
 _LOOK_SECONDS = 0.1
 
@@ -154,18 +159,14 @@ class MySQLReader(Reader):
         end = self._readable()
         if self._next >= end:
             return None
-        rows = self._query(self._page, (*self._key_bounds(end), max_records))
-        if not rows:
+        found = self._rows(self._page, (*self._key_bounds(end), max_records))
+        if found is None:
             # Rows that were here when somebody asked for `latest` have been deleted, or their numbers were never used.
             self._next = max(self._next, min(end, self._promised))
             return None
-        keys, *columns = zip(*rows, strict=True)
-        offsets = np.fromiter((key - self._keys.base for key in keys), dtype=np.int64, count=len(keys))
+        offsets, columns = found
         self._next = int(offsets[-1]) + 1
-        frame = pl.DataFrame(
-            [series_of(name, kind, values) for (name, kind), values in zip(self._types.items(), columns, strict=True)]
-        )
-        return RawBatch(offsets, self.position, frame=frame)
+        return RawBatch(offsets, self.position, frame=pl.DataFrame(columns))
 
     def _readable(self) -> int:
         """Return the offset behind the last row that may be read now."""
@@ -227,12 +228,34 @@ class MySQLReader(Reader):
             self._connection = connect(self._settings, autocommit=True)
         return self._connection
 
-    def _query(self, statement: str, parameters: tuple[int, ...]) -> Any:
+    def _rows(self, statement: str, parameters: tuple[int, ...]) -> tuple[NDArray[np.int64], list[pl.Series]] | None:
+        """Return the offsets and the columns of the rows that a statement gives, in which the key comes first."""
+        if not _HAS_ARROW:
+            rows = self._query(statement, parameters)
+            if not rows:
+                return None
+            keys, *columns = zip(*rows, strict=True)
+            offsets = np.fromiter((key - self._keys.base for key in keys), dtype=np.int64, count=len(keys))
+            return offsets, [
+                series_of(*column, values) for column, values in zip(self._types.items(), columns, strict=True)
+            ]
+        from headrace_mysql.row_packets import RowPackets
+
+        packets = self._query(statement, parameters, RowPackets)
+        if not len(packets):
+            return None
+        key, made = packets.columns(self._types, pl.UInt64() if self._keys.key.unsigned else pl.Int64())
+        # Keys and offsets are 64 bits both ways: what the subtraction carries beyond them is of no account.
+        base = np.uint64(self._keys.base & 0xFFFF_FFFF_FFFF_FFFF)
+        return (key.to_numpy().view(np.uint64) - base).view(np.int64), made
+
+    def _query(self, statement: str, parameters: tuple[int, ...], take: Callable[[SSCursor], Any] | None = None) -> Any:
+        """Return a statement's rows, or what ``take`` makes of an unbuffered cursor."""
         connection = self._connected()
         try:
-            with translating(self._settings), connection.cursor() as cursor:
+            with translating(self._settings), connection.cursor(None if take is None else SSCursor) as cursor:
                 cursor.execute(statement, parameters)
-                return cursor.fetchall()
+                return cursor.fetchall() if take is None else take(cursor)
         except HeadraceError:
             self.close()
             raise
