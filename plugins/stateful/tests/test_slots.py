@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from headrace.errors import CheckpointError
+from headrace.state_parts import Restore, pack_parts
 from headrace_stateful import slots as slots_module
 from headrace_stateful.columns import SlotColumns
 from headrace_stateful.slots import KeySlots, SlotTable
@@ -103,6 +106,97 @@ def _run(schema: dict[str, pl.DataType], steps: list[tuple[str, list[tuple[Any, 
     assert copy.take(slots).equals(table.take(slots))
     assert copy.keys(slots).equals(table.keys(slots))
     assert sorted(copy.take(slots)["v"].to_list()) == sorted(model.values())
+
+
+class Behind:
+    """A table that is stored in parts, and moved: the next one begins without any of them."""
+
+    def __init__(self, schema: dict[str, pl.DataType], values: dict[str, pl.DataType]) -> None:
+        self._schema, self._values = schema, values
+        self.table = SlotTable(schema, values)
+        self._stored: list[list[bytes]] = []
+        self._end = 0
+
+    def store(self, bits: int, *, whole: bool) -> None:
+        if whole:
+            self._stored.clear()
+        self._stored.append(pack_parts({}, [{"": part} for part in self.table.parts(bits, whole=whole)]))
+        self._end = self.table.index.end
+
+    def move(self) -> None:
+        if not self._stored:
+            return
+        self.table = SlotTable(self._schema, self._values)
+        versions = [(number, (len(parts) - 1).bit_length() - 1) for number, parts in enumerate(self._stored)]
+        stored = list(self._stored)
+
+        def fetch(wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
+            for number, ranges in wanted.items():
+                yield from ((number, part, stored[number][part]) for each in ranges for part in each)
+
+        restore = Restore(versions, 8, fetch, {"": self.table})  # type: ignore[dict-item]
+        self.table.begin_restore(self._end, 8, restore)
+
+    def insert(self, frame: pl.DataFrame, clock: int) -> None:
+        slots = np.unique(self.table.find_or_insert(frame)[0])
+        values = {"v": [clock] * slots.size, "t": [str(clock)] * slots.size}
+        self.table.put(slots, pl.DataFrame(values, schema=self._values))
+
+    def remove(self, frame: pl.DataFrame) -> None:
+        slots = self.table.find(frame)
+        self.table.remove(np.unique(slots[slots >= 0]))
+
+
+@given(histories(), st.data(), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_a_table_restored_behind_is_a_dict(
+    history: tuple[list[str], list[tuple[str, list[tuple[Any, ...]]]]], data: st.DataObject, collide: bool
+) -> None:
+    names, steps = history
+    schema = {name: TYPES[name][0] for name in names}
+    hashes = slots_module.key_hashes
+    if collide:
+        slots_module.key_hashes = lambda frame, keys: hashes(frame, keys) & np.uint64(3 << 62)
+    try:
+        behind = Behind(schema, {"v": pl.Int64(), "t": pl.String()})
+        model: dict[tuple[Any, ...], int] = {}
+        for clock, (what, rows) in enumerate(steps):
+            keys = [tuple(plain(value) for value in row) for row in rows]
+            frame = pl.DataFrame(rows, schema=schema, orient="row")
+            if what == "insert" and rows:
+                behind.insert(frame, clock)
+                model |= dict.fromkeys(keys, clock)
+            elif what == "remove":
+                behind.remove(frame)
+                for key in keys:
+                    model.pop(key, None)
+            elif what in ("delta", "snapshot"):
+                behind.store(data.draw(st.integers(0, 4)), whole=what == "snapshot" or clock == 0)
+                if data.draw(st.booleans()):
+                    behind.move()
+            slots = behind.table.find(frame)
+            assert [bool(slot >= 0) for slot in slots] == [key in model for key in keys]
+            assert behind.table.take(slots[slots >= 0])["v"].to_list() == [model[key] for key in keys if key in model]
+        behind.table.need_all()
+        slots = behind.table.index.slots()
+        found = zip(behind.table.keys(slots).rows(), behind.table.take(slots)["v"].to_list(), strict=True)
+        assert {tuple(plain(value) for value in key): number for key, number in found} == model
+    finally:
+        slots_module.key_hashes = hashes
+
+
+def test_a_slot_of_two_keys_is_refused() -> None:
+    table = SlotTable({"k": pl.Int64()}, {"v": pl.Int64()})
+    rows = pl.DataFrame({"k": [1, 2], "v": [1, 2]})
+    table.put(table.find_or_insert(rows)[0], rows)
+    (part,) = table.parts(0, whole=True)
+    other = SlotTable({"k": pl.Int64()}, {"v": pl.Int64()})
+    other.begin_restore(2, 2, Restore([(0, 0)], 2, lambda wanted: iter(()), {}))
+    other.put_parts([(0, part)], np.ones(1, dtype=bool))
+    with pytest.raises(CheckpointError, match="gives a slot to two keys"):
+        other.put_parts([(1, part)], np.ones(1, dtype=bool))
+    with pytest.raises(CheckpointError, match="damaged"):
+        other.put_parts([(1, part[:-5])], np.ones(1, dtype=bool))
 
 
 def test_table_grows_and_slots_are_used_again() -> None:
