@@ -1,13 +1,15 @@
 """What a dimension table of ten million rows costs: memory, loading, lookups, and the processes of a machine together.
 
-    python -m benchmarks.dimension [--rows 10000000] [--only mysql]   # everything, or some of it, as JSON lines
-    python -m benchmarks.dimension memory|dict|polars|workers ROWS    # one measurement, as JSON
-    python -m benchmarks.dimension mysql ROWS THREADS DATABASE        # loading from the table ``users`` of that database
+    python -m benchmarks.dimension [--rows 10000000] [--only mysql] [--threads 1 2 4]   # everything, or some, as JSON lines
+    python -m benchmarks.dimension memory|dict|polars|workers ROWS           # one measurement, as JSON
+    python -m benchmarks.dimension files ROWS THREADS parquet|csv DIRECTORY  # loading from files
+    python -m benchmarks.dimension mysql ROWS THREADS DATABASE               # loading from the table ``users``
 
 Keys are texts of 16 to 32 bytes; with them come a group (one of 1,000 texts), a level (0 to 9) and a number below 10^6.
 Raw size is that of the bytes themselves: the key, the text of the group, one byte, four bytes. Batches are 10,000 probes,
 half of which are in the table. Each measurement is a process of its own on one core. MySQL is a server that is started
-for it, on the other core.
+for it. Loading has two cores; from files it is followed by a
+refresh.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ PROBES = 10_000
 BATCHES = 60
 SCHEMA = {"name": "string", "group": "string", "level": "int64", "number": "int64"}
 DATABASE = "headrace_benchmark_dimension"
+ALONE = ("memory", "dict", "polars", "workers")
+KINDS = (*ALONE, "parquet", "csv", "mysql")
+FILES = 4
 
 
 def users(rows: int) -> pl.DataFrame:
@@ -202,9 +207,8 @@ def workers(rows: int) -> dict[str, Any]:
 
 
 def mysql(rows: int, threads: int, database: str) -> dict[str, Any]:
-    """Load the table from MySQL (HEADRACE_TEST_MYSQL) through lookup_join; then refresh it and tell the greatest memory."""
+    """Load the table from MySQL (HEADRACE_TEST_MYSQL) through lookup_join."""
     import headrace as hr
-    from headrace_dimension.lookup_join import LookupJoin
 
     from tests.servers.mysql import MySQLServer
 
@@ -214,14 +218,65 @@ def mysql(rows: int, threads: int, database: str) -> dict[str, Any]:
     }  # fmt: skip
     pipe = hr.stream("benchmark", "users")
     table = pipe.from_mysql("users", database=database, **login, columns=["id", *SCHEMA]).select(*SCHEMA)
+    return _loaded(table, rows, threads, refresh=False)
+
+
+def files(rows: int, threads: int, kind: str, place: str) -> dict[str, Any]:
+    """Load the table from parquet or csv files, as ``_written_files`` wrote them, through lookup_join."""
+    import headrace as hr
+
+    pipe = hr.stream("benchmark", "users")
+    if kind == "parquet":
+        return _loaded(pipe.from_parquet(f"{place}/*.parquet"), rows, threads)
+    table = pipe.from_file(f"{place}/*.csv", format="csv", header=True, schema=SCHEMA)
+    return _loaded(table, rows, threads)
+
+
+def _loaded(table: Any, rows: int, threads: int, *, refresh: bool = True) -> dict[str, Any]:
+    """Load a table, then refresh it; tell seconds and memory of both."""
+    from headrace_dimension.lookup_join import LookupJoin
+
     spec = LookupJoin(table, "name", threads=threads)
-    begun, begun_cpu = time.perf_counter(), time.process_time()
+    figures: dict[str, Any] = {"before_mb": _resident_bytes() / 1e6}
+    work = [("", spec.table), ("refresh_", spec.reload)]
+    for what, load in work if refresh else work[:1]:
+        _forget_peak()
+        begun, begun_cpu = time.perf_counter(), time.process_time()
+        load()
+        figures[f"{what}seconds"] = time.perf_counter() - begun
+        figures[f"{what}cpu_seconds"] = time.process_time() - begun_cpu
+        figures[f"{what}peak_mb"] = max(_peak_bytes(), _resident_bytes()) / 1e6
+        figures[f"{what}resident_mb"] = _resident_bytes() / 1e6
     loaded = spec.table()
-    figures: dict[str, Any] = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - begun_cpu}
-    figures["rows"] = loaded.height
-    figures["resident_mb"] = _resident_bytes() / 1e6
     assert loaded.height == rows
-    return figures
+    return {**figures, "table_mb": loaded.bytes() / 1e6, "load": os.getloadavg()[0]}
+
+
+def _forget_peak() -> None:
+    """Let Linux count the greatest memory of this process anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_bytes() -> int:
+    """Return the greatest resident memory since ``_forget_peak``."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
+@contextmanager
+def _written_files(rows: int, kind: str) -> Iterator[str]:
+    """Write the table as four files of a kind; give their directory."""
+    with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as place:
+        frame = users(rows).drop("id")
+        size = -(-rows // FILES)
+        for number in range(FILES):
+            part = frame[number * size : (number + 1) * size]
+            if kind == "parquet":
+                part.write_parquet(f"{place}/users-{number}.parquet")
+            else:
+                part.write_csv(f"{place}/users-{number}.csv")
+        del frame, part
+        yield place
 
 
 @contextmanager
@@ -260,26 +315,36 @@ def one(kind: str, *arguments: str, cores: list[int] | None = None, **environmen
 
 
 def main() -> None:
-    if sys.argv[1:2] and sys.argv[1] in ("memory", "dict", "polars", "workers", "mysql"):
+    if sys.argv[1:2] and sys.argv[1] in (*ALONE, "mysql", "files"):
         kind, rows, *rest = sys.argv[1:]
-        if kind == "mysql":
-            print(json.dumps(mysql(int(rows), int(rest[0]), rest[1])))
+        if kind in ALONE:
+            found = {"memory": memory, "dict": dict_, "polars": polars, "workers": workers}[kind](int(rows))
+        elif kind == "mysql":
+            found = mysql(int(rows), int(rest[0]), rest[1])
         else:
-            print(json.dumps({"memory": memory, "dict": dict_, "polars": polars, "workers": workers}[kind](int(rows))))
+            found = files(int(rows), int(rest[0]), rest[1], rest[2])
+        print(json.dumps(found))
         return
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--only", nargs="*", default=["memory", "dict", "polars", "workers", "mysql"])
+    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--only", nargs="*", choices=KINDS, default=KINDS)
     given = parser.parse_args()
     rows_text = str(given.rows)
-    for kind in ("memory", "dict", "polars", "workers"):
+    for kind in ALONE:
+        if kind in given.only:
+            print(kind, json.dumps(one(kind, rows_text, cores=[0, 1] if kind == "workers" else None)), flush=True)
+    for kind in ("parquet", "csv"):
         if kind not in given.only:
             continue
-        print(kind, json.dumps(one(kind, rows_text, cores=[0, 1] if kind == "workers" else None)), flush=True)
+        with _written_files(given.rows, kind) as place:
+            for threads in given.threads:
+                found = one("files", rows_text, str(threads), kind, place, cores=[0, 1])
+                print(kind, threads, json.dumps(found), flush=True)
     if "mysql" not in given.only:
         return
-    with _filled_server(int(rows_text)) as variable:
-        for threads in (1, 4):
+    with _filled_server(given.rows) as variable:
+        for threads in given.threads:
             found = one("mysql", rows_text, str(threads), DATABASE, cores=[0, 1], HEADRACE_TEST_MYSQL=variable)
             print("mysql", threads, json.dumps(found), flush=True)
 
