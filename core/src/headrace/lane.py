@@ -346,14 +346,19 @@ class Lane:
         """Put the branches that come from this lane's queue together again, in the order of the records."""
         import polars as pl
 
-        columns = None if node.schema is None else list(node.schema)
-        frames = []
-        for edge in node.merged:
-            for batch in flowing.get((id(edge.node), edge.output), ()):
-                if batch.frame.height:
-                    frames.append(batch.frame if columns is None else _with_columns(batch.frame, columns))
+        frames = [
+            batch.frame
+            for edge in node.merged
+            for batch in flowing.get((id(edge.node), edge.output), ())
+            if batch.frame.height
+        ]
         if not frames:
             return None
+        if node.schema is not None:
+            # What nobody behind the union wants need not be there, and a branch may have it or not.
+            present = set.intersection(*(set(frame.columns) for frame in frames))
+            columns = [name for name in node.schema if name in present]
+            frames = [_with_columns(frame, columns) for frame in frames]
         own_branches = sum(1 for edge in node.merged if self._comes_from_root(edge))
         if own_branches <= 1:
             return Batch(self.queue, frames[0] if len(frames) == 1 else pl.concat(frames))

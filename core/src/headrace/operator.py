@@ -156,6 +156,9 @@ class OperatorSpec(ABC):
     #: Header fields that the operator reads from its rows' header columns, of ``metadata``'s names ("time" for
     #: ``__hr_time``). Sources may leave out those that neither an operator behind them nor ``metadata`` wants.
     header_fields: frozenset[str] = frozenset()
+    #: Whether it reads only the columns that ``required_columns(())`` gives and lets all others through as they are: then
+    #: fields of structs that nothing behind it reads may be missing in what it is given.
+    keeps_columns: ClassVar[bool] = False
 
     @abstractmethod
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from itertools import chain
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -313,12 +313,13 @@ class _StructColumn(JsonColumn):
         self.annotation = object_type(fields) | None
 
     def build(self, values: list[Any]) -> Built:
-        present = [value for value in values if value is not None]
+        # msgspec's objects are true.
+        present = list(filter(None, values))
         series, bad = build_columns(self._fields, list(chain.from_iterable(map(msgspec.structs.astuple, present))))
         structs = pl.DataFrame(series).to_struct()
         if len(present) == len(values):
             return structs, bad
-        rows = np.flatnonzero(np.fromiter((value is not None for value in values), np.bool_, len(values)))
+        rows = np.fromiter(compress(range(len(values)), values), np.int64, len(present))
         return spread(structs, rows, len(values)), spread_mask(bad, rows, len(values))
 
 

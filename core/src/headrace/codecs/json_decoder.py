@@ -55,7 +55,8 @@ class JsonDecoder(Decoder):
         )
         rows = other_rows(len(bodies), unfit)
         wanted = bodies.take(rows) if len(unfit) else bodies
-        values, refused = self._parse_together(wanted), []
+        values = self._parse_together(wanted)
+        refused: list[int] = []
         if values is None:
             values, refused = self._parse(list(wanted))
         if refused:

@@ -41,6 +41,8 @@ class Compiler:
         self.schema = schema
         self.functions = {name.lower(): function for name, function in functions.items()}
         self.columns: set[str] = set()
+        #: What is read of each column: some fields of a struct, or None for all of it.
+        self.fields: dict[str, set[str] | None] = {}
         self.checks: list[Check] = []
         self.calls: list[FunctionCall] = []
         self.deterministic = True
@@ -128,10 +130,16 @@ class Compiler:
         del self.calls[calls:]
         return Typed(pl.lit(None, dtype=typed.data_type), typed.data_type, node, None)
 
-    def column(self, node: Any, name: str) -> Typed:
+    def column(self, node: Any, name: str, field: str | None = None) -> Typed:
+        """Return a column; ``field``: only this field of it is going to be read."""
         if name not in self.schema:
             raise self.error(node, f"unknown column {name!r}", hint=column_hint(name, self.schema))
         self.columns.add(name)
+        read = self.fields.setdefault(name, set())
+        if field is None:
+            self.fields[name] = None
+        elif read is not None:
+            read.add(field)
         self._reads += 1
         return Typed(pl.col(name), self.schema[name], node)
 
@@ -199,7 +207,7 @@ def _column(compiler: Compiler, node: exp.Column) -> Typed:
     parts = [part for part in node.parts]
     if any(isinstance(part, exp.Star) for part in parts):
         raise compiler.error(node, "* is not supported in expressions")
-    typed = compiler.column(parts[0], parts[0].name)
+    typed = compiler.column(parts[0], parts[0].name, parts[1].name if len(parts) > 1 else None)
     for part in parts[1:]:
         typed = _field(compiler, typed, part)
     return typed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -55,6 +55,8 @@ class CompiledExpression:
     checks: tuple[Check, ...] = ()
     calls: tuple[FunctionCall, ...] = ()
     is_predicate: bool = False
+    #: Of the columns that are structs and not read whole: the fields that are.
+    fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def can_fail(self) -> bool:
@@ -95,10 +97,12 @@ def compile_predicate(
             position=0 if text is not None else None,
             length=len(compiled.text),
         )
-    return CompiledExpression(
-        compiled.expression.fill_null(False), compiled.data_type, compiled.columns, compiled.text, compiled.deterministic,
-        compiled.staged.fill_null(False), compiled.checks, compiled.calls, is_predicate=True,
-    )  # fmt: skip
+    return replace(
+        compiled,
+        expression=compiled.expression.fill_null(False),
+        staged=compiled.staged.fill_null(False),
+        is_predicate=True,
+    )
 
 
 def compile_node(
@@ -124,6 +128,7 @@ def compile_node(
         staged=staged,
         checks=tuple(compiler.checks),
         calls=tuple(compiler.calls),
+        fields={name: frozenset(read) for name, read in compiler.fields.items() if read is not None},
     )
     return replace(compiled, expression=_self_contained(compiled)) if compiler.calls else compiled
 

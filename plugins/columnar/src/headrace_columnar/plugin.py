@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from headrace.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from headrace.plan import Plan
 
 
 @hookimpl
@@ -23,3 +27,11 @@ def headrace_operators() -> Mapping[str, str]:
         "map_batches": "headrace_columnar.verbs.batch_functions:MapBatches",
         "script": "headrace_columnar.verbs.script:Script",
     }
+
+
+# Optimizers run in the order of registration, those with ``tryfirst`` last: others look at whole plans.
+@hookimpl(tryfirst=True)
+def headrace_optimize(plan: Plan) -> Plan | None:
+    from headrace_columnar.pruning import pruned
+
+    return pruned(plan)

@@ -92,9 +92,12 @@ def pruned(compiler: QueryCompiler, node: exp.Select, relation: Relation) -> Rel
     wanted: set[str] = set()
     if any(join.args.get("method") for join in node.args.get("joins") or ()):
         return relation  # NATURAL: the columns that both sides have count, named or not
+    tables = {column.table.lower() for column in relation.columns if column.table}
     for each in node.walk():
-        if isinstance(each, exp.Star) and not isinstance(each.parent, exp.Anonymous):
-            return relation
+        if isinstance(each, exp.Star) and not isinstance(each.parent, exp.Anonymous | exp.Count):
+            of_table = each.parent.table.lower() if isinstance(each.parent, exp.Column) else ""
+            if not of_table or of_table in tables:
+                return relation
         if isinstance(each, exp.Identifier):
             wanted.add(each.name.lower())
     kept = [c for c in relation.columns if c.name.lower() in wanted or c.time is not None]

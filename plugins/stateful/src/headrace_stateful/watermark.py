@@ -24,6 +24,7 @@ class WatermarkSpec(OperatorSpec):
     """
 
     name = "watermark"
+    keeps_columns = True
 
     def __init__(
         self,
