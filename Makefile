@@ -11,7 +11,7 @@ SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSourc
 # Test processes: one a core, but Spark and servers want memory too.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
-.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers chaos clean
+.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers bench-sql chaos clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -52,6 +52,12 @@ bench: setup  ## the figures of docs/benchmarks*.md (takes long; keep the machin
 bench-peers: setup  ## other stream processors on the same jobs: docs/benchmarks-peers.md; installs them
 	$(BIN)/python -m benchmarks.peers.run --results demo-output/peers.jsonl
 	$(BIN)/python -m benchmarks.peers.page demo-output/peers.jsonl
+
+bench-sql: setup  ## the Nexmark queries beside PyFlink, which it installs: docs/benchmarks-sql.md
+	$(BIN)/python -m benchmarks.nexmark --results demo-output/nexmark.jsonl
+	rm -rf demo-output/first-row
+	$(BIN)/python -m benchmarks.first_row sql $(CURDIR)/demo-output/first-row >> demo-output/nexmark.jsonl
+	$(BIN)/python -m benchmarks.nexmark_page demo-output/nexmark.jsonl
 
 chaos: setup  ## the long fault tests
 	$(BIN)/python -m pytest -m slow tests

@@ -1,6 +1,7 @@
 """Seconds from the start of the process to the first row that a reader can see, and what a micro-batch costs.
 
 python -m benchmarks.first_row light|spark DIRECTORY
+python -m benchmarks.first_row sql DIRECTORY           # `headrace run job.sql`, five times, by lines as those of benchmarks.nexmark
 python -m benchmarks.first_row overhead DIRECTORY      # seconds per micro-batch while records keep coming
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -39,6 +41,29 @@ def first_row(backend: str, directory: Path) -> dict[str, Any]:
     begun = psutil.Process(os.getpid()).create_time()
     memory = resident_megabytes()
     return {"first_row_seconds": first - begun, "run_seconds": ended - begun, "memory_mb": memory}
+
+
+SCRIPT = """
+CREATE TABLE events (id BIGINT, text VARCHAR) WITH ('connector' = 'filesystem', 'path' = '{place}/in/*.ndjson', 'format' = 'json');
+CREATE TABLE chosen (id BIGINT, text VARCHAR) WITH (
+  'connector' = 'filesystem', 'path' = '{place}/out', 'format' = 'json', 'flush_interval' = '10 ms'
+);
+INSERT INTO chosen SELECT id, text FROM events WHERE MOD(id, 2) = 0;
+"""
+
+
+def first_row_of_text(directory: Path) -> dict[str, Any]:
+    """Run the job as a SQL text from the shell, and see when its first part file was there."""
+    (directory / "in").mkdir(parents=True)
+    (directory / "in" / "a.ndjson").write_bytes(
+        b"".join(b'{"id": %d, "text": "x"}\n' % number for number in range(1000))
+    )
+    (directory / "job.sql").write_text(SCRIPT.format(place=directory))
+    command = [str(Path(sys.executable).with_name("headrace")), "run", str(directory / "job.sql"), "--backend", "light"]
+    begun = time.time()
+    subprocess.run(command, check=True, capture_output=True)
+    first = min(part.stat().st_mtime for part in (directory / "out").glob("*.json"))
+    return {"side": "first-row", "first_row_seconds": first - begun, "run_seconds": time.time() - begun}
 
 
 def resident_megabytes() -> float:
@@ -80,6 +105,10 @@ def overhead(directory: Path) -> dict[str, Any]:
 
 def main() -> None:
     kind, directory = sys.argv[1], Path(sys.argv[2])
+    if kind == "sql":
+        for number in range(5):
+            print(json.dumps(first_row_of_text(directory / str(number))))
+        return
     found = overhead(directory) if kind == "overhead" else first_row(kind, directory)
     print(json.dumps(found))
 
