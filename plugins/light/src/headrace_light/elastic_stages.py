@@ -126,6 +126,9 @@ class ElasticStages:
         now = clock.monotonic()
         self._ticked_seconds, self._trimmed_seconds, self._flushed_seconds = now, now, now
         self._unflushed = False
+        #: Whether nothing has come of the shuffles at the last look; until when what comes in has precedence over restoring.
+        self._idle = True
+        self._rests_until = now
         self._never = threading.Event()
         self._outages = Outages(clock)
 
@@ -263,22 +266,30 @@ class ElasticStages:
                 deliver(outputs.deliveries)
             elif run.broken:
                 self._begin_again(run)
-        # One step for all shards: what comes in waits for no more than that.
-        restoring = next((run for run in self._runs.values() if run.restoring), None)
-        if restoring is not None:
-            progressed = True
-            self._restore_some(restoring)
-        return progressed
+        self._idle = not progressed
+        return self._restore_some() or progressed
 
-    def _restore_some(self, run: ShardRun) -> None:
-        if self._trying("restore a shard", run.restore_some) is None:
+    def _restore_some(self) -> bool:
+        """Take a step of one shard whose state is not here yet; return whether there is one.
+
+        What comes in waits for one step at most, and while something comes in steps take half of the time.
+        """
+        run = next((run for run in self._runs.values() if run.restoring), None)
+        begun = self._clock.monotonic()
+        if run is None or (not self._idle and begun < self._rests_until):
+            return run is not None
+        restored = self._trying("restore a shard", run.restore_some)
+        now = self._clock.monotonic()
+        self._rests_until = now + (now - begun)
+        if restored is None:
             self._begin_again(run)
         elif not run.shard.restoring:
             run.restoring = False
             logger.info(
                 "job %s: shard %s has all of its %d rows of state, after %.2f s", self._plan.job_name,
-                run.shard.queue.id, run.shard.state_rows(), self._clock.monotonic() - run.begun_seconds,
+                run.shard.queue.id, run.shard.state_rows(), now - run.begun_seconds,
             )  # fmt: skip
+        return True
 
     def _begin_again(self, run: ShardRun) -> None:
         """Let a shard whose state is not certain any more begin anew from what is stored: what it gave then comes again."""
@@ -300,6 +311,8 @@ class ElasticStages:
         if self._needs_ticks and now - self._ticked_seconds >= _TICK_SECONDS:
             self._ticked_seconds = now
             self._send({(run.shard.queue.source, run.shard.number): [] for run in self._runs.values()})
+        # A restore keeps the engine busy, but what came in before its step does not wait for more.
+        idle = idle or (self._idle and any(run.restoring for run in self._runs.values()))
         if self._unflushed and (idle or now - self._flushed_seconds >= _FLUSH_SECONDS):
             self.flush()
 
