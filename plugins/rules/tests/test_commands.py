@@ -105,6 +105,27 @@ def test_profile(place: Path) -> None:
     assert table["bash"][1:3] == ["0", "0"]
 
 
+def test_profile_leaves_out_what_is_wrong(place: Path) -> None:
+    rules, on = place / "rules.yaml", place / "many.ndjson"
+    rules.write_text(RULES + "- {id: odd, expression: processs = 'x'}\n- {id: high, expression: exit_code > 3}")
+    found = headrace("profile", "--on", on, "--rules", rules, "--columns", COLUMNS)
+    assert found.exit_code == 0, found.output
+    assert "left out: rule 'odd'" in found.stderr
+    assert "did you mean 'process'?" in found.stderr
+    assert "4 rules on 300 messages" in found.stdout
+    rules.write_text("- {id: odd, expression: processs = 'x'}")
+    found = headrace("profile", "--on", on, "--rules", rules, "--columns", COLUMNS)
+    assert (found.exit_code, "1 rule is wrong (of 1)" in found.stderr) == (2, True)
+
+
+def test_explain_tells_which_of_many_messages_it_is_about(place: Path) -> None:
+    rules = ["--rules", place / "rules.yaml", "--columns", COLUMNS]
+    (place / "two.ndjson").write_text(f"{json.dumps({**MESSAGE, 'process': 'bash'})}\n{json.dumps(MESSAGE)}\n")
+    found = headrace("explain", "bash", "--on", place / "two.ndjson", *rules)
+    assert "has 2 messages: this is about the first" in found.stderr.replace("\n", " ")
+    assert "  true   process = 'bash'\n  matches" in found.stdout
+
+
 def test_the_command_is_offered(place: Path) -> None:
     shown = CliRunner().invoke(app, ["--help"]).stdout
     assert "Check rules, explain one on a message" in shown

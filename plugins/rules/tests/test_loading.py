@@ -146,6 +146,26 @@ def test_sigma(tmp_path: Path) -> None:
     assert {row for row, _ in plainly([rule.expression], frame)[0]} == {0, 1, 3, 7}
 
 
+def test_sigma_numbers_in_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("""
+title: ports
+detection:
+  part: {address|endswith: 443, line|contains: [true, 8080]}
+  number: {port: 443}
+  condition: part and number
+""")
+    (rule,) = load_strictly(str(tmp_path / "a.yaml"))
+    rows = [
+        ("a:443", "at 8080", 443),
+        ("a:443", "True", 443),
+        ("a:443", "no", 443),
+        ("a:80", "True", 443),
+        ("b:443", "8080", 1),
+    ]
+    frame = pl.DataFrame(rows, schema=["address", "line", "port"], orient="row")
+    assert {row for row, _ in plainly([rule.expression], frame)[0]} == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("detection", "reason"),
     [

@@ -1,9 +1,10 @@
 """Sigma rules (https://sigmahq.io, specification 2): the common part, translated to SQL conditions.
 
 Taken on: detections that are mappings, lists of mappings or of keywords; the modifiers contains, startswith, endswith, all,
-re, cased, exists, lt, lte, gt, gte, windash left out; conditions with and, or, not, brackets, ``1 of x*``, ``all of x*``,
+re, cased, exists, lt, lte, gt, gte; conditions with and, or, not, brackets, ``1 of x*``, ``all of x*``,
 ``1 of them``. Values are compared without regard to case, as Sigma says, unless ``cased`` is given. Field names are
-column names. Anything else is refused with its name: a rule that would mean something else is never made.
+column names. Anything else is refused with its name: a rule that would mean something else is never made. ``logsource`` is not
+looked at: which rows a rule is for is up to the stream that it is put to.
 """
 
 from __future__ import annotations
@@ -155,9 +156,11 @@ def _test(column: str, value: Any, modifiers: list[str]) -> str:
             return f"{column} {sign} {_number(value)}"
     if value is None:
         return f"{column} IS NULL"
-    if isinstance(value, bool):
+    # Part of a text, or its pattern, is a text however YAML reads it: ``port|endswith: 443``.
+    is_text = not {"contains", "startswith", "endswith", "re", "cased"}.isdisjoint(modifiers)
+    if isinstance(value, bool) and not is_text:
         return f"{column} = {str(value).upper()}"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not is_text:
         return f"{column} = {_number(value)}"
     text = str(value)
     if "re" in modifiers:
