@@ -68,14 +68,17 @@ class ExactIndex:
             order = order[~missing[order]]
         count = len(order)
         hashes = hashes[order]
+        del missing
         bits = max(0, int(count // _ROWS_PER_BUCKET).bit_length())
         buckets = _bucket(hashes, bits)
         counts = np.bincount(buckets, minlength=1 << bits) if count else np.zeros(1 << bits, dtype=np.int64)
+        del buckets
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-        stored = [compact(keys[name].gather(pl.Series(order))) for name in keys.columns]
         starts = starts.astype(np.uint32 if count < 2**32 else np.int64)
         rests = np.zeros(count + -count % 4 + _SPARE_RESTS, dtype=np.uint16)
         rests[:count] = hashes.astype(np.uint16)
+        del hashes
+        stored = [compact(keys[name].gather(pl.Series(order))) for name in keys.columns]
         index = cls(dict(keys.schema), stored, rests, starts, bits)
         return index, order
 

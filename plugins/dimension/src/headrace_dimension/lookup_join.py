@@ -157,8 +157,10 @@ class LookupJoin(OperatorSpec):
 
     def _load(self) -> Table:
         title = f"loading {self._plan.job_name}"
-        frame = load_table(self._plan, threads=self._threads, title=title, show_progress=self._show_progress)
-        return Table.of(frame, self._lookup)
+        # Not kept here: Table.of frees what it has taken over.
+        return Table.of(
+            load_table(self._plan, threads=self._threads, title=title, show_progress=self._show_progress), self._lookup
+        )
 
     def _shared(self) -> SharedTable:
         sharing = sharing_for(self._token, dict(self._table_schema), self._lookup)

@@ -30,15 +30,19 @@ class Table:
         """Return a table of these rows. Raises DataError for a network that cannot be read."""
         kind, columns = lookup
         index: ExactIndex | RangeIndex | PrefixIndex
-        height = frame.height
+        height, order = frame.height, None
         if kind == "equal":
-            index, order = ExactIndex.of(frame.select(columns))
-            frame = frame.select(pl.exclude(columns)).select(pl.all().gather(pl.Series(order)))
+            index, sorted_rows = ExactIndex.of(frame.select(columns))
+            order = pl.Series(sorted_rows)
+            frame = frame.drop(columns)
         elif kind == "range":
             index = RangeIndex.of(frame[columns[0]], frame[columns[1]])
         else:
             index = PrefixIndex.of(frame[columns[0]])
-        return cls(height, index, NarrowColumns.of(frame))
+        # Given away, so that each column is freed as soon as it is narrow.
+        given = [frame]
+        del frame
+        return cls(height, index, NarrowColumns.of(given.pop(), order))
 
     def parts(self) -> tuple[Parts, Mapping[str, Any]]:
         """Return what the table is made of, for a file: arrays by name, and facts that JSON can hold."""
