@@ -19,6 +19,7 @@ from headrace.state_store import StateStore
 from headrace_light.order_log import Entry, EntryKind, OrderLog
 from headrace_light.routing import Pending, route, shard_counts
 from headrace_light.shard_storage import ShardStorage
+from headrace_light.state_directory import NoStateStore
 
 _TICK_SECONDS = 1.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,6 +46,8 @@ class KeyedStages:
         self._ticked_seconds = clock.monotonic()
         self.sequence = int(clock.now() * 1_000_000)
         self._replaying = False
+        self._keeps_state = not isinstance(store, NoStateStore)
+        self._at_end = False
 
     # ----------------------------------------------------------------------------------------------- recovery
 
@@ -83,6 +86,7 @@ class KeyedStages:
         again: Entry | None = None,
     ) -> Entry:
         """Number and log an entry; ``again`` is the logged one when it is done again. Call ``finish`` with it."""
+        self._at_end = kind == "end"
         if again is not None:
             self.sequence = again.sequence
             return again
@@ -130,7 +134,9 @@ class KeyedStages:
         """Store what has changed in the shards under the id of a checkpoint that is about to be made."""
         for shard in self._all():
             shard.checkpoint(checkpoint_id)
-            self._storage.save(shard, checkpoint_id)
+            # Without a store what has changed is asked for now and then only so that operators need not remember it.
+            if self._keeps_state or not self._at_end:
+                self._storage.save(shard, checkpoint_id)
         fault_point("shard.after_save")
 
     def saved(self, checkpoint_id: int) -> None:
