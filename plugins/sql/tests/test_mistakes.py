@@ -41,6 +41,16 @@ CREATE TABLE s (k STRING, n BIGINT) WITH ('connector' = 'blackhole');
         ("SELECT v::STRING FROM t", "syntax", "::"),
         ("SELECT k FROM t WHERE v = 1 OR (v, k) IN (SELECT v, k FROM t)", "can only be joined to others by AND", None),
         ("SELECT k, RANK() OVER (ORDER BY v) AS r FROM t", "RANK() is not supported", None),
+        (
+            "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY ts MEASURES A.v AS x PATTERN ((A B)+ C) DEFINE A AS A.v > 1)",
+            "groups with a quantifier",
+            None,
+        ),
+        (
+            "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY ts MEASURES A.v AS x PATTERN (A | B) DEFINE A AS A.v > 1)",
+            "alternatives (A | B) are not supported",
+            None,
+        ),
         ("CREATE TABLE d (x DECIMAL(a, 2)) WITH ('connector' = 'blackhole')", "DECIMAL takes a precision", None),
     ],
 )

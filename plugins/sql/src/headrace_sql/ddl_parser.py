@@ -367,6 +367,7 @@ class DefinitionParser(sqlglot_parser.Parser):
             made.set("define", self._parse_csv(self._parse_definition_of_variable))
         self._match_r_paren()
         made.set("alias", self._parse_table_alias())
+        made.set("joins", list(iter(self._parse_join, None)))
         return made
 
     def _skip_strategy(self) -> str:

@@ -382,10 +382,22 @@ def _current_date(self: Translator, node: exp.Expr) -> exp.Expr:
     return functions.BARE_CALLS["CURRENT_DATE"](self.as_local)
 
 
+def _similar(self: Translator, node: exp.SimilarTo) -> exp.Expr:
+    """In Flink a dot of a SIMILAR TO pattern is any character, as ``_`` is: outside of ``[…]``."""
+    made = self.rebuilt(node)
+    pattern = made.args["expression"]
+    if isinstance(pattern, exp.Literal) and not isinstance(node.parent, exp.Escape):
+        parts = re.split(r"(\[[^\]]*\])", pattern.name)
+        made.set(
+            "expression", exp.Literal.string("".join(p if p.startswith("[") else p.replace(".", "_") for p in parts))
+        )
+    return made
+
+
 _HANDLERS: dict[type, Callable[[Translator, Any], exp.Expr]] = {
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _compared), exp.Extract: _extract,
     exp.Column: _column, exp.Identifier: _identifier, exp.Dot: _dot, exp.Interval: _interval, exp.Cast: _cast, exp.TryCast: _cast,
     exp.Anonymous: _call, exp.Floor: _floor, exp.Ceil: _floor, exp.Is: _is, exp.Subquery: _subquery, exp.Select: _subquery,
     exp.Exists: _subquery, exp.Window: _window, exp.JSONValue: _json_value, exp.StrPosition: _position, exp.Bracket: functions.bracket,
-    exp.CurrentDate: _current_date, exp.CurrentTimestamp: lambda self, node: call("current_timestamp"),
+    exp.CurrentDate: _current_date, exp.SimilarTo: _similar, exp.CurrentTimestamp: lambda self, node: call("current_timestamp"),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from headrace.windows import Window
 from headrace_stateful.window_shape import WINDOW_END, WINDOW_RESULT, WINDOW_START
 from sqlglot import exp
 
-from headrace_sql.emitting import WithoutEqualUpdates, state_ttl
+from headrace_sql.emitting import TimedResults, WithoutEqualUpdates, state_ttl
 from headrace_sql.expressions import Translator, interval_length, part_key, physical, text_of
 from headrace_sql.query import aggregates_in, conjuncts
 from headrace_sql.scope import Column, Relation, TableWindow, resolve, standing_for, unused_name
@@ -387,7 +387,8 @@ def _with_absent(
         replaced = {**replaced, key: name}
     if "__window_time" in replaced.values():
         added["__window_time"] = f"{WINDOW_END} - INTERVAL '1' MILLISECOND"
-    return (stream.with_columns(**added) if added else stream), replaced
+    stream = stream.with_columns(**added) if added else stream
+    return (stream.apply(TimedResults()) if "__window_time" in added else stream), replaced
 
 
 def _result_columns(relation: Relation, grouping: _Grouping, stream: Any) -> tuple[Column, ...]:

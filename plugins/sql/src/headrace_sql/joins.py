@@ -66,11 +66,16 @@ def joined(
     if is_using and version is not None:
         raise compiler.error(item, "FOR SYSTEM_TIME AS OF takes a condition in ON, not USING", "write ON a.x = b.x")
     how = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}[side]
+    if how in ("inner", "left"):
+        left, conditions = _bounded(compiler, left, conditions)
     if version is not None:
         from headrace_sql.temporal import temporal
 
         return temporal(compiler, left, item, version, on, how), conditions
     right = pruned(compiler, node, windowed(compiler, item, from_item(compiler, item)))
+    if how in ("inner", "right"):
+        right, conditions = _bounded(compiler, right, conditions)
+    left, right = (_numbered(compiler, each) for each in (left, right))
     sides = sides_of(left, right, item.alias_or_name)
     on = [each for each in on if not (isinstance(each, exp.Boolean) and each.this)]
     pairs = _same_names(compiler, sides, join) if is_using else []
@@ -88,6 +93,30 @@ def joined(
     left_conditions = [each for each in conditions if not any(each is one for one in used)]
     made = joined_sides(compiler, sides, on, how, item)
     return (_with_one_of_each(made, pairs, how) if pairs else made), left_conditions
+
+
+def _bounded(compiler: QueryCompiler, side: Relation, conditions: list[exp.Expr]) -> tuple[Relation, list[exp.Expr]]:
+    """Make the Top-N of a side whose ROW_NUMBER() a condition of WHERE bounds: it comes before the join."""
+    if side.ranking is None:
+        return side, conditions
+    name = side.ranking.name
+    mine = [each for each in conditions if _is_of(compiler, side, each)]
+    if not any(column.name == name for each in mine for column in own_columns(each)):
+        return side, conditions
+    return compiler.where(side, mine), [each for each in conditions if not any(each is one for one in mine)]
+
+
+def _numbered(compiler: QueryCompiler, side: Relation) -> Relation:
+    ranking = side.ranking
+    return side if ranking is None or ranking.unbounded is None else compiler.settled(exp.Select(), side)
+
+
+def _is_of(compiler: QueryCompiler, side: Relation, node: exp.Expr) -> bool:
+    """Return whether a condition names columns of one side only."""
+    from headrace_sql.subqueries import knows
+
+    columns = own_columns(node)
+    return node.find(exp.Select) is None and bool(columns) and all(knows(side, each) for each in columns)
 
 
 def _same_names(compiler: QueryCompiler, sides: Sides, join: exp.Join) -> list[tuple[Column, Column]]:
@@ -236,16 +265,13 @@ def _key_column(
 
 def joined_sides(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], how: str, item: exp.Expr) -> Relation:
     """Return the relation of two sides that are joined. Raises ExpressionError at ``item``."""
-    for side in (sides.left, sides.right):
-        if side.ranking is not None:
-            raise compiler.error(
-                item, "ROW_NUMBER() needs a condition on it before its rows are joined", "WHERE rn = 1"
-            )
+    if sides.left.ranking is not None or sides.right.ranking is not None:
+        raise compiler.error(item, "ROW_NUMBER() needs a condition on it before its rows are joined", "WHERE rn = 1")
     from headrace_sql.window_join import in_windows, window_join
 
     sides = split_condition(compiler, sides, on)
     if not sides.keys and how != "inner":
-        raise compiler.error(item, f"a {how.upper()} JOIN needs an equality of columns in ON")
+        sides = _with_one_key(sides)
     in_window = window_join(sides)
     if in_window is not None:
         return in_windows(sides, in_window, how, residual(compiler, sides))
@@ -262,6 +288,17 @@ def joined_sides(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], 
     )
     columns = [_after_join(column, bounded=bound is not None) for column in sides.both.columns]
     return Relation(stream, tuple(columns))
+
+
+def _with_one_key(sides: Sides) -> Sides:
+    """Return sides that meet by a key that all rows share: an outer join without an equality."""
+    names = ("__left_one", "__right_one")
+    left, right = (
+        replace(side, stream=side.stream.with_columns(**{name: "1"})) for side, name in zip((sides.left, sides.right), names, strict=True)
+    )  # fmt: skip
+    made = replace_sides(sides, left, right)
+    made.keys = [names]
+    return made
 
 
 def _after_join(column: Column, *, bounded: bool) -> Column:

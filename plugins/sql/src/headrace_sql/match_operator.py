@@ -1,8 +1,8 @@
 """The operator of MATCH_RECOGNIZE: rows of each key in the order of their times, and the matches that are under way.
 
 A match under way is a list of rows, each with the variable that it stands for. A row that comes next is tried for the variable at hand
-(once more) and for those that may follow. Greedy variables take as many rows as they can: of the matches that begin at one row, the one
-that stayed longest with its earlier variables wins.
+(once more) and for those that may follow. Greedy variables take every row that they can, as in Flink: those that may follow get what is
+left of them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import polars as pl
@@ -17,6 +19,8 @@ from headrace.errors import PlanError
 from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace_columnar.evaluation import evaluate_all
+from headrace_columnar.expressions import CompiledExpression, compile_expression
 from headrace_stateful.state_bytes import pack, unpack
 
 NEVER = -(2**63)
@@ -33,6 +37,11 @@ class PatternPart:
     least: int
     most: int | None
     greedy: bool = True
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether the variables behind it get only rows that this one cannot take: with ``*``, ``+``, ``{n,m}``, not with ``?``."""
+        return self.greedy and self.least != self.most and (self.least, self.most) != (0, 1)
 
 
 class MatchRecognize(StatefulSpec):
@@ -163,12 +172,21 @@ class RunningMatch(StatefulOperator):
                 partition = self._partitions[key] = _Partition(self._spec)
             for match in partition.take(row):
                 found.append((*key, *match))
-                marks.append(row[_TS] - 1)
+                marks.append(partition.last_time_us - 1)
             if partition.is_idle:
                 del self._partitions[key]
         if found:
-            frame = pl.DataFrame(found, schema=self._schema, orient="row")
+            frame = pl.DataFrame([self._rounded(row) for row in found], schema=self._schema, orient="row")
             yield Batch(queue, frame.with_columns(pl.Series(WATERMARK, marks, dtype=pl.Int64).cum_max()))
+
+    def _rounded(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a result with decimals of the digits that their columns have."""
+        return tuple(
+            value.quantize(Decimal(1).scaleb(-kind.scale), rounding=ROUND_HALF_UP)
+            if isinstance(value, Decimal) and isinstance(kind, pl.Decimal)
+            else value
+            for value, kind in zip(row, self._schema.values(), strict=True)
+        )
 
     def late_rows(self) -> int:
         return self._late
@@ -217,6 +235,8 @@ class _Partition:
         self.runs: list[_Run] = []
         self.complete: list[_Run] = []
         self.restored = restored
+        #: Time of the last row of the match that was given last.
+        self.last_time_us = NEVER + 1
         self._number = 0
 
     @property
@@ -247,21 +267,27 @@ class _Partition:
         return [] if self.restored is not None else self._decided()
 
     def _advanced(self, run: _Run, row: dict[str, Any]) -> Iterable[_Run]:
-        """Yield the matches that a row makes of one, the most greedy first."""
+        """Yield the matches that a row makes of one.
+
+        A greedy variable takes every row that it can: what is behind it gets only rows that it cannot take.
+        """
         pattern, place, count = self.spec.pattern, run.place, run.count
-        options: list[tuple[int, int]] = []
         part = pattern[place]
-        if part.most is None or count < part.most:
-            options.append((place, count + 1))
-        following: list[tuple[int, int]] = []
-        while count >= pattern[place].least and place + 1 < len(pattern):
+        stays = self._with(run, place, count + 1, row)
+        if stays is not None and (part.most is None or count < part.most):
+            yield stays
+        taken = stays is not None and part.is_exclusive
+        while not taken and count >= pattern[place].least and place + 1 < len(pattern):
             place, count = place + 1, 0
-            following.append((place, 1))
-        options = [*options, *following] if part.greedy else [*following, *options]
-        for target, number in options:
-            rows = (*run.rows, (target, row))
-            if self._fits(target, rows):
-                yield _Run(run.start, target, number, rows)
+            goes = self._with(run, place, 1, row)
+            if goes is not None:
+                yield goes
+            taken = goes is not None and pattern[place].is_exclusive
+
+    def _with(self, run: _Run, place: int, count: int, row: dict[str, Any]) -> _Run | None:
+        """Return a match with one row more, which stands for the variable at a place; None where it does not fit."""
+        rows = (*run.rows, (place, row))
+        return _Run(run.start, place, count, rows) if self._fits(place, rows) else None
 
     def _fits(self, place: int, rows: tuple[tuple[int, dict[str, Any]], ...]) -> bool:
         definition = self.spec.definitions.get(self.spec.pattern[place].variable)
@@ -293,6 +319,7 @@ class _Partition:
                 break
             view = self._view(run.rows)
             made.append(tuple(_evaluate(node, view) for node in self.spec.measures.values()))
+            self.last_time_us = int(run.rows[-1][1][_TS])
             first_kept = max(run.start + 1, self._skipped_to(run, view))
             self.complete = [each for each in self.complete if each is not run and each.start >= first_kept]
             self.runs = [each for each in self.runs if each.start >= first_kept]
@@ -331,8 +358,36 @@ def _evaluate(node: Node, view: Mapping[str | None, list[dict[str, Any]]]) -> An
         return None if left is None or right is None else kind == "and"
     if kind in _AGGREGATED:
         return _aggregated(kind, node, view)
+    if kind == "case":
+        for at in range(1, len(node) - 1, 2):
+            if _evaluate(node[at], view) is True:
+                return _evaluate(node[at + 1], view)
+        return _evaluate(node[-1], view)
+    if kind == "call":
+        return _called(node, view)
     left, right = _evaluate(node[1], view), _evaluate(node[2], view)
-    return None if left is None or right is None else _BINARY[kind](left, right)
+    return None if left is None or right is None else _BINARY[kind](*_alike(left, right))
+
+
+def _called(node: Node, view: Mapping[str | None, list[dict[str, Any]]]) -> Any:
+    """Evaluate a function of values that come of several rows."""
+    _, text, kinds, *parts = node
+    values = {name: [_evaluate(part, view)] for name, part in zip(kinds, parts, strict=True)}
+    frame = pl.DataFrame(values, schema=kinds) if kinds else pl.DataFrame({"__none": [0]})
+    made, failures = evaluate_all([_compiled(text, tuple(kinds.items()))], frame, ["value"])
+    return None if failures else made["value"].to_list()[0]
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str, kinds: tuple[tuple[str, pl.DataType], ...]) -> CompiledExpression:
+    return compile_expression(text, Schema(dict(kinds)), None)
+
+
+def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+    """Return two numbers that Python can calculate with: of a Decimal and a float two floats."""
+    if isinstance(left, Decimal) and isinstance(right, float):
+        return float(left), right
+    return (left, float(right)) if isinstance(left, float) and isinstance(right, Decimal) else (left, right)
 
 
 def _divided(left: Any, right: Any) -> Any:

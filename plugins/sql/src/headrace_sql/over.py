@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.keyed import shuffled
 from sqlglot import exp
@@ -24,10 +24,10 @@ Listed = tuple[str | None, exp.Expr, Column | None]
 
 def with_over(compiler: QueryCompiler, relation: Relation, listed: Sequence[Listed]) -> Relation:
     """Return what a SELECT with OVER gives of each row."""
-    if relation.ranking is not None:
-        raise compiler.error(listed[0][1], "ROW_NUMBER() needs a condition on it first", "WHERE rn = 1")
+    relation = compiler.settled(listed[0][1], relation)
+    windows = [window for each in listed for window in each[1].find_all(exp.Window)]
     ranks = [each for each in listed if isinstance(each[1], exp.Window) and each[1].this.name.upper() in _RANKS]
-    if ranks:
+    if len(windows) == len(ranks) == 1:
         return _ranking(compiler, relation, listed, ranks)
     return _aggregates(compiler, relation, listed)
 
@@ -37,17 +37,16 @@ def _ranking(
 ) -> Relation:
     name, window, _ = ranks[0]
     assert isinstance(window, exp.Window)
-    if len(ranks) > 1 or sum(each[1].find(exp.Window) is not None for each in listed) > 1:
-        raise compiler.error(ranks[-1][1], "one ROW_NUMBER() can stand in a SELECT, and no other OVER beside it")
     if window.this.name.upper() != "ROW_NUMBER":
+        if _by_time(compiler, relation, window):
+            return _aggregates(compiler, relation, listed)
         raise compiler.error(
             window,
             f"{window.this.name}() is not supported",
-            "as in Flink, streams have ROW_NUMBER() only",
+            "as in Flink, a Top-N of a stream has ROW_NUMBER(); RANK() and DENSE_RANK() are ordered by a time attribute",
         )
     others = [each for each in listed if each is not ranks[0]]
-    if any(each[1].find(exp.Window) for each in others):
-        raise compiler.error(window, "OVER inside of an expression is not supported")
+    given_relation = relation
     relation, partition, order = _partition_and_order(compiler, relation, window)
     projected = compiler.selected(relation, others, compiler.translator(relation))
     # The columns of the order may be missing in what SELECT gives: they are kept until the rank is bounded.
@@ -76,10 +75,26 @@ def _ranking(
         tuple(kept[each] for each in partition),
         tuple((kept.get(c, c), down, time) for c, down, time in order),
         rank_name,
+        (lambda: _aggregates(compiler, given_relation, listed)) if _by_time(compiler, given_relation, window) else None,
     )
     columns = list(projected.columns)
     columns.insert(listed.index(ranks[0]), Column(rank_name, target))
     return Relation(stream.select(**texts), tuple(columns), ranking=ranking)
+
+
+def _by_time(compiler: QueryCompiler, relation: Relation, window: exp.Window) -> bool:
+    """Return whether rows are numbered as time goes on: then their numbers never change, and need no bound."""
+    order = window.args.get("order")
+    terms = order.expressions if order is not None else []
+    if (
+        len(terms) != 1
+        or terms[0].args.get("desc")
+        or not isinstance(terms[0].this, exp.Column)
+        or is_updating(relation)
+    ):
+        return False
+    column, fields = resolve(relation, terms[0].this, compiler.text)
+    return column.time is not None and not fields
 
 
 def _partition_and_order(
@@ -162,13 +177,14 @@ def _call(compiler: QueryCompiler, given: Translator, window: exp.Window, inputs
         raise compiler.error(
             call, f"{function} is not supported with OVER", f"supported: {', '.join(OverCall.FUNCTIONS)}"
         )
-    if arguments and isinstance(arguments[0], exp.Distinct):
-        raise compiler.error(call, "DISTINCT is not supported with OVER")
+    is_distinct = bool(arguments) and isinstance(arguments[0], exp.Distinct)
+    if is_distinct:
+        arguments = list(arguments[0].expressions)
     argument = None
     if arguments and not isinstance(arguments[0], exp.Star):
         argument = f"__over_input_{len(inputs)}"
         inputs[argument] = given.sql(arguments[0])
-    elif function != "COUNT" and function not in ("ROW_NUMBER",):
+    elif function != "COUNT" and function not in OverCall.RANKS:
         raise compiler.error(call, f"{function} needs an argument")
     if condition is not None:
         name = f"__over_input_{len(inputs)}"
@@ -177,7 +193,26 @@ def _call(compiler: QueryCompiler, given: Translator, window: exp.Window, inputs
         argument = name
     distance = int(arguments[1].name) if len(arguments) > 1 and isinstance(arguments[1], exp.Literal) else 1
     kind, preceding = _frame(compiler, window)
-    return OverCall(function, argument, kind, preceding, distance)
+    default = _default(compiler, function, arguments)
+    return OverCall(function, argument, kind, preceding, distance, is_distinct, default)
+
+
+def _default(compiler: QueryCompiler, function: str, arguments: list[exp.Expr]) -> Any:
+    """Return the third argument of LAG or the second of LISTAGG: a constant. Raises ExpressionError for another."""
+    place = {"LAG": 2, "LISTAGG": 1}.get(function)
+    if place is None or len(arguments) <= place:
+        return None
+    node = arguments[place]
+    negative = isinstance(node, exp.Neg)
+    literal = node.this if isinstance(node, exp.Neg) else node
+    if isinstance(literal, exp.Null):
+        return None
+    if not isinstance(literal, exp.Literal):
+        raise compiler.error(node, f"{function} takes a constant here")
+    if literal.is_string:
+        return literal.name
+    number: float = float(literal.name) if "." in literal.name else int(literal.name)
+    return -number if negative else number
 
 
 def _frame(compiler: QueryCompiler, window: exp.Window) -> tuple[str, int | None]:

@@ -7,8 +7,10 @@ and counted, and goes to the output ``late``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -38,26 +40,42 @@ class OverCall:
         "FIRST_VALUE",
         "LAST_VALUE",
         "LAG",
+        "LISTAGG",
+        "STDDEV_POP",
+        "STDDEV_SAMP",
+        "VAR_POP",
+        "VAR_SAMP",
         "ROW_NUMBER",
+        "RANK",
+        "DENSE_RANK",
     )
+    #: Functions that number the rows; they have no argument.
+    RANKS: ClassVar[tuple[str, ...]] = ("ROW_NUMBER", "RANK", "DENSE_RANK")
 
     function: str
     argument: str | None
     kind: str
     preceding: int | None
     distance: int = 1
+    distinct: bool = False
+    #: What LAG gives where there is no such row, and what stands between the values of LISTAGG.
+    default: Any = None
 
     def result_type(self, schema: Mapping[str, pl.DataType]) -> pl.DataType:
         """Return the type of the result for a type of the argument."""
-        if self.function in ("COUNT", "ROW_NUMBER"):
+        if self.function == "COUNT" or self.function in self.RANKS:
             return pl.Int64()
         kind = schema[str(self.argument)]
         if self.function == "SUM" and kind.is_integer():
             return pl.Int64()
         if self.function == "SUM" and isinstance(kind, pl.Decimal):
             return pl.Decimal(38, kind.scale)
+        if self.function == "AVG" and isinstance(kind, pl.Decimal):
+            return pl.Decimal(38, max(6, kind.scale))
         if self.function == "AVG":
             return pl.Int64() if kind.is_integer() else pl.Float64()
+        if self.function.startswith(("STDDEV", "VAR")) and isinstance(kind, pl.Decimal):
+            return pl.Decimal(38, max(6, kind.scale))
         return kind
 
 
@@ -143,6 +161,8 @@ class RunningOver(StatefulOperator):
 
     def _late_rows(self, rows: pl.DataFrame) -> Any:
         """Return which rows come after a row of their key with the same or a later time has been given."""
+        if any(call.preceding is None for call in self._spec.calls.values()):
+            return rows[_TS].to_numpy() < np.maximum(rows[_AT].to_numpy(), NEVER + 1)
         behind = np.flatnonzero(rows[_TS].to_numpy() < rows[_AT].to_numpy())
         late = np.zeros(rows.height, dtype=bool)
         if not behind.size:
@@ -267,13 +287,23 @@ def _over(call: OverCall, rows: pl.DataFrame) -> pl.Series:
     ends = places + 1
     if call.function == "ROW_NUMBER":
         return pl.Series(places - begins + 1)
+    times = rows[_TS].to_numpy()
+    if call.function in ("RANK", "DENSE_RANK"):
+        new = np.ones(height, dtype=bool)
+        new[1:] = (times[1:] != times[:-1]) | (groups[1:] != groups[:-1])
+        if call.function == "RANK":
+            return pl.Series(np.maximum.accumulate(np.where(new, places, 0)) - begins + 1)
+        passed = np.cumsum(new)
+        return pl.Series(passed - passed[begins] + 1)
     if call.function == "LAG":
-        at = places - call.distance
+        # Rows of equal times are one frame: the row before is that before the last of them.
+        last = _range(groups, times, begins, None)[1] - 1 if call.kind == "RANGE" else places
+        at = last - call.distance
         valid = at >= begins
         taken = rows[str(call.argument)][np.where(valid, at, 0)]
-        return pl.select(pl.when(pl.Series(valid)).then(taken)).to_series()
+        default = pl.lit(call.default, dtype=None if call.default is None else taken.dtype)
+        return pl.select(pl.when(pl.Series(valid)).then(taken).otherwise(default)).to_series()
     starts = begins
-    times = rows[_TS].to_numpy()
     if call.kind == "ROWS" and call.preceding is not None:
         starts = np.maximum(begins, places - call.preceding)
     elif call.kind == "RANGE":
@@ -301,13 +331,18 @@ def _reduced(call: OverCall, values: pl.Series, starts: Any, ends: Any, begins: 
     before = np.concatenate([[0], np.cumsum(present)])
     first, last = before[starts], before[ends]
     counts = last - first
-    if call.function == "COUNT":
+    if call.function == "COUNT" and not call.distinct:
         return pl.Series(counts)
     known = values.drop_nulls()
     if call.function in ("FIRST_VALUE", "LAST_VALUE"):
         at = np.where(counts > 0, first if call.function == "FIRST_VALUE" else last - 1, 0)
         taken = known[at] if known.len() else values.clear(len(at))
         return pl.select(pl.when(pl.Series(counts > 0)).then(taken)).to_series()
+    if call.distinct or call.function not in ("SUM", "AVG", "MIN", "MAX"):
+        segments = zip(first.tolist(), last.tolist(), strict=True)
+        listed = known.to_list()
+        kind = call.result_type({str(call.argument): values.dtype})
+        return pl.Series([_of_values(call, listed[a:b]) for a, b in segments], dtype=kind, strict=False)
     ufunc = {"MIN": np.minimum, "MAX": np.maximum}.get(call.function, np.add)
     numeric = values.dtype.is_integer() or values.dtype.is_float()
     array = (
@@ -324,14 +359,47 @@ def _reduced(call: OverCall, values: pl.Series, starts: Any, ends: Any, begins: 
             for total, count in zip(totals, counts.tolist(), strict=True)
         ]
     dtype = None if numeric or call.function == "AVG" else values.dtype
+    if isinstance(values.dtype, pl.Decimal) and call.function == "AVG":
+        scale = max(6, values.dtype.scale)
+        step = Decimal(1).scaleb(-scale)
+        rounded = [None if each is None else each.quantize(step, rounding=ROUND_HALF_UP) for each in totals]
+        return pl.Series(rounded, dtype=pl.Decimal(38, scale))
     if dtype is not None and isinstance(dtype, pl.Decimal) and call.function == "SUM":
         dtype = pl.Decimal(38, dtype.scale)
     return pl.Series(totals, dtype=dtype, strict=False)
 
 
+def _of_values(call: OverCall, values: list[Any]) -> Any:
+    """Return an aggregate of the values of one frame, of which none is NULL."""
+    if call.distinct:
+        values = list(dict.fromkeys(values))
+    if call.function == "COUNT":
+        return len(values)
+    if not values:
+        return None
+    if call.function == "LISTAGG":
+        return ("," if call.default is None else str(call.default)).join(values)
+    if call.function in ("MIN", "MAX"):
+        return min(values) if call.function == "MIN" else max(values)
+    total = sum(values[1:], values[0])
+    if call.function == "SUM":
+        return total
+    if call.function == "AVG":
+        return _average(total, len(values))
+    count = len(values) - call.function.endswith("SAMP")
+    if not count:
+        return None
+    mean = float(total) / len(values)
+    variance = math.fsum((float(each) - mean) ** 2 for each in values) / count
+    made = math.sqrt(variance) if call.function.startswith("STDDEV") else variance
+    return int(made) if isinstance(values[0], int) else Decimal(repr(made)) if isinstance(values[0], Decimal) else made
+
+
 def _average(total: Any, count: int) -> Any:
     if isinstance(total, int):
         return int(abs(total) // count) * (1 if total >= 0 else -1)
+    if isinstance(total, Decimal):
+        return total / count
     return float(total) / count
 
 

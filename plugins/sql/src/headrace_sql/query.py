@@ -138,14 +138,18 @@ class QueryCompiler:
             self._common = outer
 
     def settled(self, node: exp.Expr, relation: Relation) -> Relation:
-        """Return the relation of a whole query. Raises when a ROW_NUMBER() in it has no condition that bounds it."""
-        if relation.ranking is not None:
-            name = relation.ranking.name
-            raise self.error(
-                None, f"the rank {name!r} has no upper bound: every row would be kept for ever",
-                f"bound it in a query around this one: WHERE {name} <= 10",
-            )  # fmt: skip
-        return relation
+        """Return a relation without a ROW_NUMBER() that waits for its bound: one by time numbers all rows, another is an error."""
+        ranking = relation.ranking
+        if ranking is None:
+            return relation
+        if ranking.unbounded is not None:
+            made = ranking.unbounded()
+            named = zip(made.columns, relation.columns, strict=True)
+            return replace(made, columns=tuple(replace(new, name=old.name, table=old.table) for new, old in named))
+        raise self.error(
+            None, f"the rank {ranking.name!r} has no upper bound: every row would be kept for ever",
+            f"bound it in a query around this one: WHERE {ranking.name} <= 10",
+        )  # fmt: skip
 
     def select(self, node: exp.Select) -> Relation:
         for key, value in node.args.items():

@@ -31,8 +31,14 @@ def ranked(
         found = _bound(ranking.name, relation, condition)
         if found is None:
             left.append(condition)
+        elif isinstance(_bare(condition), exp.EQ) and found > 1:
+            # The second, say: the Top-2 and of it those in the second place.
+            left.append(condition)
+            bound = found if bound is None else min(bound, found)
         else:
             bound = found if bound is None else min(bound, found)
+    if bound is None and ranking.unbounded is not None:
+        return compiler.settled(compiler.around or exp.Select(), relation), list(conditions)
     if bound is None:
         raise compiler.error(
             conditions[0] if conditions else None, f"the rank {ranking.name!r} has no upper bound: every row would be kept for ever",
@@ -42,7 +48,10 @@ def ranked(
     names = [column for column in relation.columns if column.name == ranking.name]
     base = replace(relation, columns=rest, ranking=None, base=None)
     time = ranking.order[0][2] if len(ranking.order) == 1 else None
-    used = _rank_is_used(compiler, ranking.name, conditions)
+    bounds = [each for each in conditions if not any(each is one for one in left)]
+    used = _rank_is_used(compiler, ranking.name, bounds) or any(
+        column.name == ranking.name for each in left for column in each.find_all(exp.Column)
+    )
     window = attached_window(base, list(ranking.partition))
     if window is not None and not is_updating(base):
         return _in_window(base, ranking, window, bound, names[0] if used else None, relation), left
@@ -100,6 +109,12 @@ def _rank_is_used(compiler: QueryCompiler, name: str, conditions: Sequence[exp.E
     )
 
 
+def _bare(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
 def _bound(name: str, relation: Relation, condition: exp.Expr) -> int | None:
     """Return the greatest rank that a condition lets through, or None when it is about something else."""
     while isinstance(condition, exp.Paren):
@@ -118,7 +133,7 @@ def _bound(name: str, relation: Relation, condition: exp.Expr) -> int | None:
         return None
     number = int(literal.name)
     if isinstance(condition, exp.EQ):
-        return number if number == 1 else None
+        return number if number >= 1 else None
     less = isinstance(condition, exp.GTE | exp.GT) if turned else isinstance(condition, exp.LTE | exp.LT)
     if not less:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,6 +43,8 @@ class Ranking:
     #: (physical column, descending, time attribute)
     order: tuple[tuple[str, bool, Time | None], ...]
     name: str
+    #: Numbers every row, where that can be done: without a bound.
+    unbounded: Callable[[], Relation] | None = None
 
 
 @dataclass(frozen=True)

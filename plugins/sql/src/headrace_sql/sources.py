@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,20 @@ def from_clause(
     if node.args.get("match") is not None:
         from headrace_sql.match import matched
 
-        relation = from_item(compiler, node.args["from_"].this)
-        return matched(compiler, node.args["match"], relation), conditions
+        relation = matched(compiler, node.args["match"], from_item(compiler, node.args["from_"].this))
+        joins = list(node.args["match"].args.get("joins") or ())
+        return _all_joined(compiler, node, relation, joins, conditions)
     relation = from_item(compiler, node.args["from_"].this)
     joins = [*(node.args["from_"].this.args.get("joins") or ()), *(node.args.get("joins") or ())]
     joins += [exp.Join(this=each) for each in node.args.get("laterals") or ()]
     if joins:
         relation = pruned(compiler, node, windowed(compiler, node, relation))
+    return _all_joined(compiler, node, relation, joins, conditions)
+
+
+def _all_joined(
+    compiler: QueryCompiler, node: exp.Select, relation: Relation, joins: Sequence[exp.Join], conditions: list[exp.Expr]
+) -> tuple[Relation, list[exp.Expr]]:
     inner = all((each.side or "").upper() in ("", "LEFT") for each in joins)
     for join in joins:
         from headrace_sql.joins import joined

@@ -108,7 +108,7 @@ class RunningWindowTopN(StatefulOperator):
             return
         self._rows = self._rows.filter(~due)
         first = self._first(rows).with_columns(pl.col(_SEQ).min().over(self._spec.keys).alias(_FIRST))
-        first = first.sort(_END, _FIRST, _RANK).with_columns((pl.col(_END) - 1).alias(WATERMARK))
+        first = first.sort(_END, _FIRST, _RANK).with_columns((pl.col(_END) - 1_001).alias(WATERMARK))
         if self._spec.rank is not None:
             first = first.with_columns(pl.col(_RANK).alias(self._spec.rank))
         added = [] if self._spec.rank is None else [self._spec.rank]

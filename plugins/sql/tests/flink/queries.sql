@@ -10,6 +10,8 @@ SELECT id FROM t LIMIT 3
 SELECT k, cnt FROM (SELECT k, COUNT(*) AS cnt FROM t GROUP BY k ORDER BY cnt DESC, k OFFSET 1 ROWS FETCH NEXT 2 ROWS ONLY) WHERE cnt > 1
 -- name: limit0
 SELECT id FROM t ORDER BY id LIMIT 0
+-- name: rownum_over
+SELECT id, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) FROM t
 -- name: exceptall
 SELECT a, c FROM n1 EXCEPT ALL SELECT a, c FROM n2
 -- name: intersectall
@@ -58,6 +60,8 @@ SELECT u.k, x.mv FROM u, LATERAL (SELECT MAX(v) AS mv FROM t WHERE t.k = u.k GRO
 SELECT u.k, x.n FROM u LEFT JOIN LATERAL (SELECT COUNT(DISTINCT v) AS n FROM t WHERE t.k = u.k HAVING COUNT(*) > 25) AS x ON TRUE
 -- name: lat13
 SELECT u.k, x.d FROM u, LATERAL (SELECT DISTINCT flag AS d FROM t WHERE t.k = u.k) AS x
+-- name: mrgroup2
+SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS aid, B.id AS bid PATTERN (A (B C)) DEFINE A AS A.v > 3, B AS B.v <= 3)
 -- name: w1
 SELECT a.window_start, a.k, a.n, b.m FROM (SELECT window_start, window_end, k, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, k) a JOIN (SELECT window_start, window_end, k, SUM(qty) AS m FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, k) b ON a.window_start = b.window_start AND a.window_end = b.window_end AND a.k = b.k
 -- name: w2
@@ -82,6 +86,8 @@ SELECT window_start, window_end, SUM(n) FROM (SELECT window_start, window_end, w
 CREATE VIEW w AS SELECT window_start AS ws, window_end AS we, window_time AS rt, k, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND)) GROUP BY window_start, window_end, window_time, k; SELECT window_start, window_end, SUM(n), COUNT(*) FROM TABLE(TUMBLE(TABLE w, DESCRIPTOR(rt), INTERVAL '20' SECOND)) GROUP BY window_start, window_end
 -- name: w9
 CREATE VIEW w AS SELECT TUMBLE_START(ts, INTERVAL '5' SECOND) AS ws, TUMBLE_ROWTIME(ts, INTERVAL '5' SECOND) AS rt, k, SUM(v) AS sv FROM t GROUP BY TUMBLE(ts, INTERVAL '5' SECOND), k; SELECT HOP_START(rt, INTERVAL '10' SECOND, INTERVAL '20' SECOND), HOP_END(rt, INTERVAL '10' SECOND, INTERVAL '20' SECOND), k, MAX(sv) FROM w GROUP BY HOP(rt, INTERVAL '10' SECOND, INTERVAL '20' SECOND), k
+-- name: w10
+SELECT SESSION_START(rt, INTERVAL '6' SECOND), SESSION_END(rt, INTERVAL '6' SECOND), SESSION_ROWTIME(rt, INTERVAL '6' SECOND), SUM(n) FROM (SELECT TUMBLE_ROWTIME(ts, INTERVAL '2' SECOND) AS rt, COUNT(*) n FROM t WHERE flag GROUP BY TUMBLE(ts, INTERVAL '2' SECOND)) GROUP BY SESSION(rt, INTERVAL '6' SECOND)
 -- name: w11
 SELECT k, HOP_START(ts, INTERVAL '10' SECOND, INTERVAL '30' SECOND) ws, LISTAGG(DISTINCT r.y) IS NULL, COUNT(*) FROM t GROUP BY k, HOP(ts, INTERVAL '10' SECOND, INTERVAL '30' SECOND) HAVING COUNT(*) FILTER (WHERE v > 0) > 3
 -- name: w12
@@ -148,6 +154,8 @@ SELECT SUM(b), AVG(b), MAX(b), MIN(b), SUM(CAST(b AS DECIMAL(20,0))) FROM t
 SELECT k, FIRST_VALUE(id), LAST_VALUE(id), COUNT(DISTINCT flag), MAX(ts), MIN(day0) FROM t GROUP BY k
 -- name: h15
 SELECT day0, EXTRACT(YEAR FROM day0), EXTRACT(MONTH FROM ts), DAYOFWEEK(day0), QUARTER(day0), TIMESTAMPDIFF(DAY, ts, CAST(day0 AS TIMESTAMP(3))), TIMESTAMPADD(HOUR, 5, ts), FLOOR(ts TO MINUTE), CEIL(ts TO HOUR), day0 + INTERVAL '1' MONTH FROM t
+-- name: h17
+SELECT note, note LIKE '%e%', note LIKE '\_%' , note SIMILAR TO '(red|blue).*', note LIKE 'b%^_1' ESCAPE '^', CHAR_LENGTH(note), UPPER(note), SUBSTRING(note, 2, 2), POSITION('e' IN note), TRIM(BOTH 'r' FROM note), REPLACE(note, 'e', 'E') FROM s
 -- name: h18
 SELECT id FROM t WHERE v IN (1, NULL)
 -- name: h19
@@ -194,6 +202,8 @@ SELECT id, AVG(v) OVER w, MIN(d) OVER w, MAX(amt) OVER w, SUM(amt) OVER w FROM t
 SELECT k, MAX(run) FROM (SELECT k, SUM(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 4 PRECEDING AND CURRENT ROW) AS run FROM t) GROUP BY k
 -- name: o9
 SELECT id, SUM(v) OVER (PARTITION BY k ORDER BY p) IS NOT NULL FROM t
+-- name: o12
+SELECT id, v - LAG(v) OVER (PARTITION BY k ORDER BY ts) AS dv FROM t WHERE v > 0
 -- name: o15
 SELECT id, SUM(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) FROM late
 -- name: o16
@@ -224,6 +234,10 @@ SELECT a.k, b.k FROM u a FULL JOIN (SELECT DISTINCT k FROM t) b ON a.k = b.k
 SELECT a.name, b.name FROM u a, u b WHERE a.grp = b.grp AND a.name < b.name
 -- name: j14
 SELECT a.name, b.name FROM u a CROSS JOIN u b WHERE a.grp > b.grp
+-- name: j15
+SELECT a.name, b.name FROM u a LEFT JOIN u b ON a.grp > b.grp
+-- name: j16
+SELECT x.k, x.n, y.n FROM (SELECT k, COUNT(*) n FROM t GROUP BY k) x JOIN (SELECT k, COUNT(*) n FROM s GROUP BY k) y ON x.k = y.k WHERE x.n > y.n
 -- name: j17
 SELECT x.k, x.n, y.n FROM (SELECT k, COUNT(*) n FROM t GROUP BY k) x FULL JOIN (SELECT k, COUNT(*) n FROM s WHERE qty > 2 GROUP BY k) y ON x.k = y.k AND x.n > 20
 -- name: j18
@@ -252,6 +266,16 @@ CREATE VIEW x AS SELECT id, k, v, ts FROM t WHERE v IS NOT NULL; SELECT * FROM x
 SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS a, LAST(B.id) AS b ONE ROW PER MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN (A B+? C) WITHIN INTERVAL '20' SECOND DEFINE B AS B.v < A.v, C AS C.v > LAST(B.v, 1))
 -- name: m3
 SELECT k, a, b FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES FIRST(A.id) AS a, LAST(A.id) AS b AFTER MATCH SKIP PAST LAST ROW PATTERN (A{2,3} B) DEFINE A AS A.v > 0, B AS B.v <= 0)
+-- name: m4
+SELECT a, b FROM t MATCH_RECOGNIZE (ORDER BY ts MEASURES A.id AS a, B.id AS b, MATCH_ROWTIME() AS mt AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE A AS flag, B AS NOT flag)
+-- name: m5
+SELECT TUMBLE_START(mt, INTERVAL '30' SECOND), COUNT(*) FROM (SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES MATCH_ROWTIME() AS mt, A.id AS a AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE A AS A.v > 2, B AS B.v < 2)) GROUP BY TUMBLE(mt, INTERVAL '30' SECOND)
+-- name: m7
+SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES LAST(A.id) AS x, SUM(A.v) AS sv AFTER MATCH SKIP TO LAST A PATTERN (S A+ B) DEFINE A AS SUM(A.v) < 12, B AS B.v > 0)
+-- name: m8
+SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS x, B.id AS y PATTERN (A X? B) DEFINE A AS A.v BETWEEN 3 AND 5, B AS B.v = A.v, X AS X.v <> A.v)
+-- name: m9
+SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS x, B.id AS y AFTER MATCH SKIP TO FIRST B PATTERN (A B) DEFINE A AS A.tags[1] = 'x', B AS CHAR_LENGTH(B.k) = 1 AND ABS(B.v) > 2)
 -- name: sv1
 SELECT id, (SELECT name FROM u WHERE grp = 2) FROM t
 -- name: sv2
@@ -302,3 +326,147 @@ SELECT u.k, x.a, x.b FROM u, LATERAL (SELECT a.id, b.id FROM t a, s b WHERE a.k 
 SELECT u.k, x.m, y.c FROM u, LATERAL (SELECT MAX(v) AS m FROM t WHERE t.k = u.k) AS x, LATERAL (SELECT COUNT(*) AS c FROM s WHERE s.k = u.k AND s.qty > 0) AS y
 -- name: la11
 SELECT u.k, x.id FROM u JOIN LATERAL (SELECT id FROM t WHERE t.k = u.k AND v = 9) AS x ON x.id > 10
+-- name: x3
+SELECT k, MAX(rn) FROM (SELECT k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM t) GROUP BY k
+-- name: x5
+SELECT id, COUNT(DISTINCT v) OVER (PARTITION BY k ORDER BY ts), SUM(DISTINCT v) OVER (PARTITION BY k ORDER BY ts) FROM t
+-- name: x6
+SELECT id, COUNT(DISTINCT v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 4 PRECEDING AND CURRENT ROW), AVG(d) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 4 PRECEDING AND CURRENT ROW), AVG(amt) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 4 PRECEDING AND CURRENT ROW), STDDEV_POP(d) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 4 PRECEDING AND CURRENT ROW) FROM t
+-- name: x7
+SELECT id, LISTAGG(note) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) FROM s
+-- name: x8
+SELECT id, MAX(note) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW), MIN(ts) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW), MAX(price) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) FROM s
+-- name: x9
+SELECT id, SUM(CASE WHEN flag THEN v ELSE 0 END) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) * 2 + id AS z FROM t WHERE v > -3
+-- name: x10
+SELECT id, FIRST_VALUE(v) OVER (PARTITION BY k ORDER BY ts), LAST_VALUE(v) OVER (PARTITION BY k ORDER BY ts) FROM t
+-- name: x11
+SELECT * FROM (SELECT id, k, s, ROW_NUMBER() OVER (PARTITION BY k ORDER BY s DESC, id) AS rn FROM (SELECT id, k, SUM(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS s FROM t)) WHERE rn <= 2
+-- name: x13
+SELECT id, SUM(v) OVER (PARTITION BY k ORDER BY ts) FROM late
+-- name: x14
+SELECT id, ROW_NUMBER() OVER (ORDER BY ts) FROM late
+-- name: y3
+SELECT note SIMILAR TO 'b.*', note SIMILAR TO '(r|G)%', note SIMILAR TO '%[0-9]', note SIMILAR TO '_red', note SIMILAR TO 're+d', note SIMILAR TO 'blue\_1' FROM s WHERE note IS NOT NULL
+-- name: y5
+SELECT SPLIT_INDEX(note, 'e', 0), REGEXP_EXTRACT(note, '([a-z]+)(\d*)', 1), REGEXP_REPLACE(note, '[aeiou]', '*'), REGEXP(note, 'e+'), INITCAP(note), LPAD(note, 7, '-'), RPAD(note, 3, '-'), OVERLAY(note PLACING 'ZZ' FROM 2 FOR 1), REVERSE(note), LEFT(note, 2), RIGHT(note, 2), ASCII(note), MD5(note), INSTR(note, 'e'), LOCATE('e', note), REPEAT(note, 2) FROM s
+-- name: z1
+SELECT k, n FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) CROSS JOIN UNNEST(ARRAY[1, 2]) AS x(a) WHERE a = 1
+-- name: z2
+SELECT a, SUM(n) FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) CROSS JOIN UNNEST(ARRAY[1, 2]) AS x(a) GROUP BY a
+-- name: z3
+SELECT n, COUNT(*) FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) GROUP BY n
+-- name: z4
+SELECT MAX(n), MIN(n), SUM(DISTINCT n), AVG(n) FROM (SELECT k, flag, COUNT(*) AS n FROM t GROUP BY k, flag)
+-- name: z6
+SELECT * FROM (SELECT k, flag, sv, ROW_NUMBER() OVER (PARTITION BY flag ORDER BY sv DESC, k) AS rn FROM (SELECT k, flag, SUM(v) AS sv FROM t GROUP BY k, flag)) WHERE rn <= 2
+-- name: z7
+SELECT flag, SUM(sv) FROM (SELECT k, flag, sv FROM (SELECT k, flag, sv, ROW_NUMBER() OVER (PARTITION BY flag ORDER BY sv DESC, k) AS rn FROM (SELECT k, flag, SUM(v) AS sv FROM t GROUP BY k, flag)) WHERE rn <= 2) GROUP BY flag
+-- name: z8
+SELECT d.k, d.id, u.name FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS rn FROM t) d JOIN u ON d.k = u.k WHERE d.rn = 1
+-- name: z9
+SELECT k, id, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, flag ORDER BY ts) AS rn FROM t) WHERE rn = 1 AND v > 0
+-- name: z10
+SELECT id, k, rn FROM (SELECT id, k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC, id) AS rn FROM t WHERE v IS NOT NULL) WHERE rn <= 5 AND rn > 2
+-- name: z11
+SELECT id, k FROM (SELECT id, k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC, id) AS rn FROM t WHERE v IS NOT NULL) WHERE rn = 2
+-- name: z12
+SELECT k, rn FROM (SELECT k, ROW_NUMBER() OVER (ORDER BY c DESC, k) AS rn, c FROM (SELECT k, COUNT(*) AS c FROM t GROUP BY k)) WHERE rn BETWEEN 2 AND 3
+-- name: z13
+SELECT COUNT(*) FROM (SELECT DISTINCT k, flag FROM t) WHERE flag
+-- name: z14
+SELECT x.k, x.c, r.rate FROM (SELECT k, COUNT(*) c FROM s GROUP BY k) x JOIN (SELECT k, rate FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS rn FROM rlog) WHERE rn = 1) r ON x.k = r.k
+-- name: z15
+WITH a AS (SELECT k, SUM(v) AS s FROM t GROUP BY k), b AS (SELECT k, AVG(price) AS p FROM s GROUP BY k) SELECT a.k, a.s, b.p FROM a LEFT JOIN b ON a.k = b.k WHERE a.s > 20
+-- name: z16
+SELECT * FROM (SELECT k, v, COUNT(*) AS c FROM t GROUP BY k, v) WHERE (k, c) IN (SELECT k, MAX(c) FROM (SELECT k, v, COUNT(*) AS c FROM t GROUP BY k, v) GROUP BY k)
+-- name: z17
+SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.k = t.k AND u.grp = 1) OR NOT EXISTS (SELECT 1 FROM s WHERE s.k = t.k)
+-- name: z19
+SELECT window_start, COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND)) WHERE k IN ('a', 'b') AND v NOT BETWEEN 2 AND 4 GROUP BY window_start, window_end HAVING COUNT(*) > 2
+-- name: z21
+SELECT u.name, window_start, n FROM (SELECT k, window_start, window_end, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND)) GROUP BY k, window_start, window_end) w LEFT JOIN u ON w.k = u.k
+-- name: z22
+SELECT k, ws, n, LAG(n) OVER (PARTITION BY k ORDER BY rt) FROM (SELECT k, window_start AS ws, window_time AS rt, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY k, window_start, window_end, window_time)
+-- name: z23
+SELECT * FROM (SELECT k, window_start AS ws, window_time AS rt, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY k, window_start, window_end, window_time) MATCH_RECOGNIZE (PARTITION BY k ORDER BY rt MEASURES A.ws AS w1, B.n AS n2 AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE B AS B.n > A.n)
+-- name: z24
+SELECT a.k, a.ws, b.id FROM (SELECT k, window_start AS ws, window_time AS rt, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY k, window_start, window_end, window_time) a JOIN s b ON a.k = b.k AND b.ts BETWEEN a.rt AND a.rt + INTERVAL '3' SECOND
+-- name: z25
+SELECT a.id, x.rate FROM (SELECT id, k, ts FROM s WHERE qty > 0) a JOIN rates FOR SYSTEM_TIME AS OF a.ts AS x ON a.k = x.k WHERE x.rate > 1
+-- name: z27
+SELECT window_start, window_end, cnt, COUNT(*) FROM (SELECT window_start, window_end, k, COUNT(*) AS cnt FROM TABLE(CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '30' SECOND)) GROUP BY window_start, window_end, k) GROUP BY window_start, window_end, cnt
+-- name: z28
+SELECT window_start, k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY v DESC, id) AS rn FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '20' SECOND)) WHERE flag) WHERE rn <= 3
+-- name: z29
+SELECT window_start, window_end, k, MAX(v), MIN(id) FROM (SELECT id, k, v, window_start, window_end FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)) WHERE v > 0) GROUP BY window_start, window_end, k
+-- name: z30
+SELECT window_start, COUNT(DISTINCT k), SUM(v) FILTER (WHERE k = 'a'), LISTAGG(DISTINCT k) IS NULL FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND)) GROUP BY window_start, window_end
+-- name: z31
+SELECT k, SUM(v) FROM (SELECT k, v FROM t UNION ALL SELECT k, qty FROM s WHERE qty > 1) GROUP BY k HAVING SUM(v) > 20
+-- name: z32
+SELECT k, COUNT(*) FROM (SELECT k, v FROM t UNION SELECT k, qty FROM s) GROUP BY k
+-- name: z33
+SELECT name FROM u WHERE grp = (SELECT MIN(grp) FROM u)
+-- name: z34
+SELECT k FROM (SELECT k FROM t WHERE v > 5 INTERSECT SELECT k FROM s WHERE qty = 3) EXCEPT SELECT k FROM u WHERE grp = 2
+-- name: z35
+SELECT a.k, SUM(a.v * b.qty) FROM t a JOIN s b ON a.k = b.k AND a.id = b.id GROUP BY a.k
+-- name: z36
+SELECT t.id, s.id FROM t JOIN s ON t.k = s.k AND (t.v = s.qty OR t.id = s.id)
+-- name: z37
+SELECT t.id, u.name FROM t JOIN u ON UPPER(t.k) = UPPER(u.k) AND t.v + 1 = u.grp
+-- name: z38
+SELECT id FROM t LEFT JOIN u ON t.k = u.k WHERE u.k IS NULL
+-- name: z40
+SELECT HOP_START(ts, INTERVAL '10' SECOND, INTERVAL '30' SECOND), HOP_END(ts, INTERVAL '10' SECOND, INTERVAL '30' SECOND), CASE WHEN v > 3 THEN 'hi' ELSE 'lo' END, COUNT(*) FROM t GROUP BY HOP(ts, INTERVAL '10' SECOND, INTERVAL '30' SECOND), CASE WHEN v > 3 THEN 'hi' ELSE 'lo' END
+-- name: mm1
+SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES UPPER(A.k) AS ak, CASE WHEN A.v > 5 THEN 'big' ELSE 'small' END AS sz, A.d + B.d AS sd, A.amt * 2 AS am AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE A AS A.v > 2 AND A.k IN ('a', 'b'), B AS B.v < 2 OR B.v IS NULL)
+-- name: mm2
+SELECT k, n, mv, av, fd FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES COUNT(*) AS n, MAX(A.v) AS mv, AVG(A.d) AS av, FIRST(A.id, 1) AS fd AFTER MATCH SKIP PAST LAST ROW PATTERN (A{2,} B) DEFINE A AS A.v >= 0, B AS B.v < 0)
+-- name: mm3
+SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES SUM(A.v * 2) AS s2, SUM(A.amt) AS sa, MIN(A.amt) AS ma, LAST(A.ts) - INTERVAL '1' SECOND AS lt AFTER MATCH SKIP PAST LAST ROW PATTERN (A+ B) DEFINE A AS A.v > 1, B AS B.v <= 1 AND B.v < FIRST(A.v))
+-- name: mm5
+SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS a, B.id AS b, C.id AS c AFTER MATCH SKIP PAST LAST ROW PATTERN (A B? C) DEFINE A AS A.v > 4, B AS B.v < 0, C AS C.v BETWEEN 0 AND 4)
+-- name: mm6
+SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k, flag ORDER BY ts MEASURES FIRST(A.ts) AS fs, LAST(A.ts) AS ls, TIMESTAMPDIFF(SECOND, FIRST(A.ts), LAST(A.ts)) AS dur AFTER MATCH SKIP PAST LAST ROW PATTERN (A{3}) DEFINE A AS LAST(A.v, 1) IS NULL OR A.v > LAST(A.v, 1))
+-- name: mm7
+SELECT a, b FROM late MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS a, B.id AS b AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE A AS A.v > 4, B AS B.v < 4)
+-- name: mm8
+SELECT k, COUNT(*), SUM(n) FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES COUNT(A.id) AS n AFTER MATCH SKIP PAST LAST ROW PATTERN (A+ B) DEFINE A AS A.v > 2) GROUP BY k
+-- name: mm9
+SELECT M.k, M.a, u.name FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS a AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE A AS A.v > 2, B AS NOT B.flag) AS M JOIN u ON M.k = u.k
+-- name: mm10
+SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES S.id AS s, LAST(UP.id) AS u AFTER MATCH SKIP TO LAST UP PATTERN (S DOWN+ UP) DEFINE DOWN AS (LAST(DOWN.v, 1) IS NULL AND DOWN.v < S.v) OR DOWN.v < LAST(DOWN.v, 1), UP AS UP.v > LAST(DOWN.v))
+-- name: p4
+SELECT k, v FROM ((SELECT k, v FROM t WHERE v > 7) UNION ALL (SELECT k, qty FROM s WHERE qty = 3)) WHERE k = 'a'
+-- name: p8
+SELECT k, cnt, COUNT(*) FROM (SELECT k, id, COUNT(*) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS cnt FROM t) GROUP BY k, cnt
+-- name: p11
+CREATE VIEW e AS SELECT s.k, s.ts, price * rate AS amount FROM s JOIN rates FOR SYSTEM_TIME AS OF s.ts ON s.k = rates.k; SELECT k, window_start, MAX(amount), COUNT(*) FROM TABLE(HOP(TABLE e, DESCRIPTOR(ts), INTERVAL '15' SECOND, INTERVAL '30' SECOND)) GROUP BY k, window_start, window_end
+-- name: p12
+SELECT window_start, window_end, k, s FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY s DESC, k) rn FROM (SELECT window_start, window_end, k, SUM(v) s FROM TABLE(CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '15' SECOND, INTERVAL '30' SECOND)) WHERE flag GROUP BY window_start, window_end, k)) WHERE rn = 1
+-- name: p13
+SELECT k, SUM(CASE WHEN v IS NULL THEN 1 END), SUM(v) / NULLIF(COUNT(v), 0), COUNT(*) - COUNT(v), MAX(amt) - MIN(amt), CAST(SUM(v) AS DOUBLE) / COUNT(*) FROM t GROUP BY k HAVING SUM(v) IS NOT NULL ORDER BY k LIMIT 10
+-- name: p14
+SELECT a.window_start, a.window_end, COALESCE(a.k, b.k), a.n, b.n FROM (SELECT window_start, window_end, k, COUNT(*) n FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '20' SECOND)) GROUP BY window_start, window_end, k) a RIGHT JOIN (SELECT window_start, window_end, k, COUNT(*) n FROM TABLE(HOP(TABLE s, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '20' SECOND)) GROUP BY window_start, window_end, k) b ON a.k = b.k AND a.window_start = b.window_start AND a.window_end = b.window_end
+-- name: p17
+SELECT DATE_FORMAT(ts, 'HH:mm') AS mi, COUNT(*), COUNT(DISTINCT k) FROM t GROUP BY DATE_FORMAT(ts, 'HH:mm')
+-- name: p18
+SELECT TUMBLE_START(ts, INTERVAL '30' SECOND) AS ws, k, COUNT(*) AS n FROM t GROUP BY GROUPING SETS ((TUMBLE(ts, INTERVAL '30' SECOND), k))
+-- name: p19
+SELECT k, LISTAGG(CAST(id AS STRING), '|') FROM (SELECT * FROM t WHERE id < 15) GROUP BY k
+-- name: p21
+SELECT window_start, window_end, window_time, COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND)) GROUP BY window_start, window_end, window_time
+-- name: p22
+SELECT HOUR(ts), SUM(v) FROM t GROUP BY HOUR(ts) HAVING COUNT(*) > 1
+-- name: p23
+SELECT id FROM t WHERE ts BETWEEN TIMESTAMP '2024-01-01 00:00:10' AND TIMESTAMP '2024-01-01 00:00:20' AND day0 > DATE '2024-01-01'
+-- name: p24
+SELECT a.id, b.id, c.id FROM t a JOIN s b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' SECOND JOIN late c ON b.k = c.k AND c.id = b.id
+-- name: p25
+SELECT k, n, r FROM (SELECT k, n, ROW_NUMBER() OVER (ORDER BY n DESC, k) AS r FROM (SELECT k, COUNT(*) AS n FROM s GROUP BY k)) WHERE r <= 3
+-- name: p26
+SELECT k, SUM(amt) AS total FROM t WHERE amt > (SELECT AVG(amt) FROM t) GROUP BY k
+-- name: p27
+SELECT id, k FROM (SELECT DISTINCT id, k FROM t UNION ALL SELECT id, k FROM s) x WHERE EXISTS (SELECT 1 FROM u WHERE u.k = x.k AND u.grp = 2)
