@@ -392,7 +392,7 @@ def _unknown_function(compiler: Compiler, node: Any, name: str) -> ExpressionErr
             f"{name} is an aggregate or window function: its result depends on other rows",
             hint="use it in agg(…) after key_by or window",
         )
-    known = [*registry.names(), *compiler.functions]
+    known = [*registry.names(), *compiler.functions, *sorted(_AGGREGATES)]
     hint = did_you_mean(name, known, known="functions")
     return compiler.name_error(node, f"unknown function {name!r}", hint=hint if "did you mean" in hint else None)
 
