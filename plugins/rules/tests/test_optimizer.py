@@ -10,6 +10,7 @@ import headrace as hr
 import pytest
 from headrace.plan import OperatorNode, Plan
 from headrace.testing import MemorySink, MemorySource
+from headrace_rules.prepared import Preparer
 from headrace_rules.verb import EngineWhere, GroupedSpec, Rules
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
@@ -133,3 +134,19 @@ def test_sources_of_one_origin_are_read_once(tmp_path: Path) -> None:
         assert len(job.plan().sources) == 2
     plain = hr.job(stream().where("n = 1").to(MemorySink()), stream().where("n = 2").to(MemorySink()))
     assert len(plain.plan().sources) == 2  # without rules plans stay as they were written
+
+
+def test_rules_are_prepared_once_for_building_a_job_and_running_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[str] = []
+    prepare = Preparer._prepare
+
+    def counted(self: Preparer, text: str) -> Any:
+        prepared.append(text)
+        return prepare(self, text)
+
+    monkeypatch.setattr(Preparer, "_prepare", counted)
+    sink = MemorySink()
+    rules = {f"r{n}": f"a LIKE '%word {n}%'" for n in range(20)}
+    stream_of(["word 7"]).rules(rules).to(sink).run("light")
+    assert [row["rule_ids"] for row in sink.rows] == [["r7"]]
+    assert sorted(prepared) == sorted(rules.values())

@@ -116,7 +116,7 @@ class RuleEngine:
 
     def choose_triggers(self, sample: pl.DataFrame) -> TriggerPlan:
         """Return the triggers that cost least in rows like these."""
-        cost = measured_cost(self.conditions, sample, engine=self.options.scanner)
+        cost = measured_cost(self.conditions, sample, cache=self._cache, engine=self.options.scanner)
         return plan_triggers(self.conditions, cost, sampled=True, cache=self._cache, engine=self.options.scanner)
 
     def use_triggers(self, plan: TriggerPlan | None = None) -> None:

@@ -74,6 +74,8 @@ class Segment:
 
 #: (offset, versions that hold from there on)
 _Cut = tuple[int, tuple[int, ...]]
+#: Names and types.
+_Columns = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,23 @@ class _Evaluated:
 
 
 class RuleGroup:
-    """The members that share an engine, and how it works. Travels with the plan."""
+    """The members that share an engine, and how it works. Travels with the plan.
 
-    def __init__(self, members: Sequence[Member], functions: Mapping[str, Any], options: EngineOptions) -> None:
+    ``like``: a group with the same functions, whose conditions were prepared in this process: they are taken over.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        functions: Mapping[str, Any],
+        options: EngineOptions,
+        like: RuleGroup | None = None,
+    ) -> None:
         self.members = list(members)
         self.functions = functions
         self.options = options
-        self._runs: dict[tuple[Any, ...], GroupRun] = {}
+        self._preparers: dict[_Columns, Preparer] = {} if like is None else like._preparers
+        self._runs: dict[_Columns, GroupRun] = {}
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -114,7 +126,8 @@ class RuleGroup:
         with self._lock:
             run = self._runs.get(key)
             if run is None:
-                run = self._runs[key] = GroupRun(self, schema)
+                preparer = self._preparers.setdefault(key, Preparer(schema, self.functions))
+                run = self._runs[key] = GroupRun(self, schema, preparer=preparer)
             return run
 
 
@@ -132,11 +145,13 @@ class _Memory(threading.local):
 class GroupRun:
     """Evaluates the rules of all members, each version of them by an engine of its own."""
 
-    def __init__(self, group: RuleGroup, schema: Schema, clock: Clock | None = None) -> None:
+    def __init__(
+        self, group: RuleGroup, schema: Schema, clock: Clock | None = None, preparer: Preparer | None = None
+    ) -> None:
         self._members = group.members
         self._options = group.options
         self._clock = clock or SystemClock()
-        self.preparer = Preparer(schema, group.functions)
+        self.preparer = preparer or Preparer(schema, group.functions)
         self._versions = [
             member.versions(self.preparer, self._clock, background=group.options.background) for member in group.members
         ]

@@ -128,7 +128,8 @@ def _grouped(plan: Plan, nodes: Sequence[OperatorNode], place: str, changes: dic
     first = next((node.spec for node in nodes if isinstance(node.spec, Rules)), None)
     functions = nodes[0].spec.functions  # type: ignore[attr-defined]
     options = EngineOptions() if first is None else first.options
-    group = RuleGroup(members, functions if functions is not None else {}, options)
+    like = None if first is None else first.group
+    group = RuleGroup(members, functions if functions is not None else {}, options, like)
     for number, node in enumerate(nodes):
         if isinstance(node.spec, Rules):
             made: Rules | EngineWhere = copy.copy(node.spec)

@@ -224,7 +224,11 @@ def plan_triggers(
 
 
 def measured_cost(
-    conditions: Sequence[PreparedCondition], sample: pl.DataFrame, *, engine: str = "auto"
+    conditions: Sequence[PreparedCondition],
+    sample: pl.DataFrame,
+    *,
+    cache: DatabaseCache | None = None,
+    engine: str = "auto",
 ) -> Callable[[Atom], float]:
     """Return how often each atom that could be chosen is met in real rows."""
     atoms: set[Atom] = set()
@@ -235,11 +239,12 @@ def measured_cost(
     rates: dict[Atom, float] = {}
     height = max(1, sample.height)
     for source in {atom.source for atom in atoms}:
-        texts = [atom for atom in atoms if isinstance(atom, TextAtom) and atom.source == source]
+        # In order, so that the database on disk is found again.
+        texts = sorted((atom for atom in atoms if isinstance(atom, TextAtom) and atom.source == source), key=str)
         values = [atom for atom in atoms if isinstance(atom, ValueAtom) and atom.source == source]
         found: list[tuple[Sequence[Atom], TextScan | ValueScan]] = []
         if texts:
-            found.append((texts, TextScan(source, {a: [place] for place, a in enumerate(texts)}, None, engine)))
+            found.append((texts, TextScan(source, {a: [place] for place, a in enumerate(texts)}, cache, engine)))
         if values:
             found.append((values, ValueScan(source, {a.value: [place] for place, a in enumerate(values)})))
         for listed, scan in found:
