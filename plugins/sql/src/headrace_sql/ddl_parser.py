@@ -38,9 +38,16 @@ class DefinitionParser(sqlglot_parser.Parser):
             made: exp.Expr = self.STATEMENT_PARSERS[self._prev.token_type](self)
             return made
         if self._curr.token_type in (_T.SELECT, _T.WITH, _T.L_PAREN, _T.VALUES):
-            return self._parse_with_emit(self._parse_select())
+            return self._parse_with_emit(self._parse_whole_query())
         self.raise_error(f"{self._curr.text.upper()} is no statement that is known here")
         return None
+
+    def _parse_whole_query(self) -> exp.Expr | None:
+        """Parse a query, also one that begins with a query in brackets."""
+        if not self._match(_T.L_PAREN, advance=False):
+            return self._parse_select()
+        query = self._parse_select(nested=True, parse_subquery_alias=False)
+        return self._parse_query_modifiers(self._parse_set_operations(query))
 
     def _parse_with_emit(self, query: exp.Expr | None) -> exp.Expr | None:
         emit = self._parse_emit()
@@ -184,7 +191,7 @@ class DefinitionParser(sqlglot_parser.Parser):
         if self._match_text_seq("COMMENT"):
             self._parse_string()
         self._expect("AS")
-        query = self._parse_with_emit(self._parse_select())
+        query = self._parse_with_emit(self._parse_whole_query())
         if query is None:
             self.raise_error("expected a query")
         return exp.Create(this=this, kind="VIEW", exists=exists, temporary=temporary, expression=query)
@@ -209,10 +216,11 @@ class DefinitionParser(sqlglot_parser.Parser):
         if not self._match(_T.INTO):
             self.raise_error("expected INTO")
         this = self._parse_name()
-        if self._match(_T.L_PAREN):
+        is_query = self._next is not None and self._next.token_type in (_T.SELECT, _T.WITH, _T.L_PAREN)
+        if not is_query and self._match(_T.L_PAREN):
             this = exp.Schema(this=this, expressions=self._parse_csv(self._parse_target_column))
             self._match_r_paren()
-        query = self._parse_derived_table_values() or self._parse_select()
+        query = self._parse_derived_table_values() or self._parse_whole_query()
         if query is None:
             self.raise_error("expected a query or VALUES")
         made = exp.Insert(this=this, expression=query)

@@ -382,6 +382,22 @@ def _current_date(self: Translator, node: exp.Expr) -> exp.Expr:
     return functions.BARE_CALLS["CURRENT_DATE"](self.as_local)
 
 
+def _in(self: Translator, node: exp.In) -> exp.Expr:
+    """``(a, b) IN ((1, 2), (3, 4))`` is ``a = 1 AND b = 2 OR a = 3 AND b = 4``."""
+    rows = node.expressions
+    if not isinstance(node.this, exp.Tuple) or not rows or not all(isinstance(each, exp.Tuple) for each in rows):
+        return self.rebuilt(node)
+    mine = node.this.expressions
+    if any(len(each.expressions) != len(mine) for each in rows):
+        raise self.error(node, f"these rows have not all {len(mine)} values")
+    equal = [
+        exp.and_(*(exp.EQ(this=a.copy(), expression=b.copy()) for a, b in zip(mine, each.expressions, strict=True)))
+        for each in rows
+    ]
+    made: exp.Expr = self.translate(exp.Paren(this=exp.or_(*equal)))
+    return made
+
+
 def _similar(self: Translator, node: exp.SimilarTo) -> exp.Expr:
     """In Flink a dot of a SIMILAR TO pattern is any character, as ``_`` is: outside of ``[…]``."""
     made = self.rebuilt(node)
@@ -399,5 +415,6 @@ _HANDLERS: dict[type, Callable[[Translator, Any], exp.Expr]] = {
     exp.Column: _column, exp.Identifier: _identifier, exp.Dot: _dot, exp.Interval: _interval, exp.Cast: _cast, exp.TryCast: _cast,
     exp.Anonymous: _call, exp.Floor: _floor, exp.Ceil: _floor, exp.Is: _is, exp.Subquery: _subquery, exp.Select: _subquery,
     exp.Exists: _subquery, exp.Window: _window, exp.JSONValue: _json_value, exp.StrPosition: _position, exp.Bracket: functions.bracket,
-    exp.CurrentDate: _current_date, exp.SimilarTo: _similar, exp.CurrentTimestamp: lambda self, node: call("current_timestamp"),
+    exp.CurrentDate: _current_date, exp.SimilarTo: _similar,
+    exp.In: _in, exp.CurrentTimestamp: lambda self, node: call("current_timestamp"),
 }  # fmt: skip

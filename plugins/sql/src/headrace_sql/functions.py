@@ -276,7 +276,37 @@ def _if(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr
     return call("if", *arguments)
 
 
+def _sign(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    """SIGN has the type of its argument."""
+    from headrace_sql import types
+
+    word = types.word_for(self.compile(arguments[0]).data_type) if len(arguments) == 1 else None
+    made = call("sign", *arguments)
+    return made if word is None else cast(made, word)
+
+
+def _truncate(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    """TRUNCATE of a decimal has as many digits behind the point as it leaves."""
+    made = call("truncate", *arguments)
+    digits = arguments[1] if len(arguments) > 1 else exp.Literal.number(0)
+    kind: Any = self.compile(arguments[0]).data_type
+    if (
+        kind.is_decimal()
+        and isinstance(digits, exp.Literal)
+        and digits.name.isdigit()
+        and int(digits.name) < kind.scale
+    ):
+        return cast(made, f"DECIMAL({kind.precision - kind.scale + int(digits.name)}, {digits.name})")
+    return made
+
+
+def _element(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    """ELEMENT: the only element of an array."""
+    return call("element_at", arguments[0], exp.Literal.number(1))
+
+
 BUILDERS: dict[str, Builder] = {
+    "SIGN": _sign, "TRUNCATE": _truncate, "ELEMENT": _element,
     "TO_TIMESTAMP": _to_timestamp, "TO_DATE": _to_date, "DATE_ADD": _date_text("date_add"), "DATE_SUB": _date_text("date_sub"),
     "DATE_FORMAT": _date_format, "NOW": _now,
     "FROM_UNIXTIME": _from_unixtime, "UNIX_TIMESTAMP": _unix_timestamp, "LPAD": _padding("lpad"), "RPAD": _padding("rpad"),

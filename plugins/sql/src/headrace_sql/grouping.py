@@ -11,6 +11,7 @@ from headrace.windows import Window
 from headrace_stateful.window_shape import WINDOW_END, WINDOW_RESULT, WINDOW_START
 from sqlglot import exp
 
+from headrace_sql import types
 from headrace_sql.emitting import TimedResults, WithoutEqualUpdates, state_ttl
 from headrace_sql.expressions import Translator, interval_length, part_key, physical, text_of
 from headrace_sql.query import aggregates_in, conjuncts
@@ -284,7 +285,17 @@ def _aggregate_text(translator: Translator, node: exp.Expr) -> str:
         )
     if name == "AVG" and len(arguments) == 1:
         return _average(translator, arguments[0], texts[0], distinct, filtered)
-    return f"{name.lower()}({distinct}{', '.join(texts)}){filtered}"
+    made = f"{name.lower()}({distinct}{', '.join(texts)}){filtered}"
+    if name.startswith(("STDDEV", "VAR")) and len(arguments) == 1:
+        return _as_its_argument(translator.type_of(arguments[0]), made)
+    return made
+
+
+def _as_its_argument(kind: Any, text: str) -> str:
+    """Deviations have the type of what they are of, as in Flink: whole numbers are cut, decimals have six digits at least."""
+    if kind.is_integer():
+        return f"CAST({text} AS {types.word_for(kind)})"
+    return f"CAST({text} AS DECIMAL(38, {max(6, kind.scale)}))" if kind.is_decimal() else text
 
 
 def _average(translator: Translator, node: exp.Expr, text: str, distinct: str, filtered: str) -> str:
@@ -380,8 +391,6 @@ def _with_absent(
         if key in replaced or (isinstance(part, exp.Anonymous) and part.name.upper() in _GROUP_WINDOWS):
             continue
         name = unused_name(f"__absent_{len(added)}", stream.schema)
-        from headrace_sql import types
-
         word = types.word_for(translator.type_of(part))
         added[name] = f"CAST(NULL AS {word})" if word else "NULL"
         replaced = {**replaced, key: name}

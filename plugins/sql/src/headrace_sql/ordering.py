@@ -58,7 +58,7 @@ def with_order_columns(compiler: QueryCompiler, node: exp.Select, relation: Rela
     return (copy, len(added)) if added else (node, 0)
 
 
-def limited(compiler: QueryCompiler, node: exp.Select, relation: Relation, hidden: int = 0) -> Relation:
+def limited(compiler: QueryCompiler, node: exp.Query, relation: Relation, hidden: int = 0) -> Relation:
     """Return the first rows of a query by its ORDER BY; the last ``hidden`` columns are left out then.
 
     ORDER BY alone may sort by the time attribute only. Raises ExpressionError.

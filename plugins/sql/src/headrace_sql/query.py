@@ -120,7 +120,9 @@ class QueryCompiler:
                 columns = [column.name for column in each.args["alias"].args.get("columns") or ()]
                 self._common[each.alias] = self.query(each.this).named(each.alias, columns)
             if isinstance(node, exp.Subquery):
-                made = self.query(node.this)
+                from headrace_sql.ordering import limited
+
+                made = limited(self, node, self.query(node.this))
             elif isinstance(node, exp.SetOperation):
                 from headrace_sql.sets import set_operation
 
@@ -205,9 +207,9 @@ class QueryCompiler:
         keys = {each.name for each in node.args["group"].expressions} if node.args.get("group") is not None else set()
         if grouped and not named and keys & names:
             return relation
-        if relation.table_window.kind == "session" or relation.table_window.on is None:
+        if relation.table_window.on is None:
             raise self.error(
-                node.args["from_"].this, "windows of sessions and of processing time can only be aggregated",
+                node.args["from_"].this, "windows of processing time can only be aggregated",
                 "GROUP BY window_start, window_end",
             )  # fmt: skip
         from headrace_sql.window_assign import assigned

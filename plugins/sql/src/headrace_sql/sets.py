@@ -12,6 +12,7 @@ from sqlglot import exp
 from headrace_sql.copies import Copies
 from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import physical, text_of
+from headrace_sql.ordering import limited
 from headrace_sql.query import cast_to, is_updating
 from headrace_sql.scope import Column, Relation, unused_name
 
@@ -20,14 +21,11 @@ if TYPE_CHECKING:
 
 
 def set_operation(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
-    """Return the relation of UNION [ALL], INTERSECT or EXCEPT."""
-    for key in ("order", "limit", "offset"):
-        if node.args.get(key):
-            raise compiler.error(
-                node,
-                f"{key.upper()} behind {type(node).__name__.upper()} is not supported",
-                "put the whole into a derived table",
-            )
+    """Return the relation of UNION [ALL], INTERSECT [ALL] or EXCEPT [ALL], with the ORDER BY … LIMIT behind it."""
+    return limited(compiler, node, _combined(compiler, node))
+
+
+def _combined(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
     sides = [compiler.settled(side, compiler.query(side)) for side in (node.left, node.right)]
     left, right = sides
     if len(left.columns) != len(right.columns):

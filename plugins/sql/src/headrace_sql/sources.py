@@ -50,8 +50,8 @@ def windowed(compiler: QueryCompiler, node: exp.Expr, relation: Relation) -> Rel
     """Make the columns of a table's window before its rows are joined."""
     if relation.table_window is None:
         return relation
-    if relation.table_window.kind == "session" or relation.table_window.on is None:
-        raise compiler.error(node, "windows of sessions and of processing time can only be aggregated")
+    if relation.table_window.on is None:
+        raise compiler.error(node, "windows of processing time can only be aggregated")
     from headrace_sql.window_assign import assigned
 
     return assigned(relation)

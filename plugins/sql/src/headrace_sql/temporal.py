@@ -131,11 +131,16 @@ def _versioned(
         raise compiler.error(item, "FOR SYSTEM_TIME AS OF needs an equality on the version's key in ON")
     condition = residual(compiler, sides)
     right_time = next(c.physical for c in sides.right.columns if c.time == "event")
+    # A version of which the condition does not hold is none: of an outer join its columns are NULL.
+    after, condition = (condition, None) if how == "left" else (None, condition)
     spec = TemporalJoin(
         Schema(sides.left.schema), Schema(sides.right.schema), tuple(sides.keys), (time, right_time), how, condition,
         functions=compiler.catalog.functions,
     )  # fmt: skip
     stream = joined(sides.left.stream, sides.right.stream, sides.keys, spec, "temporal_join")
+    if after is not None:
+        own = {name: f"CASE WHEN {after} THEN {text_of(physical(name))} END" for name in sides.right.schema}
+        stream = stream.with_columns(**own)
     plain = tuple(replace(c, time=None) for c in sides.right.columns)
     return Relation(stream, (*sides.left.columns, *plain))
 

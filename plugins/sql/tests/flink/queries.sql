@@ -78,6 +78,8 @@ SELECT k, window_start, window_end, COUNT(*), SUM(amt) FROM TABLE(SESSION(TABLE 
 SELECT window_start, window_end, COUNT(*), SUM(amt) FROM TABLE(SESSION(TABLE t, DESCRIPTOR(ts), INTERVAL '3' SECOND)) GROUP BY window_start, window_end
 -- name: w6c
 SELECT k, window_start, window_end, COUNT(*) FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND)) GROUP BY window_start, window_end, k HAVING COUNT(*) > 2
+-- name: w6d
+SELECT id, k, window_start, window_end, window_time FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND))
 -- name: w6e
 SELECT window_start, window_end, SUM(n), COUNT(*) FROM (SELECT k, window_start, window_end, COUNT(*) n FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND)) GROUP BY k, window_start, window_end) GROUP BY window_start, window_end
 -- name: w7
@@ -148,12 +150,16 @@ SELECT CASE v WHEN 1 THEN NULL WHEN 2 THEN 'two' ELSE CAST(v AS STRING) END, NUL
 SELECT amt * 1.5, amt / 3, amt + price, amt - 0.001, CAST(amt AS DECIMAL(5,1)), ROUND(amt, 1), ABS(amt), -amt, MOD(amt, 7), t.id, s.id FROM t JOIN s ON t.id = s.id
 -- name: h11
 SELECT SUM(amt), AVG(amt), MIN(amt), MAX(amt), SUM(amt * 2), COUNT(amt), SUM(amt) / COUNT(*), AVG(v), AVG(d) FROM t
+-- name: h12
+SELECT k, STDDEV_POP(v), VAR_SAMP(d), STDDEV_SAMP(d), VAR_POP(v) FROM t GROUP BY k
 -- name: h13
 SELECT SUM(b), AVG(b), MAX(b), MIN(b), SUM(CAST(b AS DECIMAL(20,0))) FROM t
 -- name: h14
 SELECT k, FIRST_VALUE(id), LAST_VALUE(id), COUNT(DISTINCT flag), MAX(ts), MIN(day0) FROM t GROUP BY k
 -- name: h15
 SELECT day0, EXTRACT(YEAR FROM day0), EXTRACT(MONTH FROM ts), DAYOFWEEK(day0), QUARTER(day0), TIMESTAMPDIFF(DAY, ts, CAST(day0 AS TIMESTAMP(3))), TIMESTAMPADD(HOUR, 5, ts), FLOOR(ts TO MINUTE), CEIL(ts TO HOUR), day0 + INTERVAL '1' MONTH FROM t
+-- name: h16
+SELECT id, arr[1], CARDINALITY(arr), ARRAY_CONTAINS(tags, 'x'), m['a'], CARDINALITY(m), ELEMENT(ARRAY[id]) FROM t
 -- name: h17
 SELECT note, note LIKE '%e%', note LIKE '\_%' , note SIMILAR TO '(red|blue).*', note LIKE 'b%^_1' ESCAPE '^', CHAR_LENGTH(note), UPPER(note), SUBSTRING(note, 2, 2), POSITION('e' IN note), TRIM(BOTH 'r' FROM note), REPLACE(note, 'e', 'E') FROM s
 -- name: h18
@@ -258,8 +264,12 @@ CREATE VIEW x AS SELECT a, c FROM n1; CREATE VIEW y AS SELECT a, c FROM n2; CREA
 SELECT v, amt FROM t UNION ALL SELECT qty, price FROM s
 -- name: s7
 SELECT CAST(v AS BIGINT) AS x FROM t INTERSECT SELECT qty FROM s
+-- name: s8
+(SELECT k FROM t) UNION (SELECT k FROM s)
 -- name: s9
 SELECT k, n FROM (SELECT k, COUNT(*) n FROM t GROUP BY k) UNION ALL SELECT 'all', COUNT(*) FROM t
+-- name: s10
+SELECT id FROM t UNION ALL SELECT id FROM s ORDER BY id LIMIT 5
 -- name: m1
 CREATE VIEW x AS SELECT id, k, v, ts FROM t WHERE v IS NOT NULL; SELECT * FROM x MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS a, LAST(B.id) AS b, COUNT(B.id) AS n, SUM(B.v) AS sv, AVG(B.v) AS av, C.ts AS ct ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (A B* C) DEFINE A AS A.v > 5, B AS B.v <= 5, C AS C.v > 5)
 -- name: m2
@@ -346,6 +356,8 @@ SELECT * FROM (SELECT id, k, s, ROW_NUMBER() OVER (PARTITION BY k ORDER BY s DES
 SELECT id, SUM(v) OVER (PARTITION BY k ORDER BY ts) FROM late
 -- name: x14
 SELECT id, ROW_NUMBER() OVER (ORDER BY ts) FROM late
+-- name: y2
+SELECT id, CARDINALITY(ARRAY[1,2]), ELEMENT(ARRAY[id]), ARRAY[v, id][2], MAP['a', v]['a'], arr[2], arr[9], tags[1] FROM t
 -- name: y3
 SELECT note SIMILAR TO 'b.*', note SIMILAR TO '(r|G)%', note SIMILAR TO '%[0-9]', note SIMILAR TO '_red', note SIMILAR TO 're+d', note SIMILAR TO 'blue\_1' FROM s WHERE note IS NOT NULL
 -- name: y5
@@ -438,8 +450,20 @@ SELECT k, COUNT(*), SUM(n) FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts ME
 SELECT M.k, M.a, u.name FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.id AS a AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE A AS A.v > 2, B AS NOT B.flag) AS M JOIN u ON M.k = u.k
 -- name: mm10
 SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES S.id AS s, LAST(UP.id) AS u AFTER MATCH SKIP TO LAST UP PATTERN (S DOWN+ UP) DEFINE DOWN AS (LAST(DOWN.v, 1) IS NULL AND DOWN.v < S.v) OR DOWN.v < LAST(DOWN.v, 1), UP AS UP.v > LAST(DOWN.v))
+-- name: p1
+SELECT id, ELEMENT(ARRAY[id]), arr[2], tags[1], m['a'], CARDINALITY(m) FROM t
+-- name: p2
+(SELECT k FROM t) UNION ALL (SELECT k FROM s) ORDER BY k LIMIT 5
+-- name: p3
+SELECT a, c FROM n1 UNION SELECT a, c FROM n2 ORDER BY a DESC, c LIMIT 3
 -- name: p4
 SELECT k, v FROM ((SELECT k, v FROM t WHERE v > 7) UNION ALL (SELECT k, qty FROM s WHERE qty = 3)) WHERE k = 'a'
+-- name: p5
+SELECT k, STDDEV_POP(v), STDDEV_POP(amt), VAR_SAMP(amt), AVG(CAST(v AS SMALLINT)) FROM t GROUP BY k
+-- name: p6
+SELECT id, SIGN(d), SIGN(v), SIGN(amt), ABS(d), ROUND(amt), FLOOR(amt), CEIL(amt), TRUNCATE(amt, 1), ROUND(v, -1) FROM t
+-- name: p7
+SELECT id, k, window_start, window_end FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '4' SECOND)) WHERE v > 2
 -- name: p8
 SELECT k, cnt, COUNT(*) FROM (SELECT k, id, COUNT(*) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS cnt FROM t) GROUP BY k, cnt
 -- name: p11
@@ -456,6 +480,8 @@ SELECT DATE_FORMAT(ts, 'HH:mm') AS mi, COUNT(*), COUNT(DISTINCT k) FROM t GROUP 
 SELECT TUMBLE_START(ts, INTERVAL '30' SECOND) AS ws, k, COUNT(*) AS n FROM t GROUP BY GROUPING SETS ((TUMBLE(ts, INTERVAL '30' SECOND), k))
 -- name: p19
 SELECT k, LISTAGG(CAST(id AS STRING), '|') FROM (SELECT * FROM t WHERE id < 15) GROUP BY k
+-- name: p20
+SELECT s.id, COALESCE(r.rate, 1) * s.price FROM s LEFT JOIN rates FOR SYSTEM_TIME AS OF s.ts AS r ON s.k = r.k AND r.rate > 1.2 WHERE s.qty IS NOT NULL
 -- name: p21
 SELECT window_start, window_end, window_time, COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND)) GROUP BY window_start, window_end, window_time
 -- name: p22
@@ -470,3 +496,5 @@ SELECT k, n, r FROM (SELECT k, n, ROW_NUMBER() OVER (ORDER BY n DESC, k) AS r FR
 SELECT k, SUM(amt) AS total FROM t WHERE amt > (SELECT AVG(amt) FROM t) GROUP BY k
 -- name: p27
 SELECT id, k FROM (SELECT DISTINCT id, k FROM t UNION ALL SELECT id, k FROM s) x WHERE EXISTS (SELECT 1 FROM u WHERE u.k = x.k AND u.grp = 2)
+-- name: p29
+SELECT id, v FROM t WHERE (v, k) IN ((1, 'a'), (2, 'b'), (9, 'c'))
