@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -60,10 +61,16 @@ def first_row_of_text(directory: Path) -> dict[str, Any]:
     )
     (directory / "job.sql").write_text(SCRIPT.format(place=directory))
     command = [str(Path(sys.executable).with_name("headrace")), "run", str(directory / "job.sql"), "--backend", "light"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.time()
     subprocess.run(command, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     first = min(part.stat().st_mtime for part in (directory / "out").glob("*.json"))
-    return {"side": "first-row", "first_row_seconds": first - begun, "run_seconds": time.time() - begun}
+    return {
+        "side": "first-row", "first_row_seconds": first - begun, "run_seconds": time.time() - begun,
+        "cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "load": round(os.getloadavg()[0], 1),
+    }  # fmt: skip
 
 
 def resident_megabytes() -> float:

@@ -79,10 +79,8 @@ def _queries(given: Figures) -> list[str]:
 
 
 def _row(label: str, about: str, light: Figure, one: Figure, two: Figure) -> str:
-    least = min(one.cpu_seconds, two.cpu_seconds)
-    soonest = min(one.seconds, two.seconds)
-    cells = " | ".join(f"{each.cpu_seconds:.1f} | {each.seconds:.1f}" for each in (light, one, two))
-    return f"| {label} | {about} | {cells} | {light.cpu_seconds / least:.2f} | {light.seconds / soonest:.2f} |"
+    cells = " | ".join(f"{each.cpu_seconds:.1f}" for each in (light, one, two))
+    return f"| {label} | {about} | {cells} | {light.cpu_seconds / min(one.cpu_seconds, two.cpu_seconds):.2f} |"
 
 
 def _sum(parts: Sequence[Figure]) -> Figure:
@@ -115,7 +113,7 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
     events = next(one["events"] for one in results if one["side"] == "light")
     checked = [one for one in results if one["side"] == "check"]
     loads = [one["load"] for one in results if one["side"] in COLORS]
-    first = [one["first_row_seconds"] for one in results if one["side"] == "first-row"]
+    first = [one for one in results if one["side"] == "first-row"]
     spark_events = next((one["events"] for one in results if one["side"] == "spark"), 0)
     notes = "\n".join(f"* {one['text']}" for one in results if one["side"] == "note")
     return TEMPLATE.format(
@@ -125,7 +123,9 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
         checked_events=f"{checked[0]['events']:,}" if checked else "0",
         least_load=f"{min(loads):.0f}",
         most_load=f"{max(loads):.0f}",
-        first_row=f"{median(first):.1f}" if first else "–",
+        first_row=f"{median(one['first_row_seconds'] for one in first):.1f}" if first else "–",
+        first_cpu=f"{median(one['cpu_seconds'] for one in first):.1f}" if first else "–",
+        first_load=f"{max(one['load'] for one in first):.0f}" if first else "–",
         spark=spark_table(given, spark_events),
         notes=f"\n\n{notes}" if notes else "",
     )
@@ -136,8 +136,8 @@ TEMPLATE = """# Benchmarks: SQL
 Made by `make bench-sql`. The published [Nexmark](https://github.com/nexmark/nexmark) queries, from their own texts, over {events}
 events in one file (people, auctions and bids in 1 : 3 : 46, 340 bytes of JSON each), on headrace's light backend in one process
 and on PyFlink 2.3.0 with parallelism 1 and 2. Seconds of CPU are those of all processes and threads. The machine has 2 cores, and
-others used it at the same time (load {least_load} to {most_load}): **compare seconds of CPU.** light ran before and after Flink, and
-the mean counts.
+others used it at the same time (load {least_load} to {most_load}), so only seconds of CPU are given. light ran twice, and the mean
+counts.
 
 * Results go into a blackhole on both sides, as published, so that nobody's encoder is measured; only q10 writes files.
 * A query runs over 100,000 events before it is measured, in the same process: the JVM is warm. Measured is all from the text to the
@@ -151,18 +151,23 @@ the mean counts.
 * Final results of {checked} queries are compared before (over {checked_events} events): the number of rows, and sums of all
   numbers and of the lengths of all texts, are the same.
 
-The ratios are light's seconds through those of the better of both Flinks: below 1 light is faster.
+Seconds of CPU for {events} events, and what light takes of what the better of both Flinks takes:
 
-| | | light CPU s | s | Flink (1) CPU s | s | Flink (2) CPU s | s | ratio, CPU | ratio, s |
-|---|---|---|---|---|---|---|---|---|---|
+| | | light | PyFlink, 1 | PyFlink, 2 | ratio |
+|---|---|---|---|---|---|
 {table}
 
 ![seconds of CPU per query](benchmarks-sql.svg)
 
+On a quiet machine light takes about as many seconds as seconds of CPU: nearly all of its work is in one thread. Flink reads, computes and
+collects garbage in several, so that with two cores it may take as little as half of its seconds of CPU. The ratio of seconds is then up
+to twice the one above: more cores for one job are where light loses (it has [several instances](several-instances.md) for them).
+
 {spark}## The first row
 
-`headrace run job.sql --backend light` takes {first_row} seconds from the start of the process to the first row in a file (the median
-of 5 runs, `python -m benchmarks.first_row sql`), most of which is Python's loading of modules.
+`headrace run job.sql --backend light` over 1,000 records, `python -m benchmarks.first_row sql`, takes {first_row} seconds from the start
+of the process to the first row in a file (median of 5 runs, load {first_load}) and {first_cpu} seconds of CPU from start to end, most of
+it to load Python's modules.
 
 ## What is not in these figures
 
