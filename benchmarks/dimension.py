@@ -39,6 +39,7 @@ DATABASE = "headrace_benchmark_dimension"
 ALONE = ("memory", "dict", "polars", "workers")
 KINDS = (*ALONE, "parquet", "csv", "mysql")
 FILES = 4
+MYSQL_RANGES = 16
 
 
 def users(rows: int) -> pl.DataFrame:
@@ -217,7 +218,8 @@ def mysql(rows: int, threads: int, database: str) -> dict[str, Any]:
         "host": server.host, "port": server.port, "user": server.user, "password": server.password,
     }  # fmt: skip
     pipe = hr.stream("benchmark", "users")
-    table = pipe.from_mysql("users", database=database, **login, columns=["id", *SCHEMA]).select(*SCHEMA)
+    wanted = {"columns": ["id", *SCHEMA], "range_size": -(-rows // MYSQL_RANGES)}
+    table = pipe.from_mysql("users", database=database, **login, **wanted).select(*SCHEMA)
     return _loaded(table, rows, threads, refresh=False)
 
 
