@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 2
 #: So many keys a part: few enough to be loaded for one of them, many enough that their number costs little.
 _ROWS_PER_PART = 1_024
-_BITS_MAX = 13
+_BITS_MAX = 12
 #: So many keys are restored between two entries, about 20 ms of work.
 _ROWS_PER_STEP = 16_384
 _ARRAY = struct.Struct(">BI")
