@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ExpressionError
+from headrace.keyed import WATERMARK_VERB, has_watermark
 from headrace_columnar.sql_types import common_type
 from headrace_stateful.join import Join
 from sqlglot import exp
@@ -15,7 +16,7 @@ from headrace_sql import nodes, types
 from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import Translator, interval_length, physical, text_of
 from headrace_sql.functions import cast
-from headrace_sql.query import conjuncts, is_updating, own_columns
+from headrace_sql.query import changes_of, conjuncts, is_updating, own_columns
 from headrace_sql.scope import Column, Relation, resolve, standing_for, unused_name
 from headrace_sql.sources import from_item, pruned, windowed
 
@@ -34,6 +35,8 @@ class Sides:
     both: Relation
     keys: list[tuple[str, str]] = field(default_factory=list)
     rest: list[exp.Expr] = field(default_factory=list)
+    #: Whether only one side has a watermark of its own: it waits for the other side to end.
+    has_one_watermark: bool = False
 
 
 def joined(
@@ -282,11 +285,14 @@ def joined_sides(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], 
         options = {"within": (f"{low} us", f"{high} us"), "time": times}
     else:
         options = dict(state_ttl(compiler.catalog.options))
+        sides = with_one_watermark(sides)
     condition = residual(compiler, sides)
     stream = sides.left.stream.join(
         sides.right.stream, sides.keys, how=how, where=condition, suffix="__other", **options
     )
-    columns = [_after_join(column, bounded=bound is not None) for column in sides.both.columns]
+    keeps_times = bound is not None or (has_watermark(stream._edge) and sides.has_one_watermark)
+    keeps_times = keeps_times and changes_of(stream._edge) is None
+    columns = [_after_join(column, bounded=keeps_times) for column in sides.both.columns]
     return Relation(stream, tuple(columns))
 
 
@@ -301,8 +307,27 @@ def _with_one_key(sides: Sides) -> Sides:
     return made
 
 
+def with_one_watermark(sides: Sides) -> Sides:
+    """Let a side without watermark hold the watermark of the other until it ends, as in Flink.
+
+    Rows that wait for a partner are not late then, when the partners are all there before the end.
+    """
+    if has_watermark(sides.left.stream._edge) == has_watermark(sides.right.stream._edge):
+        return sides
+    made = []
+    for side, name in ((sides.left, "__left_no_time"), (sides.right, "__right_no_time")):
+        if has_watermark(side.stream._edge):
+            made.append(side)
+            continue
+        timed = side.stream.with_columns(**{name: "CAST(NULL AS TIMESTAMP_NTZ)"})
+        made.append(replace(side, stream=timed._operator(WATERMARK_VERB, name)))
+    held = replace_sides(sides, *made)
+    held.has_one_watermark = True
+    return held
+
+
 def _after_join(column: Column, *, bounded: bool) -> Column:
-    """A join without bound keeps rows for ever: their times are plain columns then."""
+    """A join without bound keeps rows for ever: their times are plain columns then, but where a side waits for the other."""
     return column if bounded or column.time == "processing" else replace(column, time=None)
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from sqlglot import exp
 
 from headrace_sql.emitting import state_ttl
-from headrace_sql.joins import Sides, residual, sides_of, split_condition
+from headrace_sql.joins import Sides, residual, sides_of, split_condition, with_one_watermark
 from headrace_sql.query import conjuncts
 from headrace_sql.scope import MEANT, Column, Relation, resolve
 from headrace_sql.sources import from_clause
@@ -175,6 +175,7 @@ def _joined(compiler: QueryCompiler, sides: Sides, on: list[exp.Expr], how: str)
 
 
 def _made(compiler: QueryCompiler, sides: Sides, how: str) -> Relation:
+    sides = with_one_watermark(sides)
     condition = residual(compiler, sides)
     ttl = state_ttl(compiler.catalog.options)
     stream = sides.left.stream.join(
