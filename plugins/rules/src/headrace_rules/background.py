@@ -20,6 +20,7 @@ _SWITCH_SECONDS = 0.0002
 _WORK_SECONDS = 0.0004
 _PAUSE_SECONDS = 0.0015
 
+_sleep = time.sleep
 _lock = threading.Lock()
 _inside = 0
 _seconds_before = 0.0
@@ -65,7 +66,7 @@ def pause() -> None:
     Called between small pieces of such work, never with a lock held that a batch may want.
     """
     if _own.inside and time.thread_time() - _own.paused_at >= _WORK_SECONDS:
-        time.sleep(_PAUSE_SECONDS)
+        _sleep(_PAUSE_SECONDS)
         _own.paused_at = time.thread_time()
 
 
