@@ -72,6 +72,8 @@ def spark_kills(world: ElasticWorld, directory: Path, kills: int, *, seed: int) 
     choice = random.Random(seed)
     feed = Feed(world.broker, per_second=400)
     run = {"backend": "spark", "shards": 3, "checkpoint": str(directory / "spark"), "master": "local[2]"}
+    # A micro-batch that takes longer than a program lives is begun again and again.
+    run["max_micro_batch_records"] = 10_000
     instance = world.start(shared=False, **run)
     instance.wait_until_started()
     programs = workers = 0
@@ -88,7 +90,7 @@ def spark_kills(world: ElasticWorld, directory: Path, kills: int, *, seed: int) 
         instance = world.start(shared=False, **run)
         instance.wait_until_started()
     events = feed.stop()
-    print(f"\n{programs} programs and {workers} workers killed, {world.expect_exactly(events, seconds=300)}")
+    print(f"\n{programs} programs and {workers} workers killed, {world.expect_exactly(events, seconds=900)}")
 
 
 @pytest.mark.slow
