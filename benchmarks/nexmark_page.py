@@ -75,12 +75,13 @@ def figures(results: Sequence[Mapping[str, Any]]) -> Figures:
 
 
 def _queries(given: Figures) -> list[str]:
-    return [name for name in QUERIES if all(name in given[side] for side in ("light", "flink-1", "flink-2"))]
+    return [name for name in QUERIES if name in given["light"] and name in given["flink-1"]]
 
 
-def _row(label: str, about: str, light: Figure, one: Figure, two: Figure) -> str:
-    cells = " | ".join(f"{each.cpu_seconds:.1f}" for each in (light, one, two))
-    return f"| {label} | {about} | {cells} | {light.cpu_seconds / min(one.cpu_seconds, two.cpu_seconds):.2f} |"
+def _row(label: str, about: str, light: Figure, *flinks: Figure | None) -> str:
+    cells = " | ".join("–" if each is None else f"{each.cpu_seconds:.1f}" for each in (light, *flinks))
+    least = min(each.cpu_seconds for each in flinks if each is not None)
+    return f"| {label} | {about} | {cells} | {light.cpu_seconds / least:.2f} |"
 
 
 def _sum(parts: Sequence[Figure]) -> Figure:
@@ -88,12 +89,12 @@ def _sum(parts: Sequence[Figure]) -> Figure:
 
 
 def table(given: Figures) -> str:
-    """Return the lines of the table: a query each, and their sum."""
+    """Return the lines of the table: a query each, and their sum; a query that a side did not run has a dash there."""
     names = _queries(given)
-    sides = ("light", "flink-1", "flink-2")
-    lines = [_row(name, ABOUT[name], *(given[side][name] for side in sides)) for name in names]
-    totals = [_sum([given[side][name] for name in names]) for side in sides]
-    return "\n".join([*lines, _row("all", "", *totals)])
+    flinks = [given.get(side, {}) for side in ("flink-1", "flink-2")]
+    lines = [_row(name, ABOUT[name], given["light"][name], *(each.get(name) for each in flinks)) for name in names]
+    whole = [_sum([each[name] for name in names]) if set(names) <= set(each) else None for each in flinks]
+    return "\n".join([*lines, _row("all", "", _sum([given["light"][name] for name in names]), *whole)])
 
 
 def spark_table(given: Figures, events: int) -> str:
@@ -197,8 +198,9 @@ def draw(given: Figures, place: Path) -> None:
     names = _queries(given)
     figure, axes = pyplot.subplots(figsize=(9, 3.2))
     for at, (side, color) in enumerate(COLORS.items()):
-        places = [place_ + (at - 1) * 0.27 for place_ in range(len(names))]
-        axes.bar(places, [given[side][name].cpu_seconds for name in names], 0.27, color=color, label=NAMES[side])
+        made = {place_: given[side][name] for place_, name in enumerate(names) if name in given.get(side, {})}
+        places = [place_ + (at - 1) * 0.27 for place_ in made]
+        axes.bar(places, [each.cpu_seconds for each in made.values()], 0.27, color=color, label=NAMES[side])
     axes.set_xticks(range(len(names)), names)
     axes.set_ylabel("seconds of CPU", fontsize=8)
     axes.tick_params(labelsize=8)
