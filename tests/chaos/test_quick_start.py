@@ -143,6 +143,7 @@ def run_kills(world: World, kills: int, seed: int) -> None:
     world.wait_for_all()
     world.check()
     assert world.begun_quickly() >= kills
+    print(f"\n{kills} killed, {world.begun_quickly()} shards began quickly; {world.model.total():,} rows, each once")
 
 
 def test_killed_while_others_restore(world: World) -> None:
