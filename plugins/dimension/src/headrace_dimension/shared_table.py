@@ -89,6 +89,7 @@ class SharedTable:
     def _renew(self, load: Load, *, at_once: bool = False) -> None:
         if self.sharing is None:
             self._store(load(), 0.0)
+            _give_back_memory()
             return
         files = self.sharing.files
         with files.loading():
@@ -108,7 +109,7 @@ class SharedTable:
                 return
             del table
             self._store(self.sharing.table(found), 0.0, found.number)
-        pa.default_memory_pool().release_unused()
+        _give_back_memory()
 
     def _store(self, table: Table, age_seconds: float, number: int = 0) -> None:
         self._table, self._number = table, number
@@ -129,6 +130,11 @@ class SharedTable:
         except Exception as error:  # whatever the source raises: the table that is there goes on to serve
             self._loaded_seconds = self.clock.monotonic()
             logger.warning("table %s could not be refreshed, the one before it is used: %s", self.name, error)
+
+
+def _give_back_memory() -> None:
+    """Give the system what Arrow keeps of the rows that were loaded: several times what the table takes."""
+    pa.default_memory_pool().release_unused()
 
 
 _tables: WeakValueDictionary[str, SharedTable] = WeakValueDictionary()
