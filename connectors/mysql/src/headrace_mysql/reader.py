@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,18 @@ from headrace_mysql.tables import TableColumn, next_automatic_key
 from headrace_mysql.types import column_type, selected, series_of
 
 _OFFSET_MAX = 2**63 - 1
-#: With pyarrow rows become columns without being Python objects in between.
-_HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
+
+
+def _has_arrow() -> bool:
+    """Return whether there is a pyarrow with all that ``row_packets`` uses."""
+    try:
+        return int(version("pyarrow").partition(".")[0]) >= 20
+    except PackageNotFoundError:
+        return False
+
+
+#: With it rows become columns without being Python objects in between.
+_HAS_ARROW = _has_arrow()
 #: How often a poll that may wait looks for new rows.
 _LOOK_SECONDS = 0.1
 
