@@ -11,6 +11,7 @@ import pytest
 from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, Watermark
 from headrace.operator import StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace_sql.first_rows import FirstRows
 from headrace_sql.match_operator import MatchRecognize, PatternPart
 from headrace_sql.over_aggregate import OverAggregate, OverCall
 from headrace_sql.temporal_join import TemporalJoin
@@ -95,6 +96,15 @@ def over() -> StatefulSpec:
     return OverAggregate(("k",), "ts", calls)
 
 
+def numbered() -> StatefulSpec:
+    calls = {
+        "number": OverCall("ROW_NUMBER", None, "RANGE", None), "rank": OverCall("RANK", None, "RANGE", None),
+        "dense": OverCall("DENSE_RANK", None, "RANGE", None), "before": OverCall("LAG", "v", "RANGE", None, 2, default=-1),
+        "different": OverCall("COUNT", "v", "RANGE", None, distinct=True), "deviation": OverCall("STDDEV_POP", "v", "ROWS", 3),
+    }  # fmt: skip
+    return OverAggregate(("k",), "ts", calls)
+
+
 def temporal(how: str) -> StatefulSpec:
     return TemporalJoin(SCHEMA, RIGHT, (("k", "k2"),), ("ts", "ts2"), how)
 
@@ -116,9 +126,17 @@ def match() -> StatefulSpec:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(
-    ("spec", "sides"), [(over(), False), (temporal("inner"), True), (temporal("left"), True), (match(), False), (window_top_n(), False)],
-    ids=["over", "temporal-inner", "temporal-left", "match", "window-top-n"],
-)  # fmt: skip
+    ("spec", "sides"),
+    [
+        pytest.param(over(), False, id="over"),
+        pytest.param(numbered(), False, id="numbered"),
+        pytest.param(temporal("inner"), True, id="temporal-inner"),
+        pytest.param(temporal("left"), True, id="temporal-left"),
+        pytest.param(match(), False, id="match"),
+        pytest.param(window_top_n(), False, id="window-top-n"),
+        pytest.param(FirstRows(20, 5), False, id="first-rows"),
+    ],
+)
 def test_batches_and_restarts_change_nothing(spec: StatefulSpec, sides: bool, seed: int) -> None:
     rows = history(seed, sides=sides)
     row_by_row = driven(spec, rows, lambda: 1, restores=False)

@@ -41,16 +41,20 @@ class Correlate(OperatorSpec):
         *,
         outer: bool = False,
         functions: Mapping[str, Any] | None = None,
+        ordinal: str | None = None,
     ) -> None:
         self.function = function
         self.arguments = tuple(arguments)
         self.columns = dict(columns)
         self.outer = outer
         self.functions = functions
+        #: Column for the place of each element, from 1.
+        self.ordinal = ordinal
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         assert schema is not None
-        return Schema({**schema, **self.columns})
+        added = {} if self.ordinal is None else {self.ordinal: pl.Int32()}
+        return Schema({**schema, **self.columns, **added})
 
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
         if wanted is None:
@@ -93,7 +97,19 @@ class _RunningCorrelate(Operator):
         if rows:
             header = [name for name in HEADER_COLUMNS if name in frame.columns]
             given = pl.concat([frame[rows], made], how="horizontal")
+            if self._spec.ordinal is not None:
+                given = given.with_columns(self._places(arguments.to_series(), rows))
             yield batch.with_frame(renumber(given) if header else given)
+
+    def _places(self, lists: pl.Series, rows: list[int]) -> pl.Series:
+        """Return the place of each element in its array; NULL for a row without elements."""
+        counts = lists.list.len().fill_null(0).to_list()
+        places: list[int | None] = []
+        before = -1
+        for row in rows:
+            places.append(None if not counts[row] else 1 if row != before else (places[-1] or 0) + 1)
+            before = row
+        return pl.Series(str(self._spec.ordinal), places, dtype=pl.Int32())
 
     def _called(self, arguments: pl.DataFrame, failed: dict[int, Exception]) -> tuple[list[int], pl.DataFrame]:
         """Call the function for each row. Rows for which it raises are added to ``failed``."""
@@ -195,9 +211,11 @@ def correlated(compiler: QueryCompiler, left: Relation, join: exp.Join) -> Relat
     table = alias.name if alias is not None else ""
     names = [each.name for each in (alias.args.get("columns") or ())] if alias is not None else []
     translator = compiler.translator(left)
+    ordinal: Any = None
     if isinstance(item, exp.Unnest) or (isinstance(item, exp.Lateral) and isinstance(item.this, exp.Unnest)):
         unnest = item if isinstance(item, exp.Unnest) else item.this
-        if len(unnest.expressions) != 1 or unnest.args.get("offset"):
+        ordinal = unnest.args.get("offset")
+        if len(unnest.expressions) != 1:
             raise compiler.error(unnest, "UNNEST takes one array")
         arguments = [translator.sql(unnest.expressions[0])]
         kind = translator.type_of(unnest.expressions[0])
@@ -219,7 +237,14 @@ def correlated(compiler: QueryCompiler, left: Relation, join: exp.Join) -> Relat
         taken.add(target)
         physical_types[target] = kind
         columns.append(Column(name, target, table or None))
-    spec = Correlate(function, arguments, physical_types, outer=outer, functions=compiler.catalog.functions)
+    place = None
+    if ordinal:
+        name = ordinal.name if isinstance(ordinal, exp.Identifier) else "ORDINALITY"
+        place = unused_name(name, taken)
+        columns.append(Column(name, place, table or None))
+    spec = Correlate(
+        function, arguments, physical_types, outer=outer, functions=compiler.catalog.functions, ordinal=place
+    )
     made = Relation(left.stream.apply(spec), (*left.columns, *columns))
     return compiler.where(made, conditions)
 

@@ -253,6 +253,9 @@ def _cast(self: Translator, node: exp.Cast) -> exp.Expr:
     if self.zone != "UTC":
         inner = self.for_cast(inner, word)
     if word.startswith("VARCHAR"):
+        shown = _shown_parts(self, inner)
+        if shown is not None:
+            return shown
         inner = self._shown_as_flink(operand, inner)  # type: ignore[attr-defined]
     made = cast(inner, word, safe=safe)
     made.meta.update(node.meta)
@@ -262,6 +265,29 @@ def _cast(self: Translator, node: exp.Cast) -> exp.Expr:
     if digits == 3 and isinstance(operand, exp.Literal) is False:
         return call("date_trunc", exp.Literal.string("millisecond"), made)
     return made
+
+
+def _shown_parts(self: Translator, made: exp.Expr) -> exp.Expr | None:
+    """Return a row as Flink shows it, ``(1, NULL, (a, b))``, or an array of plain values, ``[1, NULL]``; None for other values."""
+    kind: Any = self.compile(made).data_type
+    null = exp.Literal.string("NULL")
+    if isinstance(kind, pl.Struct):
+        texts: list[exp.Expr] = []
+        for each in kind.fields:
+            part = exp.Dot(this=made.copy(), expression=exp.to_identifier(each.name, quoted=True))
+            shown = _shown_parts(self, part)
+            texts += [
+                exp.Literal.string(", "),
+                call("coalesce", cast(part, "VARCHAR") if shown is None else shown, null.copy()),
+            ]
+        whole = call("concat", exp.Literal.string("("), *texts[1:], exp.Literal.string(")"))
+    elif isinstance(kind, pl.List) and not isinstance(kind.inner, pl.Struct | pl.List):
+        joined = call("array_join", made.copy(), exp.Literal.string(", "), null)
+        whole = call("concat", exp.Literal.string("["), joined, exp.Literal.string("]"))
+    else:
+        return None
+    unknown = exp.Is(this=made.copy(), expression=exp.Null())
+    return exp.Case(ifs=[exp.If(this=unknown, true=cast(exp.Null(), "VARCHAR"))], default=whole)
 
 
 def _shown_as_flink(self: Translator, operand: Any, made: exp.Expr) -> exp.Expr:

@@ -484,7 +484,8 @@ def _named_for_over(compiler: QueryCompiler, listed: list[Any], made: Relation, 
     """Rewrite OVER behind GROUP BY: keys and aggregates in it become columns of the grouped stream."""
 
     def renamed(node: exp.Expr) -> exp.Expr:
-        name = translator.replaced.get(translator.key_of(node)) if not isinstance(node, exp.Window) else None
+        is_whole = isinstance(node, exp.Window | exp.Ordered | exp.Order)  # of one term the text may be that of a key
+        name = None if is_whole else translator.replaced.get(translator.key_of(node))
         if name is not None:
             return exp.column(exp.to_identifier(name, quoted=True))
         copy = node.copy()

@@ -58,6 +58,25 @@ def with_order_columns(compiler: QueryCompiler, node: exp.Select, relation: Rela
     return (copy, len(added)) if added else (node, 0)
 
 
+def with_grouped_order(compiler: QueryCompiler, node: exp.Select) -> tuple[exp.Select, int]:
+    """The same for a query with GROUP BY, whose ORDER BY may hold aggregates and keys that SELECT does not list."""
+    if node.args.get("order") is None or node.args.get("limit") is None:
+        return node, 0
+    names = {each.alias_or_name.lower() for each in node.expressions}
+    added: list[exp.Expr] = []
+    copy = node.copy()
+    for term in copy.args["order"].expressions:
+        this = term.this
+        is_shown = isinstance(this, exp.Column) and not this.table and this.name.lower() in names
+        if is_shown or isinstance(this, exp.Literal):
+            continue
+        name = f"__order_by_{len(added)}"
+        added.append(exp.Alias(this=this.copy(), alias=exp.to_identifier(name)))
+        term.set("this", exp.column(exp.to_identifier(name, quoted=True)))
+    copy.set("expressions", [*copy.expressions, *added])
+    return (copy, len(added)) if added else (node, 0)
+
+
 def limited(compiler: QueryCompiler, node: exp.Query, relation: Relation, hidden: int = 0) -> Relation:
     """Return the first rows of a query by its ORDER BY; the last ``hidden`` columns are left out then.
 

@@ -162,7 +162,7 @@ class QueryCompiler:
         if node.args.get("from_") is None:
             raise self.error(node, "a SELECT without FROM has no rows to read", "select from a table")
         node = _with_windows(node)
-        from headrace_sql.ordering import limited, with_order_columns
+        from headrace_sql.ordering import limited, with_grouped_order, with_order_columns
         from headrace_sql.sources import from_clause
 
         conditions = conjuncts(node.args["where"].this if node.args.get("where") else None)
@@ -179,6 +179,7 @@ class QueryCompiler:
         if grouped:
             from headrace_sql.grouping import aggregated
 
+            node, hidden = with_grouped_order(self, node)
             relation = aggregated(self, node, relation)
         else:
             if node.args.get("having") is not None:

@@ -217,7 +217,51 @@ def _inner(
                 columns=(*made.columns, Column("__value", "__value")),
             )
             return made, "__value", [_qualified(compiler, each, made, outer) for each in correlated]
+    grouped = _grouped_inner(compiler, outer, query, as_value=as_value)
+    if grouped is not None:
+        return grouped
     made = compiler.query(query)
     if as_value and len(made.columns) != 1:
         raise compiler.error(query, f"the subquery of IN gives {len(made.columns)} columns, not one")
     return made, made.columns[0].physical, []
+
+
+def _grouped_inner(
+    compiler: QueryCompiler, outer: Relation, query: exp.Expr, *, as_value: bool
+) -> tuple[Relation, str, list[exp.Expr]] | None:
+    """The same for a subquery with GROUP BY: per value of what its equalities compare with the query around it."""
+    from headrace_sql.scalars import names_outer, outer_keys
+
+    if not isinstance(query, exp.Select) or not query.args.get("group") or not query.args.get("where"):
+        return None
+    conditions = conjuncts(query.args["where"].this)
+    own, _ = from_clause(compiler, query, list(conditions))
+    outside = [each for each in conditions if names_outer(each, own, outer)]
+    if not outside:
+        return None
+    inner, keys = outer_keys(compiler, outside, own, outer)
+    rest = [each.copy() for each in conditions if not any(each is one for one in outside)]
+    made = query.copy()
+    made.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
+    group = made.args["group"]
+    group.set("expressions", [*group.expressions, *(each.copy() for each in inner)])
+    named = [exp.Alias(this=each.copy(), alias=exp.to_identifier(f"__key_{i}")) for i, each in enumerate(inner)]
+    made.set("expressions", [*(made.expressions if as_value else []), *named])
+    found = compiler.query(made)
+    columns = found.columns[len(found.columns) - len(keys) :]
+    equal: list[exp.Expr] = [
+        exp.EQ(this=_outside(key), expression=exp.column(exp.to_identifier(column.physical), table=_INNER))
+        for key, column in zip(keys, columns, strict=True)
+    ]
+    return found, found.columns[0].physical if as_value else "", equal
+
+
+def _outside(node: exp.Expr) -> exp.Expr:
+    """Return an expression of the query around under the names that its columns have in the join."""
+
+    def renamed(part: exp.Expr) -> exp.Expr:
+        if isinstance(part, exp.Column) and MEANT in part.meta:
+            return exp.column(exp.to_identifier(part.meta[MEANT].physical), table=_OUTER)
+        return part
+
+    return node.transform(renamed)

@@ -394,8 +394,12 @@ WITH a AS (SELECT k, SUM(v) AS s FROM t GROUP BY k), b AS (SELECT k, AVG(price) 
 SELECT * FROM (SELECT k, v, COUNT(*) AS c FROM t GROUP BY k, v) WHERE (k, c) IN (SELECT k, MAX(c) FROM (SELECT k, v, COUNT(*) AS c FROM t GROUP BY k, v) GROUP BY k)
 -- name: z17
 SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.k = t.k AND u.grp = 1) OR NOT EXISTS (SELECT 1 FROM s WHERE s.k = t.k)
+-- name: z18
+SELECT TUMBLE_START(ts, INTERVAL '30' SECOND), COUNT(*) FROM t WHERE k IN (SELECT k FROM u WHERE grp = 1) GROUP BY TUMBLE(ts, INTERVAL '30' SECOND)
 -- name: z19
 SELECT window_start, COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND)) WHERE k IN ('a', 'b') AND v NOT BETWEEN 2 AND 4 GROUP BY window_start, window_end HAVING COUNT(*) > 2
+-- name: z20
+SELECT t.k, u.name, TUMBLE_START(t.ts, INTERVAL '30' SECOND), COUNT(*) FROM t, u WHERE t.k = u.k GROUP BY t.k, u.name, TUMBLE(t.ts, INTERVAL '30' SECOND)
 -- name: z21
 SELECT u.name, window_start, n FROM (SELECT k, window_start, window_end, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND)) GROUP BY k, window_start, window_end) w LEFT JOIN u ON w.k = u.k
 -- name: z22
@@ -474,6 +478,8 @@ SELECT window_start, window_end, k, s FROM (SELECT *, ROW_NUMBER() OVER (PARTITI
 SELECT k, SUM(CASE WHEN v IS NULL THEN 1 END), SUM(v) / NULLIF(COUNT(v), 0), COUNT(*) - COUNT(v), MAX(amt) - MIN(amt), CAST(SUM(v) AS DOUBLE) / COUNT(*) FROM t GROUP BY k HAVING SUM(v) IS NOT NULL ORDER BY k LIMIT 10
 -- name: p14
 SELECT a.window_start, a.window_end, COALESCE(a.k, b.k), a.n, b.n FROM (SELECT window_start, window_end, k, COUNT(*) n FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '20' SECOND)) GROUP BY window_start, window_end, k) a RIGHT JOIN (SELECT window_start, window_end, k, COUNT(*) n FROM TABLE(HOP(TABLE s, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '20' SECOND)) GROUP BY window_start, window_end, k) b ON a.k = b.k AND a.window_start = b.window_start AND a.window_end = b.window_end
+-- name: p16
+SELECT id, ord, tag FROM t CROSS JOIN UNNEST(tags) WITH ORDINALITY AS q(tag, ord)
 -- name: p17
 SELECT DATE_FORMAT(ts, 'HH:mm') AS mi, COUNT(*), COUNT(DISTINCT k) FROM t GROUP BY DATE_FORMAT(ts, 'HH:mm')
 -- name: p18
@@ -498,3 +504,83 @@ SELECT k, SUM(amt) AS total FROM t WHERE amt > (SELECT AVG(amt) FROM t) GROUP BY
 SELECT id, k FROM (SELECT DISTINCT id, k FROM t UNION ALL SELECT id, k FROM s) x WHERE EXISTS (SELECT 1 FROM u WHERE u.k = x.k AND u.grp = 2)
 -- name: p29
 SELECT id, v FROM t WHERE (v, k) IN ((1, 'a'), (2, 'b'), (9, 'c'))
+-- name: r1
+CREATE TABLE c1 (id INT, k STRING, v INT, ts TIMESTAMP(3), e AS TIMESTAMPADD(SECOND, 5, ts), kk AS UPPER(k) || '_' || CAST(v AS STRING), WATERMARK FOR e AS e - INTERVAL '3' SECOND) WITH ('connector'='filesystem','path'='${P}t.ndjson','format'='json'); SELECT TUMBLE_START(e, INTERVAL '20' SECOND), kk, COUNT(*) FROM c1 WHERE v > 5 GROUP BY TUMBLE(e, INTERVAL '20' SECOND), kk
+-- name: r2
+CREATE VIEW a1 AS SELECT k, v, ts FROM t WHERE v IS NOT NULL UNION ALL SELECT k, qty, ts FROM s WHERE qty IS NOT NULL; SELECT window_start, k, SUM(v), COUNT(*) FROM TABLE(TUMBLE(TABLE a1, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, k
+-- name: r3
+CREATE VIEW a1 (kk, vv, tt) AS SELECT k, v, ts FROM t; CREATE VIEW a2 AS SELECT kk, vv, tt, ROW_NUMBER() OVER (PARTITION BY kk ORDER BY tt DESC) AS rn FROM a1; SELECT kk, vv FROM a2 WHERE rn = 1
+-- name: r4
+SELECT COUNT(*) AS c, CAST(AVG(v) AS DECIMAL(6,2)), SUM(v) FILTER (WHERE flag IS NOT TRUE), MAX(CASE WHEN flag THEN k END) FROM t HAVING COUNT(*) > 10
+-- name: r5
+SELECT k, COUNT(*) FROM (SELECT k, v FROM t GROUP BY k, v) GROUP BY k
+-- name: r7
+SELECT s.k, s.id, r.rate, ROW_NUMBER() OVER (PARTITION BY s.k ORDER BY s.ts) FROM s JOIN rates FOR SYSTEM_TIME AS OF s.ts AS r ON s.k = r.k
+-- name: r8
+SELECT k, id, amount FROM (SELECT s.k, s.id, price * rate AS amount, ROW_NUMBER() OVER (PARTITION BY s.k ORDER BY price * rate DESC, s.id) AS rn FROM s JOIN rates FOR SYSTEM_TIME AS OF s.ts ON s.k = rates.k) WHERE rn <= 2
+-- name: r9
+SELECT window_start, k, n FROM (SELECT window_start, window_end, k, COUNT(*) AS n, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY COUNT(*) DESC, k) AS rn FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND)) GROUP BY window_start, window_end, k) WHERE rn <= 2
+-- name: r10
+SELECT k, n FROM (SELECT k, COUNT(*) AS n, ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC, k) AS rn FROM t GROUP BY k) WHERE rn <= 2
+-- name: r11
+SELECT k, FLOOR(ts TO MINUTE) AS m, COUNT(*), COUNT(DISTINCT v) FROM t GROUP BY k, FLOOR(ts TO MINUTE)
+-- name: r13
+SELECT id, CASE WHEN v IN (SELECT grp FROM u WHERE grp IS NOT NULL) THEN 'in' WHEN v > (SELECT MAX(qty) FROM s) THEN 'big' ELSE 'no' END AS c FROM t
+-- name: r14
+SELECT k, SUM(n) FROM (SELECT k, 1 AS n FROM t UNION ALL SELECT k, COUNT(*) AS n FROM s GROUP BY k) GROUP BY k
+-- name: r15
+SELECT k, COUNT(*) FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.k = t.k GROUP BY s.k HAVING COUNT(*) > 15) GROUP BY k
+-- name: r16
+SELECT t.id, x.c FROM t LEFT JOIN (SELECT k, COUNT(*) AS c FROM s WHERE qty > 1 GROUP BY k HAVING COUNT(*) > 5) x ON t.k = x.k WHERE t.v = 9
+-- name: r17
+SELECT t.id, i.sku, i.n, u.name FROM t CROSS JOIN UNNEST(items) AS i(sku, n) LEFT JOIN u ON t.k = u.k AND i.n = u.grp
+-- name: r18
+SELECT DISTINCT window_start, k FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '20' SECOND)) WHERE v > 6
+-- name: r19
+SELECT k, window_start, window_end, n FROM (SELECT k, window_start, window_end, COUNT(*) AS n FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '4' SECOND)) GROUP BY k, window_start, window_end) WHERE n >= 3
+-- name: r20
+SELECT * FROM (SELECT k, window_start, window_end, v, id, ROW_NUMBER() OVER (PARTITION BY k, window_start, window_end ORDER BY v DESC, id) AS rn FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '4' SECOND))) WHERE rn = 1
+-- name: r21
+SELECT u.name, SUM(a.v), COUNT(DISTINCT a.id) FROM (SELECT id, k, v FROM t WHERE v > 0 INTERSECT SELECT id, k, v FROM t WHERE flag) a JOIN u ON a.k = u.k GROUP BY u.name
+-- name: r22
+SELECT k, SUM(price * qty) AS rev, SUM(price) / COUNT(*) AS ap, CAST(SUM(price * qty) AS DECIMAL(10,1)) FROM s WHERE note IS DISTINCT FROM 'red' GROUP BY k
+-- name: r23
+SELECT COALESCE(k, 'none') AS kk, SUM(v) FROM t GROUP BY COALESCE(k, 'none') ORDER BY SUM(v) DESC LIMIT 3
+-- name: r24
+SELECT k, COUNT(*) AS n FROM t GROUP BY k ORDER BY n DESC, k FETCH FIRST 2 ROWS ONLY
+-- name: r26
+SELECT x.ws, COUNT(*), MAX(x.n) FROM (SELECT TUMBLE_START(ts, INTERVAL '10' SECOND) AS ws, TUMBLE_ROWTIME(ts, INTERVAL '10' SECOND) AS rt, k, COUNT(*) AS n FROM t GROUP BY TUMBLE(ts, INTERVAL '10' SECOND), k) x GROUP BY x.ws, TUMBLE(x.rt, INTERVAL '10' SECOND)
+-- name: r27
+SELECT SESSION_START(ts, INTERVAL '3' SECOND) AS st, SESSION_END(ts, INTERVAL '3' SECOND) AS en, k, COUNT(*), MIN(amt), MAX(amt) FROM t GROUP BY k, SESSION(ts, INTERVAL '3' SECOND) HAVING COUNT(*) > 1
+-- name: r28
+SELECT id, m['a'] + COALESCE(m['b'], 0), r.q.w, items[1].sku, CARDINALITY(items), arr[1] + arr[2] FROM t WHERE CARDINALITY(items) > 0 OR m IS NOT NULL
+-- name: r29
+SELECT a.k, COUNT(*) FROM t a, t b, u WHERE a.k = b.k AND a.id + 1 = b.id AND u.k = a.k AND b.v > a.v GROUP BY a.k
+-- name: r30
+WITH x AS (SELECT k, v, ts FROM t), y AS (SELECT window_start AS ws, window_end AS we, k, SUM(v) AS sv FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND)) GROUP BY window_start, window_end, k) SELECT y.ws, y.k, y.sv FROM y WHERE y.sv > (SELECT AVG(v) FROM x)
+-- name: c1
+SELECT CAST(r AS STRING), CAST(arr AS STRING), CAST(tags AS STRING), CAST(amt AS STRING), CAST(ROW(id, k) AS STRING) FROM t
+-- name: c2
+SELECT id, ord, tag FROM t LEFT JOIN UNNEST(tags) WITH ORDINALITY AS q(tag, ord) ON TRUE
+-- name: c3
+SELECT id, ord, sku, n FROM t CROSS JOIN UNNEST(items) WITH ORDINALITY AS q(sku, n, ord)
+-- name: v1
+CREATE VIEW x AS SELECT id, k, ts, tag FROM t CROSS JOIN UNNEST(tags) AS q(tag); SELECT window_start, tag, COUNT(*), COUNT(DISTINCT k) FROM TABLE(TUMBLE(TABLE x, DESCRIPTOR(ts), INTERVAL '30' SECOND)) GROUP BY window_start, window_end, tag HAVING COUNT(*) > 1
+-- name: v2
+CREATE VIEW x AS SELECT k, v, ts FROM t WHERE flag UNION ALL SELECT k, qty, ts FROM s; SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS sv FROM x WHERE k = 'zz' OR v > 8
+-- name: v3
+SELECT window_start, id, k FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY ts) AS rn FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '15' SECOND, INTERVAL '30' SECOND))) WHERE rn = 1
+-- name: v4
+SELECT window_start, window_end, flag, k, SUM(v), GROUPING_ID(flag, k) FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '15' SECOND, INTERVAL '30' SECOND)) GROUP BY window_start, window_end, GROUPING SETS ((flag), (k), ()) HAVING SUM(v) > 5
+-- name: v6
+SELECT w.window_start, w.k, w.n FROM (SELECT window_start, window_end, k, COUNT(*) n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '20' SECOND)) GROUP BY window_start, window_end, k) w WHERE w.n = (SELECT MAX(n) FROM (SELECT window_start, window_end, k, COUNT(*) n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '20' SECOND)) GROUP BY window_start, window_end, k) m WHERE m.window_start = w.window_start)
+-- name: v7
+SELECT k, COUNT(*) AS c, SUM(x) FROM (SELECT t.k, q.x FROM t LEFT JOIN UNNEST(arr) AS q(x) ON TRUE) GROUP BY k
+-- name: v8
+SELECT a.id, a.k, x.cnt FROM t a LEFT JOIN LATERAL (SELECT COUNT(*) AS cnt, MAX(price) AS mp FROM s WHERE s.k = a.k AND s.qty > 1) AS x ON TRUE WHERE a.v > 7
+-- name: v9
+SELECT k, MAX(c) FROM (SELECT k, v, COUNT(*) AS c FROM t GROUP BY k, v HAVING COUNT(*) > 1) GROUP BY k
+-- name: v10
+SELECT o.k, o.v, o.ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM t) o WHERE o.rn = 1 AND o.k IS NOT NULL
+-- name: v11
+SELECT d.k, COUNT(*) FROM (SELECT k, id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, v ORDER BY ts) AS rn FROM t) WHERE rn = 1) d GROUP BY d.k
