@@ -71,6 +71,10 @@ def test_a_derived_table_names_the_tables_before_it(text: str, expected: list[tu
         ("SELECT 1 FROM a, LATERAL (SELECT a.v + COUNT(*) FROM b WHERE b.k = a.k) AS x(n)", "names outer columns in WHERE only"),
         ("SELECT 1 FROM a, LATERAL (SELECT v FROM b WHERE b.k = a.k LIMIT 1) AS x", "LIMIT needs ORDER BY"),
         ("SELECT 1 FROM a RIGHT JOIN LATERAL (SELECT v FROM b) AS x ON TRUE", "INNER, CROSS or LEFT JOIN"),
+        (
+            "SELECT 1 FROM a, LATERAL (SELECT n FROM (SELECT COUNT(*) AS n FROM b WHERE b.k = a.k)) AS x",
+            "unknown table or column 'a'",
+        ),
         ("SELECT (v, k) IN (SELECT v, k FROM b) FROM a", "can only be joined to others by AND"),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from headrace.errors import ExpressionError
 from sqlglot import exp
 
 from headrace_sql.expressions import part_key
@@ -41,6 +42,15 @@ class _Carried:
 
 def lateral(compiler: QueryCompiler, left: Relation, join: exp.Join) -> Relation:
     """Return the relation of a join with ``LATERAL (SELECT …)``. Raises ExpressionError."""
+    try:
+        return _lateral(compiler, left, join)
+    except ExpressionError as error:
+        if any(f"unknown table or column {table!r}" in error.message for table in left.tables()):
+            error.hint = "only WHERE and SELECT of LATERAL (SELECT …) itself name columns of the tables before it"
+        raise
+
+
+def _lateral(compiler: QueryCompiler, left: Relation, join: exp.Join) -> Relation:
     item = join.this
     side = (join.side or "").upper()
     if side in ("RIGHT", "FULL"):
