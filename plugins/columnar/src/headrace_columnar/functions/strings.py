@@ -453,6 +453,8 @@ def contains(call: Call) -> pl.Expr:
     examples=[("split('a,b,,c', ',')", ["a", "b", "", "c"])],
 )
 def split(call: Call) -> pl.Expr:
+    if call.is_constant(1) and call.constant(1):
+        return call[0].str.split(call.constant(1))
     return map_rows(call.expressions(), _pieces, pl.List(pl.String()))
 
 
@@ -471,6 +473,11 @@ def _pieces(text: str, separator: str) -> list[str]:
     ],
 )
 def split_index(call: Call) -> pl.Expr:
+    index = call.constant(2)
+    if call.is_constant(1) and call.constant(1) and call.is_constant(2) and index is not None and index >= 0:
+        # polars splits a text once for several pieces of it.
+        piece = call[0].str.split(call.constant(1)).list.get(index, null_on_oob=True)
+        return pl.when(call[0] != "").then(piece)
     return map_rows(call.expressions(), _piece_from_zero, pl.String())
 
 
