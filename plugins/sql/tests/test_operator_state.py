@@ -114,6 +114,10 @@ def window_top_n() -> StatefulSpec:
     return WindowTopN(("ts", "k"), "ts", 2, (("v", True),), rank="place")
 
 
+def first_by_time() -> StatefulSpec:
+    return WindowTopN(("k", "ts"), "ts", 1, (), by_time=True)
+
+
 def match() -> StatefulSpec:
     rises = (">", ("LAST", "B", "v", 0), ("LAST", "A", "v", 0))
     return MatchRecognize(
@@ -134,6 +138,7 @@ def match() -> StatefulSpec:
         pytest.param(temporal("left"), True, id="temporal-left"),
         pytest.param(match(), False, id="match"),
         pytest.param(window_top_n(), False, id="window-top-n"),
+        pytest.param(first_by_time(), False, id="first-by-time"),
         pytest.param(FirstRows(20, 5), False, id="first-rows"),
     ],
 )

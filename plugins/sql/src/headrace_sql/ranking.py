@@ -140,6 +140,16 @@ def _bound(name: str, relation: Relation, condition: exp.Expr) -> int | None:
     return number - 1 if isinstance(condition, exp.LT | exp.GT) else number
 
 
+def _first_by_time(relation: Relation, keys: tuple[str, ...], time: str, ttl: dict[str, str]) -> Relation:
+    """Keep the first row of each key in event time: it comes when the watermark has passed it, and never changes.
+
+    As in Flink, late rows are dropped.
+    """
+    by_time = WindowTopN((*keys, time), time, 1, (), by_time=True)
+    waited = shuffled(relation.stream, keys).apply(by_time)
+    return replace(relation, stream=shuffled(waited, keys)._operator("distinct", keys, **ttl))
+
+
 def _deduplicated(
     relation: Relation, keys: tuple[str, ...], order: tuple[str, bool, str | None], time: str, ttl: dict[str, str]
 ) -> Relation:
@@ -148,6 +158,8 @@ def _deduplicated(
     stream = shuffled(relation.stream, keys)
     if time == "processing" and not last:
         return replace(relation, stream=stream._operator("distinct", keys, **ttl))
+    if not last:
+        return _first_by_time(relation, keys, name, ttl)
     options = {} if time == "processing" else {"by": f"{text_of(physical(name))} {'desc' if last else 'asc'}"}
     made = stream._operator("top_n", keys, 1, keep="last" if last else "first", **options, **ttl)
     return replace(relation, stream=made)

@@ -29,7 +29,7 @@ class WindowTopN(StatefulSpec):
 
     def __init__(
         self, keys: Sequence[str], end: str, n: int, order: Sequence[tuple[str, bool]], *, rank: str | None = None,
-        latest: bool = False,
+        latest: bool = False, by_time: bool = False,
     ) -> None:  # fmt: skip
         self.keys = tuple(keys)
         self.end = end
@@ -37,6 +37,8 @@ class WindowTopN(StatefulSpec):
         self.order = tuple(order)
         self.rank = rank
         self.latest = latest
+        #: ``end`` is the time of the rows themselves: what each moment gives, for what goes on in the order of time.
+        self.by_time = by_time
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         if schema is None:
@@ -81,8 +83,13 @@ class RunningWindowTopN(StatefulOperator):
             pl.col(self._spec.end).dt.epoch("us").alias(_END), marks.alias("__wt_mark"),
         )  # fmt: skip
         self._sequence += frame.height
+        if self._spec.by_time:
+            # A row is due when the watermark has passed its millisecond. In Flink it is late when the watermark was beyond it
+            # before it came; one of the watermark's own time is given with the next watermark.
+            rows = rows.with_columns(pl.col(_END) + 1_000).filter(pl.col(_END) >= pl.col("__wt_mark"))
+            rows = rows.with_columns(pl.max_horizontal(pl.col(_END), pl.col("__wt_mark") + 1).alias(_END))
         open_still = rows.filter(pl.col(_END) > pl.col("__wt_mark"))
-        self._late += rows.height - open_still.height
+        self._late += frame.height - open_still.height
         self._rows = pl.concat([self._rows, open_still.select(self._rows.columns)])
         self._changed = True
         if self._rows.height > 2 * self._pruned + _PRUNE_ROWS:
@@ -108,7 +115,7 @@ class RunningWindowTopN(StatefulOperator):
             return
         self._rows = self._rows.filter(~due)
         first = self._first(rows).with_columns(pl.col(_SEQ).min().over(self._spec.keys).alias(_FIRST))
-        first = first.sort(_END, _FIRST, _RANK).with_columns((pl.col(_END) - 1_001).alias(WATERMARK))
+        first = first.sort(_END, self._spec.end, _FIRST, _RANK).with_columns((pl.col(_END) - 1_001).alias(WATERMARK))
         if self._spec.rank is not None:
             first = first.with_columns(pl.col(_RANK).alias(self._spec.rank))
         added = [] if self._spec.rank is None else [self._spec.rank]

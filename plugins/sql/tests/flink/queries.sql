@@ -584,3 +584,25 @@ SELECT k, MAX(c) FROM (SELECT k, v, COUNT(*) AS c FROM t GROUP BY k, v HAVING CO
 SELECT o.k, o.v, o.ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM t) o WHERE o.rn = 1 AND o.k IS NOT NULL
 -- name: v11
 SELECT d.k, COUNT(*) FROM (SELECT k, id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, v ORDER BY ts) AS rn FROM t) WHERE rn = 1) d GROUP BY d.k
+-- name: v12
+SELECT TUMBLE_START(ts, INTERVAL '1' MINUTE) ws, COUNT(*) FROM (SELECT k, v, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, v ORDER BY ts) AS rn FROM t) WHERE rn = 1) GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)
+-- name: v13
+SELECT k, v FROM t WHERE v > 6 EXCEPT ALL SELECT k, qty FROM s
+-- name: v14
+SELECT COUNT(*) FROM (SELECT k FROM t EXCEPT ALL SELECT k FROM s WHERE qty > 0) x
+-- name: v16
+SELECT a.k, a.n FROM (SELECT k, COUNT(*) n FROM t GROUP BY k) a WHERE a.n > ALL (SELECT COUNT(*) FROM s GROUP BY k)
+-- name: v17
+SELECT window_start, AVG(amt), MAX(price) FROM (SELECT a.window_start, a.window_end, a.amt, b.price FROM (SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND))) a JOIN (SELECT * FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '30' SECOND))) b ON a.window_start = b.window_start AND a.window_end = b.window_end AND a.k = b.k) GROUP BY window_start, window_end
+-- name: v18
+SELECT k, flag, LISTAGG(y, '+') FROM (SELECT k, flag, r.y AS y FROM t WHERE id < 10) GROUP BY k, flag
+-- name: v19
+SELECT CASE WHEN GROUPING(k) = 1 THEN 'ALL' ELSE COALESCE(k, 'NULL') END AS kk, COUNT(*), SUM(amt) FROM t GROUP BY ROLLUP (k)
+-- name: v20
+SELECT id, k, v, CASE WHEN v > AVG(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 5 PRECEDING AND CURRENT ROW) THEN 'up' ELSE 'down' END AS dir FROM t WHERE v IS NOT NULL
+-- name: d1
+SELECT id, k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, v ORDER BY ts) AS rn FROM late) WHERE rn = 1
+-- name: d2
+SELECT id, k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, v ORDER BY ts DESC) AS rn FROM late) WHERE rn = 1
+-- name: d3
+SELECT TUMBLE_START(ts, INTERVAL '20' SECOND) ws, k, COUNT(*) FROM (SELECT k, v, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, v ORDER BY ts) AS rn FROM late) WHERE rn = 1) GROUP BY TUMBLE(ts, INTERVAL '20' SECOND), k
