@@ -52,6 +52,6 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_gives_the_rows_that_flink_gives(name: str) -> None:
-    tables = TABLES.replace("${DATA}", str(FOLDER / "data"))
-    frame = hr.sql(f"{tables}\n{QUERIES[name]}").collect()
+    text = f"{TABLES}\n{QUERIES[name]}".replace("${DATA}", str(FOLDER / "data"))
+    frame = hr.sql(text).collect()
     assert sorted(json.dumps([plain(each) for each in row]) for row in frame.iter_rows()) == ROWS[name]

@@ -505,7 +505,7 @@ SELECT id, k FROM (SELECT DISTINCT id, k FROM t UNION ALL SELECT id, k FROM s) x
 -- name: p29
 SELECT id, v FROM t WHERE (v, k) IN ((1, 'a'), (2, 'b'), (9, 'c'))
 -- name: r1
-CREATE TABLE c1 (id INT, k STRING, v INT, ts TIMESTAMP(3), e AS TIMESTAMPADD(SECOND, 5, ts), kk AS UPPER(k) || '_' || CAST(v AS STRING), WATERMARK FOR e AS e - INTERVAL '3' SECOND) WITH ('connector'='filesystem','path'='${P}t.ndjson','format'='json'); SELECT TUMBLE_START(e, INTERVAL '20' SECOND), kk, COUNT(*) FROM c1 WHERE v > 5 GROUP BY TUMBLE(e, INTERVAL '20' SECOND), kk
+CREATE TABLE c1 (id INT, k STRING, v INT, ts TIMESTAMP(3), e AS TIMESTAMPADD(SECOND, 5, ts), kk AS UPPER(k) || '_' || CAST(v AS STRING), WATERMARK FOR e AS e - INTERVAL '3' SECOND) WITH ('connector'='filesystem','path'='${DATA}/t.ndjson','format'='json'); SELECT TUMBLE_START(e, INTERVAL '20' SECOND), kk, COUNT(*) FROM c1 WHERE v > 5 GROUP BY TUMBLE(e, INTERVAL '20' SECOND), kk
 -- name: r2
 CREATE VIEW a1 AS SELECT k, v, ts FROM t WHERE v IS NOT NULL UNION ALL SELECT k, qty, ts FROM s WHERE qty IS NOT NULL; SELECT window_start, k, SUM(v), COUNT(*) FROM TABLE(TUMBLE(TABLE a1, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, k
 -- name: r3
