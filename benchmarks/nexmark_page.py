@@ -1,6 +1,8 @@
 """Makes docs/benchmarks-sql.md and its plot of what ``python -m benchmarks.nexmark`` and ``first_row`` printed.
 
 python -m benchmarks.nexmark_page RESULTS.jsonl [...]
+
+Lines with ``"for": "seconds"`` are of a run on a quieter machine: they make a table of seconds and are in no other figure.
 """
 
 from __future__ import annotations
@@ -97,6 +99,28 @@ def table(given: Figures) -> str:
     return "\n".join([*lines, _row("all", "", _sum([given["light"][name] for name in names]), *whole)])
 
 
+def seconds_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of seconds, of what was marked to be for it: a quieter run of some queries."""
+    chosen = [one for one in results if one.get("for") == "seconds"]
+    if not chosen:
+        return ""
+    given = figures(chosen)
+    rows = []
+    totals = [0.0, 0.0, 0.0]
+    for name in _queries(given):
+        found = [given[side][name].seconds for side in ("light", "flink-1", "flink-2")]
+        totals = [total + one for total, one in zip(totals, found, strict=True)]
+        rows.append(_seconds_row(name, found))
+    loads = [one["load"] for one in chosen]
+    text = "\n".join([*rows, _seconds_row("all", totals)])
+    return SECONDS.format(rows=text, least_load=f"{min(loads):.0f}", most_load=f"{max(loads):.0f}")
+
+
+def _seconds_row(label: str, found: Sequence[float]) -> str:
+    cells = " | ".join(f"{one:.1f}" for one in found)
+    return f"| {label} | {cells} | {found[0] / min(found[1:]):.2f} |"
+
+
 def spark_table(given: Figures, events: int) -> str:
     """Return the lines about Spark; queries that it did not run are left out."""
     spark = given.get("spark", {})
@@ -110,10 +134,10 @@ def spark_table(given: Figures, events: int) -> str:
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
     """Return the text of the page."""
-    given = figures(results)
+    given = figures([one for one in results if one.get("for") != "seconds"])
     events = next(one["events"] for one in results if one["side"] == "light")
     checked = [one for one in results if one["side"] == "check"]
-    loads = [one["load"] for one in results if one["side"] in COLORS]
+    loads = [one["load"] for one in results if one["side"] in COLORS and "for" not in one]
     first = [one for one in results if one["side"] == "first-row"]
     spark_events = next((one["events"] for one in results if one["side"] == "spark"), 0)
     notes = "\n".join(f"* {one['text']}" for one in results if one["side"] == "note")
@@ -127,6 +151,7 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
         first_row=f"{median(one['first_row_seconds'] for one in first):.1f}" if first else "–",
         first_cpu=f"{median(one['cpu_seconds'] for one in first):.1f}" if first else "–",
         first_load=f"{max(one['load'] for one in first):.0f}" if first else "–",
+        seconds=seconds_table(results),
         spark=spark_table(given, spark_events),
         notes=f"\n\n{notes}" if notes else "",
     )
@@ -160,11 +185,11 @@ Seconds of CPU for {events} events, and what light takes of what the better of b
 
 ![seconds of CPU per query](benchmarks-sql.svg)
 
-On a quiet machine light takes about as many seconds as seconds of CPU: nearly all of its work is in one thread. Flink reads, computes and
-collects garbage in several, so that with two cores it may take as little as half of its seconds of CPU. The ratio of seconds is then up
-to twice the one above: more cores for one job are where light loses (it has [several instances](several-instances.md) for them).
+light does nearly all of its work in one thread, so it takes about as many seconds as seconds of CPU. Flink reads, computes and collects
+garbage in several threads and is the faster the more cores it gets: **seconds are where light loses.** For more cores it has
+[several instances](several-instances.md).
 
-{spark}## The first row
+{seconds}{spark}## The first row
 
 `headrace run job.sql --backend light` over 1,000 records, `python -m benchmarks.first_row sql`, takes {first_row} seconds from the start
 of the process to the first row in a file (median of 5 runs, load {first_load}) and {first_cpu} seconds of CPU from start to end, most of
@@ -174,6 +199,13 @@ it to load Python's modules.
 
 Memory, latency and clusters. Flink updates results row by row or by mini-batch, and goes on to more machines; headrace gives the
 changes of a batch (10,000 records) at once. Flink's start (10 s and more) is left out; so is headrace's.{notes}
+"""
+SECONDS = """Some queries in a run of their own at load {least_load} to {most_load}, seconds from the text to the end of the input:
+
+| | light | PyFlink, 1 | PyFlink, 2 | ratio |
+|---|---|---|---|---|
+{rows}
+
 """
 SPARK = """## Spark backend
 
@@ -215,7 +247,7 @@ def main() -> None:
     for name in sys.argv[1:]:
         results += [json.loads(line) for line in Path(name).read_text().splitlines() if line.startswith("{")]
     PAGE.write_text(page(results))
-    draw(figures(results), PLOT)
+    draw(figures([one for one in results if one.get("for") != "seconds"]), PLOT)
     print(f"wrote {PAGE} and {PLOT}")
 
 
