@@ -51,6 +51,8 @@ CREATE TABLE s (k STRING, n BIGINT) WITH ('connector' = 'blackhole');
             "alternatives (A | B) are not supported",
             None,
         ),
+        ("SELECT LAG(v, 1, 'x') OVER (PARTITION BY k ORDER BY ts) FROM t", "another type than its values", "'x'"),
+        ("SELECT COUNT(DISTINCT k, v) OVER (ORDER BY ts) FROM t", "takes fewer arguments", None),
         ("CREATE TABLE d (x DECIMAL(a, 2)) WITH ('connector' = 'blackhole')", "DECIMAL takes a precision", None),
     ],
 )

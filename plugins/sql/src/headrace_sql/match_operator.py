@@ -7,6 +7,7 @@ left of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +16,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import polars as pl
-from headrace.errors import PlanError
+from headrace.errors import JobError, PlanError
 from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
@@ -391,6 +392,10 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def _divided(left: Any, right: Any) -> Any:
+    if not right:
+        if isinstance(left, float) or isinstance(right, float):
+            return math.nan if not left or math.isnan(left) else math.copysign(math.inf, left)
+        raise JobError("MATCH_RECOGNIZE divides by zero", hint="x / NULLIF(y, 0)")
     if isinstance(left, int) and isinstance(right, int):
         return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
     return left / right

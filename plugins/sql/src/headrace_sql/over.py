@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from headrace.keyed import shuffled
 from sqlglot import exp
 
@@ -193,7 +194,11 @@ def _call(compiler: QueryCompiler, given: Translator, window: exp.Window, inputs
         argument = name
     distance = int(arguments[1].name) if len(arguments) > 1 and isinstance(arguments[1], exp.Literal) else 1
     kind, preceding = _frame(compiler, window)
+    if len(arguments) > {"LAG": 3, "LISTAGG": 2}.get(function, 1):
+        raise compiler.error(call, f"{function} with OVER takes fewer arguments")
     default = _default(compiler, function, arguments)
+    if function == "LAG" and isinstance(default, str) and not isinstance(given.type_of(arguments[0]), pl.String):
+        raise compiler.error(arguments[2], "the default of LAG has another type than its values", "CAST one of them")
     return OverCall(function, argument, kind, preceding, distance, is_distinct, default)
 
 
