@@ -2,7 +2,7 @@
 
 python -m benchmarks.nexmark_page RESULTS.jsonl [...]
 
-Lines with ``"for": "seconds"`` are of a run on a quieter machine: they make a table of seconds and are in no other figure.
+Lines with ``"for": "seconds"``, of a run on a quiet machine, make a table of seconds and are in no other figure.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ TEMPLATE = """# Benchmarks: SQL
 Made by `make bench-sql`. The published [Nexmark](https://github.com/nexmark/nexmark) queries, from their own texts, over {events}
 events in one file (people, auctions and bids in 1 : 3 : 46, 340 bytes of JSON each), on headrace's light backend in one process
 and on PyFlink 2.3.0 with parallelism 1 and 2. Seconds of CPU are those of all processes and threads. The machine has 2 cores, and
-others used it at the same time (load {least_load} to {most_load}), so only seconds of CPU are given. light ran twice, and the mean
-counts.
+others used it at the same time (load {least_load} to {most_load}): seconds of CPU say more than seconds. light ran twice, before
+and after PyFlink, and the mean counts.
 
 * Results go into a blackhole on both sides, as published, so that nobody's encoder is measured; only q10 writes files.
 * A query runs over 100,000 events before it is measured, in the same process: the JVM is warm. Measured is all from the text to the
@@ -200,7 +200,7 @@ it to load Python's modules.
 Memory, latency and clusters. Flink updates results row by row or by mini-batch, and goes on to more machines; headrace gives the
 changes of a batch (10,000 records) at once. Flink's start (10 s and more) is left out; so is headrace's.{notes}
 """
-SECONDS = """Some queries in a run of their own at load {least_load} to {most_load}, seconds from the text to the end of the input:
+SECONDS = """Seconds from the text to the end of the input, at load {least_load} to {most_load}:
 
 | | light | PyFlink, 1 | PyFlink, 2 | ratio |
 |---|---|---|---|---|
