@@ -252,6 +252,16 @@ def position_of(frame: pl.DataFrame, row: int) -> Position:
     return Position(frame.get_column(OFFSET)[row], frame.get_column(INDEX)[row])
 
 
+def with_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:
+    """Return the frame with a column that is already made, in the place of one of that name or behind the others.
+
+    As ``with_columns``, which runs a query for it.
+    """
+    if column.name in frame.columns:
+        return frame.clone().replace_column(frame.get_column_index(column.name), column)
+    return frame.hstack([column])
+
+
 def watermark_column(times_us: NDArray[np.int64]) -> pl.Series:
     """Return watermarks as a column: what is -2**63 is none yet, NULL. They never fall, so those come first."""
     import numpy as np
@@ -262,6 +272,18 @@ def watermark_column(times_us: NDArray[np.int64]) -> pl.Series:
     if not unknown:
         return column
     return pl.concat([pl.Series(WATERMARK, [None] * unknown, dtype=pl.Int64), column], rechunk=True)
+
+
+def watermark_times(column: pl.Series) -> NDArray[np.int64]:
+    """Return the watermarks of a column, -2**63 for NULL: what ``watermark_column`` was given."""
+    import numpy as np
+
+    unknown = column.null_count()
+    if not unknown:
+        return column.to_numpy()
+    if column.slice(0, unknown).null_count() == unknown:
+        return np.concatenate([np.full(unknown, -(2**63), dtype=np.int64), column.slice(unknown).to_numpy()])
+    return column.fill_null(-(2**63)).to_numpy()
 
 
 class ChangeKind:

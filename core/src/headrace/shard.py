@@ -30,6 +30,8 @@ from headrace.messages import (
     Watermark,
     position_of,
     watermark_column,
+    watermark_times,
+    with_column,
 )
 from headrace.operator import PartedOperator
 from headrace.plan import Plan, ShuffleNode
@@ -138,16 +140,14 @@ class Shard:
         )
         count = frame.height
         if WATERMARK in frame.columns:
-            column = frame[WATERMARK]
-            own = (column.fill_null(_NEVER) if column.null_count() else column).to_numpy()
-            own = np.maximum(np.maximum.accumulate(own), upstream.watermark_us)
+            own = np.maximum(np.maximum.accumulate(watermark_times(frame[WATERMARK])), upstream.watermark_us)
         else:
             own = np.full(count, upstream.watermark_us, dtype=np.int64)
         merged = np.maximum(np.minimum(own, others), self._watermark_us)
         # The rows themselves have moved the watermark up to that of the last one.
         upstream.watermark_us = max(upstream.watermark_us, int(own[-1]))
         self._watermark_us = int(merged[-1])
-        return frame.with_columns(watermark_column(merged))
+        return with_column(frame, watermark_column(merged))
 
     def _advance(self) -> None:
         """Move the shard's watermark to the least of its live queues; it never falls."""

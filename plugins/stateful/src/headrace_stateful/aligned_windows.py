@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from headrace.errors import CheckpointError
-from headrace.messages import CHANGE, ChangeKind
+from headrace.messages import CHANGE, ChangeKind, with_column
 
 from headrace_stateful.partial_log import END, PartialLog
 from headrace_stateful.state_bytes import pack, unpack
@@ -93,7 +93,7 @@ class AlignedWindows(WindowOperator):
             late = np.flatnonzero(~taken)
             rows, ends, watermarks = rows[in_time], ends[in_time], watermarks[in_time]
         values = arrived.values if rows is None else arrived.values[rows]
-        entries = values.with_columns(pl.Series(END, ends))
+        entries = with_column(values, pl.Series(END, ends))
         if not len(ends):
             return [], late
         if self.shape.changes:
@@ -115,7 +115,7 @@ class AlignedWindows(WindowOperator):
             )
         if not (first > arrived.watermarks).all():
             return False
-        self._panes.append(arrived.values.with_columns(pl.Series(END, begins)))
+        self._panes.append(with_column(arrived.values, pl.Series(END, begins)))
         self._pending_count += len(begins)
         self._pending_least = min(self._pending_least, int(first.min()))
         if self._pending_count >= self._most_pending:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from headrace.clock import Clock, SystemClock
 from headrace.errors import OptionError, PlanError, did_you_mean
-from headrace.messages import TIME, Batch, Watermark, watermark_column
+from headrace.messages import TIME, Batch, Watermark, watermark_column, with_column
 from headrace.operator import Operator, OperatorSpec
 from headrace.schema import Schema
 from headrace.windows import Duration, microseconds
@@ -83,7 +83,7 @@ class WatermarkOperator(Operator):
         reached = np.maximum.accumulate(times)
         reached = np.where(reached == _NEVER, _NEVER, reached - self._spec.delay_us)
         before = np.concatenate([np.array([_NEVER], dtype=np.int64), reached[:-1]])
-        yield batch.with_frame(frame.with_columns(watermark_column(before)), batch.output)
+        yield batch.with_frame(with_column(frame, watermark_column(before)), batch.output)
         if reached[-1] > _NEVER:
             yield Watermark(batch.queue, int(reached[-1]))
 

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from headrace.messages import INDEX, OFFSET, WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark
+from headrace.messages import (
+    INDEX,
+    OFFSET,
+    WATERMARK,
+    Batch,
+    EndOfInput,
+    Queue,
+    SystemMessage,
+    Tick,
+    Watermark,
+    watermark_times,
+)
 from headrace.operator import RejectedRows, StatefulOperator
 
 from headrace_stateful.watermark import event_times_us
@@ -125,11 +136,8 @@ class WindowOperator(StatefulOperator):
         return arrived.rows(good), RejectedRows(frame[bad], [reasons[place] for place in bad])
 
     def _watermarks(self, frame: pl.DataFrame) -> Times:
-        if WATERMARK in frame.columns:
-            column = frame[WATERMARK]
-            known = (column.fill_null(NEVER) if column.null_count() else column).to_numpy()
-        else:
-            known = np.full(frame.height, NEVER, dtype=np.int64)
+        marked = WATERMARK in frame.columns
+        known = watermark_times(frame[WATERMARK]) if marked else np.full(frame.height, NEVER, dtype=np.int64)
         floor = max(self.closed_us, self.reached_us)
         return np.maximum(known, floor) if floor > NEVER else known
 
