@@ -118,6 +118,7 @@ def test_a_case_killed_on_spark(name: str, data: Path, tmp_path: Path) -> None:
         job.run(fault=fault)
         place = fault.partition(":")[0]
         assert f"killed at {place}" in job.log.read_text(), f"{place} is never passed: the test proves nothing"
-        job.run(kill_after_seconds=12)
+    # Not before: on a quick machine it may leave nothing for the places to be passed with.
+    job.run(kill_after_seconds=12)
     job.finish()
     job.check()
