@@ -9,7 +9,6 @@ from headrace.errors import RetriableError
 from headrace.state_store import KeyedStateStore
 
 from headrace_contract.contract import expect, shortened, violated
-from headrace_contract.processes import Mends, run_and_kill
 from headrace_contract.state_store import StateStoreContract
 
 _SHARD = "key_by/0"
@@ -172,32 +171,10 @@ class KeyedStateStoreContract(StateStoreContract):
         Steps: a process saves versions of 50 parts and notes each in a file when ``save_parts`` has returned; it is killed
         with SIGKILL. Passes when a new store gives every noted version as it was, and at most one more, whole.
         """
-        notes, make = self.tmp_path / "notes", self.make_store
-
-        def save_for_ever() -> None:
-            store = make()
-            with open(notes, "ab", buffering=0) as file:
-                number = 0
-                while True:
-                    number += 1
-                    store.save_parts(_SHARD, number, _parts(number, 50), snapshot=number == 1)
-                    file.write(b"%d\n" % number)
-
-        run_and_kill(
-            self, save_for_ever, notes, what="the store's contract", does="saves versions",
-            mend=Mends(
-                slow="save_parts() must return when the version is stored",
-                ended="save_parts() must not fail for an ordinary version",
-            ),
-        )  # fmt: skip
-        noted = [int(line) for line in notes.read_bytes().split()]
-        store = self.make_store()
-        found = list(store.load(_SHARD))
-        wanted = [(number, b"".join(_parts(number, 50)), number == 1) for number in range(1, len(found) + 1)]
-        expect(
-            found == wanted and len(noted) <= len(found) <= len(noted) + 1,
-            expected=f"versions 1 to {len(noted)}, whole, and perhaps one more",
-            found=f"{[number for number, _, _ in found]}, as they were: {found == wanted}",
+        self._expect_whole_after_a_kill(
+            _SHARD,
+            lambda store, number: store.save_parts(_SHARD, number, _parts(number, 50), snapshot=number == 1),
+            lambda number: b"".join(_parts(number, 50)),
+            method="save_parts()",
             mend="store all parts of a version in one step; return when it is stored",
         )
-        store.close()

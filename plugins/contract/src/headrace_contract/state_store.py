@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from headrace.state_store import StateStore
 
@@ -182,8 +182,29 @@ class StateStoreContract(Contract):
         Steps: a process saves versions and notes each in a file when ``save`` has returned; it is killed with SIGKILL.
         Passes when a new store gives every noted version as it was, and at most one more, whole.
         """
-        notes = self.tmp_path / "notes"
-        make, shard = self.make_store, _SHARDS[0]
+        self._expect_whole_after_a_kill(
+            _SHARDS[0],
+            lambda store, number: store.save(_SHARDS[0], number, _content(number, 20_000), snapshot=number == 1),
+            lambda number: _content(number, 20_000),
+            method="save()",
+            mend="write a version beside and rename it, or in one transaction; return when it is stored",
+        )
+
+    def _expect_whole_after_a_kill(
+        self,
+        shard: str,
+        save: Callable[[Any, int], None],
+        content: Callable[[int], bytes],
+        *,
+        method: str,
+        mend: str,
+    ) -> None:
+        """Kill a process that saves versions of a shard, the first as a snapshot, and look at what is there then.
+
+        ``save`` is given the store and the number of a version, and ``content`` gives what must be loaded of it.
+        """
+        __tracebackhide__ = True
+        notes, make = self.tmp_path / "notes", self.make_store
 
         def save_for_ever() -> None:
             store = make()
@@ -191,21 +212,24 @@ class StateStoreContract(Contract):
                 number = 0
                 while True:
                     number += 1
-                    store.save(shard, number, _content(number, 20_000), snapshot=number == 1)
+                    save(store, number)
                     file.write(b"%d\n" % number)
 
         run_and_kill(
             self, save_for_ever, notes, what="the store's contract", does="saves versions",
-            mend=Mends(slow="save() must return when the version is stored", ended="save() must not fail for an ordinary version"),
+            mend=Mends(
+                slow=f"{method} must return when the version is stored",
+                ended=f"{method} must not fail for an ordinary version",
+            ),
         )  # fmt: skip
         noted = [int(line) for line in notes.read_bytes().split()]
         store = self.make_store()
         found = list(store.load(shard))
-        wanted = [(n, _content(n, 20_000), n == 1) for n in range(1, len(found) + 1)]
+        wanted = [(number, content(number), number == 1) for number in range(1, len(found) + 1)]
         expect(
             found == wanted and len(noted) <= len(found) <= len(noted) + 1,
             expected=f"versions 1 to {len(noted)}, whole, and perhaps one more",
             found=f"{[number for number, _, _ in found]}, as they were: {found == wanted}",
-            mend="write a version beside and rename it, or in one transaction; return when it is stored",
+            mend=mend,
         )
         store.close()
