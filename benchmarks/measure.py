@@ -52,6 +52,19 @@ def measure(
     return Measured(wall, cpu, peak.megabytes, json.loads(out.decode().strip().splitlines()[-1]))
 
 
+def cpu_seconds() -> float:
+    """Return what this process and its children, also those that have ended, have used."""
+    own = psutil.Process()
+    found = 0.0
+    for process in [own, *own.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        found += times.user + times.system + times.children_user + times.children_system
+    return found
+
+
 class _Peak:
     """The greatest memory (proportional set size) of a process and its children, sampled."""
 

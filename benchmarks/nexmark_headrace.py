@@ -15,8 +15,8 @@ from typing import Any
 
 import headrace as hr
 import polars as pl
-import psutil
 
+from benchmarks.measure import cpu_seconds
 from benchmarks.nexmark_queries import COUNT_CHAR, text_of
 
 
@@ -24,18 +24,6 @@ from benchmarks.nexmark_queries import COUNT_CHAR, text_of
 def count_char(text: pl.Series, character: pl.Series) -> pl.Series:
     """Count a character in a text, as the suite's Java function does: none in NULL."""
     return text.str.count_matches(character[0][0], literal=True).fill_null(0).cast(pl.Int64)
-
-
-def cpu_seconds() -> float:
-    """Return what this process and its children have used."""
-    found = time.process_time()
-    for child in psutil.Process().children(recursive=True):
-        try:
-            times = child.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        found += times.user + times.system + times.children_user + times.children_system
-    return found
 
 
 def job_of(name: str, given: dict[str, Any], events: str) -> Any:

@@ -21,25 +21,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from benchmarks.measure import measure
+from benchmarks.measure import cpu_seconds, measure
 from benchmarks.rule_sets import COLUMNS, rule_set
 
 PARTITIONS = 4
 SETTINGS = (("light", "kafka"), ("spark", "kafka"), ("light", "file"), ("spark", "file"))
-
-
-def _cpu_seconds() -> float:
-    own = psutil.Process()
-    found = 0.0
-    for process in [own, *own.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        found += times.user + times.system + times.children_user + times.children_system
-    return found
 
 
 def run(backend: str, source: str, count: int, place: str) -> dict[str, Any]:
@@ -60,10 +46,10 @@ def run(backend: str, source: str, count: int, place: str) -> dict[str, Any]:
             else:
                 stream = pipe.from_file(f"{place}/events-*.ndjson", format="json", schema=COLUMNS)
             job = stream.rules(rule_set("selective", count)).to_file(out, format="json")
-            begun, begun_cpu = time.perf_counter(), _cpu_seconds()
+            begun, begun_cpu = time.perf_counter(), cpu_seconds()
             report = job.run(backend, show_progress=False, **options)
             figures = {
-                "seconds": time.perf_counter() - begun, "cpu_seconds": _cpu_seconds() - begun_cpu,
+                "seconds": time.perf_counter() - begun, "cpu_seconds": cpu_seconds() - begun_cpu,
                 "read": report.records_read, "rows": sum(report.rows_written.values()),
             }  # fmt: skip
     return figures
