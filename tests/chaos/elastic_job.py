@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -32,7 +33,8 @@ def build(source: str, topic: str, source_options: dict[str, Any], mysql: dict[s
     return written.also(pairs.to_mysql(table="pairs", **options))
 
 
-def main(given: dict[str, Any]) -> None:
+def main(given: dict[str, Any], build: Callable[..., hr.Job] = build) -> None:
+    """Run a job until standard input ends; ``given`` has its options, and those of its run."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(name)s %(message)s")
     run = given.pop("run")
     handle = build(**given).start(run.pop("backend", "light"), **run)

@@ -8,13 +8,13 @@ It says ``started``, and stops gracefully when its standard input ends.
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import headrace as hr
+
+from tests.chaos.elastic_job import main
 
 
 def numbered(row: dict[str, Any], state: dict[str, Any], timers: Any) -> Iterator[dict[str, Any]]:
@@ -39,15 +39,5 @@ def build(source: str, topic: str, source_options: dict[str, Any], mysql: dict[s
     )
 
 
-def main(given: dict[str, Any]) -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(name)s %(message)s")
-    run = given.pop("run")
-    handle = build(**given).start("light", **run)
-    print("started", flush=True)
-    sys.stdin.read()  # until the test closes it
-    handle.stop(timedelta(seconds=100))
-    handle.wait()
-
-
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(json.loads(sys.argv[1]), build)
