@@ -11,7 +11,7 @@ SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSourc
 # Test processes: one a core, but Spark and servers want memory too.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
-.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers bench-sql chaos clean
+.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers bench-sql chaos damage fuzz fuzz-flink fuzz-records fuzz-expressions clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -61,6 +61,26 @@ bench-sql: setup  ## the Nexmark queries beside PyFlink, which it installs: docs
 
 chaos: setup  ## the long fault tests
 	$(BIN)/python -m pytest -m slow tests
+
+fuzz-records: setup  ## 500,000 hostile bodies of each format, in batches and one by one
+	HEADRACE_FUZZ_RECORDS=500000 $(BIN)/python -m pytest --timeout 0 tests/fuzz/test_hostile_bodies.py
+
+# Seeds of `make fuzz`: FROM-TO, a count, or =SEED; FUZZ has further options (tests/differential/README.md).
+SEEDS ?= 2000
+BACKEND ?= light
+fuzz: setup  ## jobs of many seeds, compared with DuckDB and with themselves; BACKEND=spark: there, in one session
+	$(BIN)/python -m tests.differential.fuzz $(SEEDS) --backend $(BACKEND) $(FUZZ)
+
+fuzz-flink: setup  ## generated streaming queries beside PyFlink, which it installs
+	$(BIN)/python -m tests.differential.streams.flink $(SEEDS)
+
+# FROM:TO, 12 expressions a seed.
+EXPRESSION_SEEDS ?= 0:2000
+fuzz-expressions: setup  ## random expressions over hostile rows, against plain Python, DuckDB and themselves
+	$(BIN)/python -m tests.differential.expression_family --seeds $(EXPRESSION_SEEDS)
+
+damage: setup  ## 100,000 flips, cuts, swaps and removals over every file of a checkpoint; takes hours
+	DAMAGE=100000 $(BIN)/python -m pytest -q -o timeout=0 tests/conformance/test_damaged_state.py
 
 clean:
 	rm -rf .venv demo-output spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -37,6 +37,8 @@ def test_columns_are_known_along_the_way() -> None:
         (lambda s: s.select("a", "a"), "given twice"),
         (lambda s: s.select("a + 1"), "needs a name"),
         (lambda s: s.select(__hr_offset="1"), "reserved"),
+        (lambda s: s.select(**{"*": "a"}), r"'\*' is no name for a column"),
+        (lambda s: s.rename(a="^a$"), r"'\^a\$' is no name for a column"),
         (lambda s: s.drop("bb"), "did you mean 'b'"),
         (lambda s: s.drop("a", "b", "c"), "leave no column"),
         (lambda s: s.rename(a="b"), "column 'b' twice"),
@@ -166,3 +168,29 @@ def test_a_json_column_passes_through_as_it_is() -> None:
 def test_what_a_format_cannot_decode_is_said_when_the_job_is_built() -> None:
     with pytest.raises(JobError, match="'b'"):
         hr.stream("t", "x").from_(MemorySource(), format="raw", pattern="(?P<a>x)", schema={"b": "string"})
+
+
+def test_a_sink_object_whose_settings_are_of_wrong_types_is_refused() -> None:
+    class Settings(hr.SinkSettings, frozen=True, kw_only=True):
+        pass
+
+    stream = hr.stream("t", "j").from_(MemorySource({"q": []}), format="json", schema={"a": "int64"})
+    with pytest.raises(OptionError, match="flush_interval") as caught:
+        stream.to(MemorySink(Settings(flush_interval="1 s")))  # type: ignore[arg-type]
+    assert "Settings.of({...})" in str(caught.value)
+    sink = MemorySink()
+    sink.settings = None  # type: ignore[assignment]
+    with pytest.raises(OptionError, match="not SinkSettings"):
+        stream.to(sink)
+
+
+def test_jobs_of_different_names_over_one_source_cannot_be_one() -> None:
+    source = MemorySource({"q": []})
+
+    def job(pipeline: str) -> hr.Job:
+        stream = hr.stream("test", pipeline).from_(source, format="json", schema=SCHEMA)
+        return stream.to(MemorySink())
+
+    with pytest.raises(PlanError, match=r"test\.theirs and test\.ours") as caught:
+        hr.job(job("theirs"), job("ours"))
+    assert "build both from the same hr.stream(namespace, pipeline)" in str(caught.value)

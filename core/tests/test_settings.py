@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-from headrace.errors import OptionError
+from headrace.errors import MissingPluginError, OptionError
+from headrace.hookspecs import hookimpl
+from headrace.registry import Registry
 from headrace.settings import Secret, Settings, describe_options, option, parse_duration, parse_size
 
 
@@ -90,6 +94,15 @@ def test_secrets_show_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1234567" not in str(caught.value)
 
 
+@pytest.mark.parametrize("option", ["size_bytes", "wait", "mode", "on"])
+def test_a_secret_in_the_place_of_another_option_is_not_shown(option: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        Example.of({"path": "x", option: "hunter2-sesame"}, plugin="demo")
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__suppress_context__
+    assert f"option '{option}'" in str(caught.value)
+
+
 def test_a_secret_from_the_environment_is_looked_up_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = Secret("${HEADRACE_TEST_SECRET}")
     assert b"hunter2" not in pickle.dumps(secret.__class__)
@@ -99,6 +112,30 @@ def test_a_secret_from_the_environment_is_looked_up_where_it_is_used(monkeypatch
     assert secret.reveal() == "hunter2"
 
 
+def test_a_secret_from_a_file(tmp_path: Path) -> None:
+    secret = Secret(f"${{file:{tmp_path}/password}}")
+    with pytest.raises(OptionError, match="of a secret cannot be read: No such file"):
+        secret.reveal()
+    (tmp_path / "password").write_text("hunter2 \n")
+    assert secret.reveal() == "hunter2 "
+    assert "hunter2" not in repr(secret)
+
+
+def test_a_secret_from_a_store_that_a_plug_in_offers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Vault:
+        @staticmethod
+        @hookimpl
+        def headrace_secret_stores() -> dict[str, Callable[[str], str]]:
+            return {"vault": {"team/db:main": "hunter2"}.__getitem__}
+
+    registry = Registry([])
+    registry.register(Vault, "vault-plugin")
+    monkeypatch.setattr("headrace.registry.default_registry", lambda: registry)
+    assert Secret("${vault:team/db:main}").reveal() == "hunter2"
+    with pytest.raises(MissingPluginError, match="no secret store 'vaults' is installed"):
+        Secret("${vaults:team/db}").reveal()
+
+
 def test_help_comes_from_the_declaration() -> None:
     found = {described.name: described for described in describe_options(Example)}
     assert list(found) == ["path", "size_bytes", "wait", "password", "mode", "names", "on"]
@@ -106,3 +143,45 @@ def test_help_comes_from_the_declaration() -> None:
     assert found["path"].description == "where it is"
     assert found["mode"].type == "'a' | 'b'"
     assert found["wait"].type == "duration"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"wait": "5 s"}, "'5 s' is of type str, not timedelta"),
+        ({"wait": 5}, "5 is of type int, not timedelta"),
+        ({"size_bytes": "1 KiB"}, "'1 KiB' is of type str, not int"),
+        ({"size_bytes": 0}, "unusable value 0"),
+        ({"password": "s3cr3t"}, "the value is of type str, not Secret"),
+        ({"mode": "c"}, "unusable value 'c'"),
+    ],
+)
+def test_options_that_the_class_itself_took_are_refused_where_of_would_convert_them(
+    options: dict[str, object], message: str
+) -> None:
+    made = Example(path="x", **options)  # type: ignore[arg-type]
+    with pytest.raises(OptionError) as caught:
+        made.check_types(plugin="example")
+    assert message in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_options_made_by_the_class_itself_are_taken_when_they_fit() -> None:
+    Example(path="x", wait=timedelta(seconds=3), password=Secret("${X}"), names=["a"]).check_types()
+
+
+def test_a_reference_to_the_environment_in_an_option_is_warned_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    monkeypatch.setenv("IS_SET", "x")
+    Example.of({"path": "${NOT_SET}/x", "password": "${NOT_SET}"}, plugin="example")
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "option path of example holds ${NOT_SET}, which is taken as it is" in first
+    assert "option password of example names the environment variable NOT_SET, which is not set" in second
+    caplog.clear()
+    Example.of({"path": "${IS_SET}/x", "password": "key ${IS_SET}"}, plugin="example")
+    assert [record.getMessage().partition(" of ")[0] for record in caplog.records] == ["option path", "option password"]
+    caplog.clear()
+    Example.of({"path": "x", "password": "${IS_SET}"}, plugin="example")
+    assert caplog.records == []

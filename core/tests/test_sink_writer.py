@@ -296,3 +296,14 @@ def test_a_discarded_queue_is_not_written_any_more(harness: Harness) -> None:
     harness.writer.write(rows([1, 2]))
     harness.writer.flush()
     assert harness.values == [70, 10, 20]
+
+
+def test_whatever_ends_a_flush_thread_is_raised_by_the_next_call() -> None:
+    made = Harness(MemorySink(SinkSettings(flush_interval="1 s")), auto_flush=True)  # type: ignore[arg-type]
+    made.writer.write(rows([0]))
+    [shard] = made.writer._shards.values()
+    assert shard.thread is not None
+    shard.thread.join(10)
+    with pytest.raises(AttributeError, match="total_seconds"):
+        made.writer.write(rows([1]))
+    made.writer.close(flush=False)

@@ -134,6 +134,7 @@ class TestUserIds(SinkChecks):
     """Documents are known by a column, and replaced only by rows that are not older."""
 
     more: ClassVar[Mapping[str, Any]] = {"id": "doc-{id}", "version": "offset", "compress": True}
+    key = ("id",)
     types: ClassVar[Sequence[str]] = ("string", "int64", "decimal(38, 18)")
     crash_moments = FEW_MOMENTS
 

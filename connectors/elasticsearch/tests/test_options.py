@@ -37,6 +37,13 @@ def check(columns: Mapping[str, Any] = COLUMNS, **options: Any) -> None:
         ({"url": ["http://a:1", "ftp://b"]}, "url", "'ftp://b' is no address"),
         ({"url": "http://a:port"}, "url", "is no address"),
         ({"url": "http://a", "ssl_ca": "ca.pem"}, "ssl_ca", "no address with TLS"),
+        ({"url": "http://a:1", "user": "u", "password": "p"}, "url", "the login would go over the network as it is"),
+        (
+            {"url": ["https://a", "http://10.0.0.1"], "api_key": "k"},
+            "url",
+            "the login would go over the network as it is",
+        ),
+        ({"url": "https://a/?api_key=sesame"}, "url", "which may hold a secret and would be shown"),
         ({"url": "https://a", "ssl_key": "k.pem"}, "ssl_key", "together with ssl_certificate"),
         ({"url": "https://a", "ssl_fingerprint": "ab:cd"}, "ssl_fingerprint", "64 hexadecimal digits"),
         ({"url": "https://a", "ssl_fingerprint": "ab" * 32, "ssl_ca": "x"}, "ssl_fingerprint", "alone decides"),

@@ -136,6 +136,18 @@ class TestStream:
             tracemalloc.stop()
             stream.close()
 
+    def test_zstd_blocks_that_stand_for_much(self) -> None:
+        """12 KB that are 400 MB: each block of four bytes repeats one byte 131,072 times."""
+        block = (131_072 << 3 | 1 << 1).to_bytes(3, "little") + b"a"
+        last = (0 << 3 | 1).to_bytes(3, "little")
+        frame = b"\x28\xb5\x2f\xfd" + b"\x00" + b"\x58" + block * 3_000 + last
+        decompressor = make_decompressor("zstd")
+        sizes = [len(decompressor.decompress(frame, 1_000_000))]
+        while not decompressor.needs_input:
+            sizes.append(len(decompressor.decompress(b"", 1_000_000)))
+        assert sum(sizes) == 131_072 * 3_000
+        assert max(sizes) <= 1_000_000 + 16 * 1024**2
+
     def test_plain_stays_plain(self, tmp_path: Path) -> None:
         path = tmp_path / "file.gz"
         path.write_bytes(b"not compressed at all")

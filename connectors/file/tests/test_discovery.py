@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import gzip
 import os
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,61 @@ class TestPaths:
         os.link(world.path("a"), world.path("b"))
         world.path("c").symlink_to(world.path("a"))
         assert world.names(world.source(".")) == ["a"]
+
+    @pytest.mark.parametrize("path", ["in", "in/*", "in/**"])
+    def test_links_do_not_lead_out_of_the_directory(
+        self, world: World, path: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for name in ("in/sub", "secret"):
+            (world.directory / name).mkdir(parents=True)
+        world.write("secret/shadow", lines(0))
+        world.write("in/a", lines(0))
+        world.write("in/sub/b", lines(0))
+        world.path("in/stolen").symlink_to(world.path("secret/shadow"))
+        world.path("in/folder").symlink_to(world.path("secret"))
+        world.path("in/inner").symlink_to(world.path("in/sub/b"))
+        own = {"in": {"in/a", "in/inner"}, "in/*": {"in/a", "in/inner"}, "in/**": {"in/a", "in/inner"}}[path]
+        for _ in range(2):
+            assert set(world.names(world.source(path))) == own
+        told = [record.message for record in caplog.records if "leads out of the directory" in record.message]
+        assert any("stolen" in text for text in told)
+        allowed = set(world.names(world.source(path, follow_symlinks=True)))
+        assert any("stolen" in name or "shadow" in name for name in allowed)
+
+    @pytest.mark.parametrize("path", ["in", "in/**", "in/**/*.log", "**/*.log"])
+    def test_links_that_lead_round_are_gone_once(
+        self, world: World, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (world.directory / "in/sub/deep").mkdir(parents=True)
+        for name in ("in/a.log", "in/sub/b.log", "in/sub/deep/c.log"):
+            world.write(name, lines(0))
+        for number in range(5):
+            world.path(f"in/up{number}").symlink_to(world.path("in"))
+            world.path(f"in/sub/up{number}").symlink_to(world.path("in"))
+            world.path(f"in/self{number}").symlink_to(world.path(f"in/self{number}"))
+        names = world.names(world.source(path, recursive=True))
+        assert names == ["in/a.log", "in/sub/b.log", "in/sub/deep/c.log"]
+
+    @pytest.mark.skipif(sys.platform == "darwin", reason="its file systems take UTF-8 only")
+    @pytest.mark.parametrize("path", [".", "*"])
+    def test_name_that_is_no_text(self, world: World, path: str, caplog: pytest.LogCaptureFixture) -> None:
+        world.write("a", lines(0))
+        with open(os.path.join(os.fsencode(world.directory), b"bad\xff"), "wb") as file:
+            file.write(b"x\n")
+        assert world.names(world.source(path)) == ["a"]
+        assert "its name is not UTF-8" in caplog.text
+
+    def test_globs_of_folders(self, world: World) -> None:
+        names = ["a.log", "x/b.log", "x/y/c.log", "x/y/d.txt", ".h/e.log", "x/.h/f.log"]
+        for name in names:
+            (world.directory / name).parent.mkdir(parents=True, exist_ok=True)
+            world.write(name, lines(0))
+        for pattern in ("**/*.log", "**", "x/**/*.log", "x/**/y/*", "*/*.log", "**/y/**", "**/[ab].log"):
+            found = set(world.names(world.source(pattern, exclude=())))
+            expected = glob.glob(str(world.path(pattern)), recursive=True)
+            assert found == {os.path.relpath(name, world.directory) for name in expected if os.path.isfile(name)}, (
+                pattern
+            )
 
     def test_what_is_no_file_is_left_out(self, world: World) -> None:
         os.mkfifo(world.path("fifo"))
@@ -411,3 +468,15 @@ def test_any_history_of_a_log_whose_rotated_files_match(
         watcher.turn()
     watcher.expect(log.lines)
     world.close()
+
+
+def test_a_glob_that_matches_nothing_is_warned_of_until_it_does(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.write("there.log", b"x\n")
+    source = world.source([str(world.directory / "*.log"), str(world.directory / "*.ndjsn")])
+    for _ in range(3):
+        assert len(source.queues()) == 1
+    [warning] = caplog.messages
+    assert f"path '{world.directory}/*.ndjsn' matches no file so far; the working directory is" in warning
+    world.write("late.ndjsn", b"y\n")
+    assert len(source.queues()) == 2
+    assert len(caplog.messages) == 1

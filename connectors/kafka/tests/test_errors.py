@@ -308,4 +308,4 @@ def test_a_server_that_is_down_stops_the_job_at_its_start(driver: str) -> None:
     options = {"servers": "127.0.0.1:1", "driver": driver, "connect_timeout": "300 ms"}
     job = hr.stream("down", "copy").from_kafka(TOPIC, format="raw", **options).print()
     with pytest.raises((RetriableError, JobFailedError), match=r"127\.0\.0\.1:1 cannot be reached: Connection refused"):
-        job.run("light")
+        job.run("light", start_timeout="1 s")

@@ -12,6 +12,7 @@ import pytest
 from headrace.backend import JobHandle, JobState
 from headrace.errors import JobFailedError
 from headrace.testing import MemorySink
+from instances import CountInto
 from kafka_world import KafkaWorld, eventually
 
 Start = Callable[..., JobHandle]
@@ -26,12 +27,18 @@ def start(world: KafkaWorld, topic: str, driver: str) -> Iterator[Start]:
     """Start an instance of the job that reads the topic; all are stopped when the test is over."""
     handles: list[JobHandle] = []
 
-    def start(sink: MemorySink, *, run: dict[str, Any] | None = None, **options: Any) -> JobHandle:
+    def start(
+        sink: MemorySink,
+        *,
+        run: dict[str, Any] | None = None,
+        build: Callable[[hr.Stream], hr.Stream] = lambda stream: stream,
+        **options: Any,
+    ) -> JobHandle:
         given = {"servers": world.servers, "driver": driver, "session_timeout": "6 s", "metadata_interval": "1 s"}
-        stream = hr.stream("group", "copy").from_kafka(
+        stream = hr.stream("group", topic).from_kafka(
             format="json", schema={"n": "int64"}, **{"topic": topic, **given, **options}
         )
-        handles.append(stream.to(sink).start("light", **{"checkpoint_interval": "200 ms", **(run or {})}))
+        handles.append(build(stream).to(sink).start("light", **{"checkpoint_interval": "200 ms", **(run or {})}))
         return handles[-1]
 
     yield start
@@ -76,6 +83,32 @@ def test_instances_share_the_partitions_and_take_over(world: KafkaWorld, topic: 
     assert numbers(first_sink, second_sink) == [p * 100 + n for p in range(4) for n in range(30)]
     assert first.wait().state is second.wait().state is JobState.STOPPED
     assert world.committed(f"headrace-{topic}", topic) == {0: 30, 1: 30, 2: 30, 3: 30}
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["without key", "shared shards"])
+def test_many_graceful_joins_and_leaves(
+    world: KafkaWorld, topic: str, start: Start, count_into: CountInto, keyed: bool
+) -> None:
+    """A rebalance comes while records wait to be taken: no instance fails, and every number comes once."""
+
+    def build(stream: hr.Stream) -> hr.Stream:
+        chosen = stream.where("n % 2 = 0").select(n="n / 2")
+        return chosen.key_by("n").distinct() if keyed else chosen
+
+    world.create_topic(topic, 4)
+    written = count_into(4, per_second=2000)
+    run = {"reliability": "high", "shards": 4} if keyed else {}
+    sinks = [memory()]
+    handles = [start(sinks[0], run=run, build=build)]
+    for _ in range(3):
+        sinks.append(memory())
+        handles.append(start(sinks[-1], run=run, build=build))
+        eventually(lambda: bool(handles[-1].status().shards if keyed else read_by(handles[-1])), "it has a share")
+        handles.pop(0).stop()
+        assert all(handle.status().state is JobState.RUNNING for handle in handles), handles[0].status().error
+    count = written.stop()
+    eventually(lambda: len(set(numbers(*sinks))) == (count + 1) // 2, "every even number")
+    assert numbers(*sinks) == list(range((count + 1) // 2))
 
 
 def test_offsets_are_committed_by_checkpoints_only(world: KafkaWorld, topic: str, start: Start) -> None:

@@ -23,6 +23,7 @@ class KafkaSinkChecks(SinkContract):
     plugin = "kafka"
     driver: ClassVar[str]
     delivery: ClassVar[str] = "at_least_once"
+    longest_text = 500_000  # a server takes records of 1 MB by default
     # Starting a process costs a second: three moments inside an insert, not five.
     crash_moments = (
         Moment(1, "after"),

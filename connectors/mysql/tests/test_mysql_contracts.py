@@ -103,6 +103,7 @@ class TestUpsert(SinkChecks):
     """Rows by key; a later one changes the columns that it has."""
 
     mode = "upsert"
+    key = ("id",)
     more: ClassVar[Mapping[str, Any]] = {"key": ["id"]}
     types: ClassVar[Sequence[str]] = ("string", "int64", "decimal(38, 18)")
 
@@ -111,6 +112,7 @@ class TestReplace(SinkChecks):
     """Rows by key; a later one takes the place of the earlier one."""
 
     mode = "replace"
+    key = ("id",)
     more: ClassVar[Mapping[str, Any]] = {"key": ["id"]}
     types: ClassVar[Sequence[str]] = ("string", "int64", "decimal(38, 18)")
 

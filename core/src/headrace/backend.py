@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import enum
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from headrace.dead_letters import DeadLetterReason
+from headrace.errors import CheckpointError
 from headrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,13 +32,21 @@ class JobState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """How far one queue is. Offsets are those of the next record to read; ``lag`` is in records."""
+    """How far one queue is. Offsets are those of the next record to read; ``lag`` is in records.
+
+    ``latest`` is the end of the queue at the last look at it. What was read since then shows that the queue is longer by
+    now, so ``latest`` is never below ``offset``: a backend may pass the older value.
+    """
 
     queue: str
     offset: int
     latest: int | None = None
     records: int = 0
     dead_letters: int = 0
+
+    def __post_init__(self) -> None:
+        if self.latest is not None and self.latest < self.offset:
+            object.__setattr__(self, "latest", self.offset)
 
     @property
     def lag(self) -> int | None:
@@ -53,6 +65,10 @@ class JobStatus:
     #: Rows that sinks had stored before, in this run or an earlier one: a replay.
     rows_skipped: int = 0
     dead_letters: int = 0
+    #: The most frequent reasons of this run's dead letters.
+    dead_letter_reasons: tuple[DeadLetterReason, ...] = ()
+    #: Where dead letters go: each sink with its path (or topic, table, …).
+    dead_letter_places: tuple[str, ...] = ()
     queues: tuple[QueueStatus, ...] = ()
     checkpoint_id: int = 0
     seconds: float = 0.0
@@ -82,6 +98,14 @@ class JobReport:
     error: str | None = None
     rows_skipped: int = 0
     late_rows: int = 0
+    dead_letter_reasons: tuple[DeadLetterReason, ...] = ()
+    dead_letter_places: tuple[str, ...] = ()
+
+    @property
+    def all_dead_letters(self) -> bool:
+        """Whether records were read and came to nothing but dead letters."""
+        stored = sum(self.rows_written.values()) + self.rows_skipped
+        return not stored and self.dead_letters >= self.records_read > 0
 
     @classmethod
     def of(cls, status: JobStatus) -> JobReport:
@@ -98,6 +122,8 @@ class JobReport:
             error=status.error,
             rows_skipped=status.rows_skipped,
             late_rows=status.late_rows,
+            dead_letter_reasons=status.dead_letter_reasons,
+            dead_letter_places=status.dead_letter_places,
         )
 
     def __str__(self) -> str:
@@ -105,9 +131,12 @@ class JobReport:
         rows = ", ".join(f"{count:,} rows to {sink}" for sink, count in self.rows_written.items()) or "no rows written"
         skipped = f" ({self.rows_skipped:,} were there already)" if self.rows_skipped else ""
         late = f", {self.late_rows:,} too late" if self.late_rows else ""
+        places = f" to {', '.join(self.dead_letter_places)}" if self.dead_letters and self.dead_letter_places else ""
+        reasons = "".join(f"\n  {reason}" for reason in self.dead_letter_reasons)
         return (
             f"{self.job} on {self.backend}: {self.state.value} after {self.seconds:.1f} s; "
-            f"{self.records_read:,} records read ({rate:,.0f}/s), {rows}{skipped}, {self.dead_letters:,} dead letters{late}"
+            f"{self.records_read:,} records read ({rate:,.0f}/s), {rows}{skipped}, {self.dead_letters:,} dead letters"
+            f"{places}{late}{reasons}"
         )
 
 
@@ -117,6 +146,11 @@ class RunOptions:
 
     ``until``: ``"end"`` reads to the end of what is there when the job starts and then stops; None runs until stopped.
     ``checkpoint``: a directory to restart from; None: the job begins anew each time and nothing is kept.
+    ``allow_changed_input``: go on over the state of a verb although the filters, projections or sources before it have changed.
+    ``replace_output``: outputs that remember what made their rows remove them first, also those of another job.
+    ``from_savepoint``: a savepoint to begin at, with an empty ``checkpoint`` or none. A checkpoint that began at it is gone on from.
+    ``drop_state``: ids of verbs whose state in the savepoint is left out. ``sinks_ahead``: what to do when a sink has rows that came
+    after the savepoint: "refuse", or "write" them once more.
     """
 
     until: Literal["end"] | None = "end"
@@ -124,7 +158,14 @@ class RunOptions:
     checkpoint_interval: timedelta = timedelta(seconds=10)
     discovery_interval: timedelta = timedelta(seconds=2)
     max_batch_records: int = 10_000
+    #: How long the start waits for servers that are away: sources, sinks, state stores. What is wrong for good fails at once.
+    start_timeout: timedelta = timedelta(minutes=1)
     show_progress: bool = False
+    allow_changed_input: bool = False
+    replace_output: bool = False
+    from_savepoint: str | None = None
+    drop_state: Sequence[str] = ()
+    sinks_ahead: Literal["refuse", "write"] = "refuse"
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -139,11 +180,23 @@ class JobHandle(ABC):
         """Return how far the job is."""
 
     @abstractmethod
-    def stop(self, timeout: timedelta = timedelta(seconds=30)) -> None:
+    def stop(
+        self, timeout: timedelta = timedelta(seconds=30), *, savepoint: str | os.PathLike[str] | None = None
+    ) -> None:
         """Stop gracefully: finish the batch at hand, flush, checkpoint, close. Returns when that is done.
 
-        Raises TimeoutError when it is not done in time. Stopping an ended job does nothing.
+        With ``savepoint`` one is written there, of the place where the job stops. Raises TimeoutError when it is not done in
+        time, CheckpointError when the savepoint cannot be written (the job has stopped then all the same). Stopping an ended
+        job does nothing, except that a savepoint of it is refused.
         """
+
+    def savepoint(self, path: str | os.PathLike[str], timeout: timedelta = timedelta(minutes=5)) -> Path:
+        """Write a savepoint, a directory from which any backend can start the job again, while the job goes on.
+
+        Returns its path when it is on the disk. Raises CheckpointError when it cannot be written, JobError when the job has
+        ended or cannot be saved so, TimeoutError when it takes too long (the savepoint may still come).
+        """
+        raise CheckpointError(f"{type(self).__name__} takes no savepoints", option="savepoint")
 
     @abstractmethod
     def wait(self, timeout: timedelta | None = None) -> JobReport:

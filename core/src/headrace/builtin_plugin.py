@@ -1,4 +1,4 @@
-"""What core itself offers, through the same hooks as everybody: the formats that every connector needs."""
+"""What core itself offers, through the same hooks as everybody: formats that every connector needs, secrets in files."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def headrace_codecs() -> Mapping[str, str]:
         "csv": "headrace.codecs.csv:CsvCodec",
         "raw": "headrace.codecs.raw:RawCodec",
     }
+
+
+@hookimpl
+def headrace_secret_stores() -> Mapping[str, str]:
+    return {"file": "headrace.secrecy:read_secret_file"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.messages import INDEX, OFFSET, TIME, Batch, Queue
@@ -10,10 +12,82 @@ from headrace.messages import INDEX, OFFSET, TIME, Batch, Queue
 if TYPE_CHECKING:
     import polars as pl
 
+    from headrace.plan import Plan
     from headrace.schema import Schema
 
 #: Characters of the body that are shown as text.
 PREVIEW_LENGTH = 200
+_REASON_LENGTH_MAX = 200
+#: Different reasons that are counted; the rarest are forgotten.
+_REASONS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterReason:
+    """Why records of a run are dead letters: the node that refused them, the kind of error, a text, and how many.
+
+    Texts that differ only in numbers and in values in double quotes are one reason; they show as ``#`` and ``"…"``.
+    """
+
+    origin: str
+    error: str
+    reason: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.count:,} × {self.origin}: {self.error}: {self.reason}"
+
+
+class ReasonCounts:
+    """Counts the reasons of dead letters. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    def add(self, letters: pl.DataFrame) -> None:
+        """Count the reasons of dead letters."""
+        import polars as pl
+
+        reason = (
+            pl.col("reason").str.slice(0, 4 * _REASON_LENGTH_MAX)
+            .str.replace_all(r'"[^"]*"', '"…"').str.replace_all(r"\b\d+\b", "#").str.slice(0, _REASON_LENGTH_MAX)
+        )  # fmt: skip
+        for origin, error, text, count in letters.group_by("origin", "error", reason).len().iter_rows():
+            self._counts[origin, error, text] += count
+        if len(self._counts) > 2 * _REASONS_MAX:
+            self._counts = Counter(dict(self._counts.most_common(_REASONS_MAX)))
+
+    def merge(self, reasons: Iterable[DeadLetterReason]) -> None:
+        """Add what another process has counted."""
+        for each in reasons:
+            self._counts[each.origin, each.error, each.reason] += each.count
+
+    def most_frequent(self, limit: int = 3) -> tuple[DeadLetterReason, ...]:
+        """Return the most frequent reasons, the greatest count first."""
+        ordered = sorted(self._counts.items(), key=lambda each: (-each[1], each[0]))
+        return tuple(DeadLetterReason(*key, count) for key, count in ordered[:limit])
+
+    def take(self) -> tuple[DeadLetterReason, ...]:
+        """Return all that was counted since the last call."""
+        taken = self.most_frequent(_REASONS_MAX)
+        self._counts.clear()
+        return taken
+
+
+def dead_letter_places(plan: Plan) -> tuple[str, ...]:
+    """Return where the dead letters of a job go: for each sink its name and what it was made with, such as its path."""
+    if plan.dead_letters_id is None:
+        return ()
+    from headrace.explain import changed_options
+
+    behind = plan.reachable(plan.nodes[plan.dead_letters_id])
+    places = []
+    for name, node in plan.sinks.items():
+        if name in behind:
+            options = changed_options(node.sink.settings)
+            first = next(iter(options.items()), None)
+            places.append(f"{name} ({first[0]} {first[1]})" if first else name)
+    return tuple(places)
 
 
 def dead_letter_schema() -> Schema:

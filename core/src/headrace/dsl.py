@@ -25,7 +25,8 @@ from headrace.plan import (
 )
 from headrace.registry import default_registry
 from headrace.schema import Schema
-from headrace.settings import option_fields
+from headrace.settings import Settings, option_fields
+from headrace.sink import Sink, SinkSettings
 from headrace.source import Source, Start, StartAt
 from headrace.windows import Duration, Emit, Window
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from headrace.codec import Codec
     from headrace.jobs import Job
     from headrace.operator import OperatorSpec
-    from headrace.settings import Settings
-    from headrace.sink import Sink
 
 
 class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
@@ -120,9 +119,12 @@ class Pipeline:
         without a checkpoint begin. Raises JobError for what does not fit.
         """
         label = name or _label_of(source, "source")
+        settings = getattr(source, "settings", None)
+        if isinstance(settings, Settings):
+            settings.check_types(plugin=label)
         source.start = _start_of(source, start)
         codec = _codec_of(format, format_options)
-        body_schema = _body_schema(source, codec, format, schema, label)
+        body_schema = _body_schema(source, codec, format, schema, label, self)
         source.use_format(format, codec, body_schema)
         source.check()
         extra = dict(metadata or {})
@@ -341,8 +343,17 @@ class Stream:
         from headrace.jobs import Job
 
         schema = self.schema
+        label = name or f"to_{_label_of(sink, 'sink')}"
+        if not isinstance(sink.settings, SinkSettings):
+            raise OptionError(
+                f"the settings of the sink are {sink.settings!r:.100}, not SinkSettings",
+                job=self._job_name,
+                plugin=label,
+                hint="set self.settings in __init__ to an object made by Settings.of({...}), or leave it alone",
+            )
+        sink.settings.check_types(plugin=label)
         sink.check(schema)
-        node = SinkNode(label=name or f"to_{_label_of(sink, 'sink')}", schema=schema, sink=sink, input=self._edge)
+        node = SinkNode(label=label, schema=schema, sink=sink, input=self._edge)
         return Job(self, (node, *self._extras))
 
     def print(self, **options: Any) -> Job:
@@ -483,15 +494,32 @@ def _codec_of(format: str | None, options: Mapping[str, Any]) -> Codec | None:
 
 
 def _body_schema(
-    source: Source, codec: Codec | None, format: str | None, declared: Mapping[str, Any] | None, label: str
+    source: Source,
+    codec: Codec | None,
+    format: str | None,
+    declared: Mapping[str, Any] | None,
+    label: str,
+    pipeline: Pipeline,
 ) -> Schema:
     if declared is not None:
         return Schema.of(declared)
-    found = codec.default_schema() if codec is not None else source.schema()
+    found = codec.default_schema() if codec is not None else _schema_of(source, label, pipeline)
     if found is None:
         what = f"format {format!r} needs a schema" if codec is not None else "the source does not know its columns"
         raise OptionError(what, plugin=label, option="schema", hint="pass schema={'column': 'type', ...}")
     return found
+
+
+def _schema_of(source: Source, label: str, pipeline: Pipeline) -> Schema | None:
+    """Return the columns as the source has them. It may ask its server, which is waited for as at the start of a job."""
+    from headrace.clock import SystemClock
+    from headrace.jobs import start_timeout_of
+    from headrace.patience import Patience
+
+    name = f"{pipeline.namespace}.{pipeline.pipeline}"
+    return Patience(name, start_timeout_of(pipeline.namespace), SystemClock()).wait_for(
+        f"source {label}", source.schema
+    )
 
 
 def _metadata_types(metadata: Mapping[str, str]) -> Mapping[str, Any]:

@@ -20,11 +20,14 @@ import difflib
 from collections.abc import Iterable
 from datetime import timedelta
 
+from headrace.secrecy import masked
+
 
 class HeadraceError(Exception):
     """Base of every exception that headrace raises on purpose.
 
-    The keyword arguments say where it happened and how to mend it; each is shown in the message when given.
+    The keyword arguments say where it happened and how to mend it; each is shown in the message when given. Values of
+    passwords, keys and the like that the message quotes are masked.
     """
 
     def __init__(
@@ -38,14 +41,14 @@ class HeadraceError(Exception):
         queue: str | None = None,
         offset: int | None = None,
     ) -> None:
-        self.message = message
+        self.message = masked(message)
         self.hint = hint
         self.job = job
         self.plugin = plugin
         self.option = option
         self.queue = queue
         self.offset = offset
-        super().__init__(message)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         where = [
@@ -108,7 +111,7 @@ class ExpressionError(JobError):
             return base
         line_start = self.text.rfind("\n", 0, self.position) + 1
         line_end = self.text.find("\n", self.position)
-        line = self.text[line_start : len(self.text) if line_end < 0 else line_end]
+        line = masked(self.text)[line_start : len(self.text) if line_end < 0 else line_end]
         line_number = self.text.count("\n", 0, self.position) + 1
         column = self.position - line_start
         mark = " " * column + "^" * min(self.length, max(1, len(line) - column))

@@ -17,6 +17,8 @@ place                      moment
 ``shard.after_save``       the state of the shards is stored, the checkpoint is not
 ``checkpoint.after_flush`` everything is stored, the checkpoint is not
 ``checkpoint.after_save``  the checkpoint is stored, the brokers do not know
+``savepoint.after_state``  a savepoint has the state of one shard more
+``savepoint.before_end``    all of a savepoint is written, it does not have its name
 =========================  ==============================================================================
 """
 

@@ -7,7 +7,7 @@ A plug-in is a module or object named by an entry point of group ``headrace``; i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -67,6 +67,15 @@ def headrace_backends() -> Mapping[str, type[Backend] | str]:  # type: ignore[em
 @hookspec
 def headrace_languages() -> Mapping[str, type[Language] | str]:  # type: ignore[empty-body]
     """Offer languages that jobs can be written in: ``{"sql": SqlLanguage}`` makes ``headrace.sql(text)`` work."""
+
+
+@hookspec
+def headrace_secret_stores() -> Mapping[str, Callable[[str], str] | str]:  # type: ignore[empty-body]
+    """Offer places of secrets: ``{"vault": read}`` makes ``password="${vault:team/db}"`` call ``read("team/db")``.
+
+    The function is called in every process that uses the secret, whenever it is used. It returns the secret, or raises
+    HeadraceError without it in the message.
+    """
 
 
 @hookspec

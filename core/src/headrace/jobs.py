@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.backend import Backend, JobHandle, JobReport, RunOptions
@@ -30,6 +31,12 @@ def namespace(name: str, **settings: Any) -> None:
     takes precedence. Calling it again replaces the settings.
     """
     _namespaces[name] = dict(settings)
+
+
+def start_timeout_of(namespace: str) -> timedelta:
+    """Return how long jobs of a namespace wait at their start for servers that are away, where the start does not say it."""
+    given = _namespaces.get(namespace, {}).get("start_timeout")
+    return RunOptions().start_timeout if given is None else parse_duration(given)
 
 
 @dataclass(frozen=True)
@@ -76,10 +83,14 @@ class Job:
         plan = Plan(self.namespace, self.pipeline, self.sink_nodes)
         if plan.dead_letters_id is None and self._bad_records() != "stop":
             plan = self._with_default_dead_letters(plan, options)
-        plan.checkpoint = options.checkpoint if options else None
+        if options is not None:
+            plan.checkpoint, plan.allow_changed_input = options.checkpoint, options.allow_changed_input
         hooks = default_registry().load_all()
         for implementation in hooks.headrace_optimize.get_hookimpls():
             plan = cast(Plan, implementation.function(plan) or plan)
+        for sink_id, node in plan.sinks.items():
+            if node.sink.names_writer_by_definition:
+                node.sink.writer_name = f"{plan.job_name}.{sink_id}:{plan.output_digests[sink_id]}"
         return plan
 
     def run(self, backend: str | None = None, **options: Any) -> JobReport:
@@ -121,7 +132,10 @@ class Job:
         runner: Backend = backend_class(backend_settings)
         plan = self.plan(run_options)
         handle = runner.start(plan, run_options)
+        from headrace.control import watch
+
         handle.plan = plan
+        watch(handle, run_options.checkpoint, self.name)
         return handle
 
     def _bad_records(self) -> str:
@@ -138,6 +152,8 @@ class Job:
             return plan  # bad records then stop the job: they never vanish
         bad = self._stream.dead_letters()
         routed = bad.to_file(place, format="json", name="dead_letters_file")
+        # The job may be edited and run again: its dead letters stand beside those of before, and none is taken for a replay.
+        routed.sink_nodes[-1].sink.names_writer_by_definition = True
         return Plan(self.namespace, self.pipeline, (*plan.sinks.values(), *routed.sink_nodes))
 
 
@@ -155,7 +171,7 @@ def options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]
         else:
             hint = did_you_mean(key, [*declared, *_RUN_OPTIONS], known="options")
             raise OptionError(f"unknown option {key!r}", plugin=name, option=key, hint=hint)
-    for key in ("checkpoint_interval", "discovery_interval"):
+    for key in ("checkpoint_interval", "discovery_interval", "start_timeout"):
         if key in own:
             try:
                 own[key] = parse_duration(own[key])
@@ -163,8 +179,22 @@ def options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]
                 raise OptionError(str(error), plugin=name, option=key) from error
     if own.get("until") not in (None, "end"):
         raise OptionError(f"unusable value {own['until']!r}: 'end' or None", plugin=name, option="until")
-    if own.get("checkpoint") is not None:
-        own["checkpoint"] = os.fspath(own["checkpoint"])
+    for key in ("checkpoint", "from_savepoint"):
+        if own.get(key) is not None:
+            own[key] = os.fspath(own[key])
+    if own.get("sinks_ahead", "refuse") not in ("refuse", "write"):
+        raise OptionError(
+            f"unusable value {own['sinks_ahead']!r}: 'refuse' or 'write'", plugin=name, option="sinks_ahead"
+        )
+    if "drop_state" in own:
+        dropped = own["drop_state"]
+        own["drop_state"] = (
+            tuple(part.strip() for part in dropped.split(",")) if isinstance(dropped, str) else tuple(dropped)
+        )
+        if own["drop_state"] and own.get("from_savepoint") is None:
+            raise OptionError(
+                "state is left out of a savepoint only", plugin=name, option="drop_state", hint="give from_savepoint"
+            )
     return RunOptions(**own), backend_class.Settings.of(backend_options, plugin=name)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace import dead_letters
+from headrace import at_work, dead_letters
 from headrace.errors import DataError, JobFailedError
 from headrace.messages import (
     HEADER_COLUMNS,
@@ -275,13 +275,17 @@ class Lane:
     ) -> list[Delivery]:
         operator = self._operators[node_id]
         made: list[Batch | RejectedRows | Watermark] = []
-        for batch in flowing.get((id(node.input.node), node.input.output), ()):
-            if batch.frame.height:
-                made += operator.process(batch)
         mark = marks.get(id(node.input.node))
-        for each in (message if not isinstance(message, Watermark) else None, mark):
-            if each is not None:
-                made += operator.on_system(each)
+        at_work.begin(self._plan.job_name, node_id, self.queue.id)
+        try:
+            for batch in flowing.get((id(node.input.node), node.input.output), ()):
+                if batch.frame.height:
+                    made += operator.process(batch)
+            for each in (message if not isinstance(message, Watermark) else None, mark):
+                if each is not None:
+                    made += operator.on_system(each)
+        finally:
+            at_work.end()
         rejected: list[Batch] = []
         for result in made:
             if isinstance(result, Watermark):
@@ -362,8 +366,10 @@ class Lane:
         own_branches = sum(1 for edge in node.merged if self._comes_from_root(edge))
         if own_branches <= 1:
             return Batch(self.queue, frames[0] if len(frames) == 1 else pl.concat(frames))
-        merged = pl.concat(frames).sort(OFFSET, maintain_order=True)
-        return Batch(self.queue, renumber(merged))
+        merged = pl.concat(frames)
+        # All that a stateful operator gives in an entry has one offset: the order of its rows is in the index.
+        order = [OFFSET, INDEX] if merged[INDEX].max() else [OFFSET]
+        return Batch(self.queue, renumber(merged.sort(order, maintain_order=True)))
 
     def _comes_from_root(self, edge: Input) -> bool:
         return self._plan.id_of(edge.node) in self._nodes

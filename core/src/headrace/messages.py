@@ -274,10 +274,13 @@ def watermark_column(times_us: NDArray[np.int64]) -> pl.Series:
     return pl.concat([pl.Series(WATERMARK, [None] * unknown, dtype=pl.Int64), column], rechunk=True)
 
 
-def watermark_times(column: pl.Series) -> NDArray[np.int64]:
-    """Return the watermarks of a column, -2**63 for NULL: what ``watermark_column`` was given."""
+def watermark_times(frame: pl.DataFrame) -> NDArray[np.int64]:
+    """Return the watermark before each row, -2**63 where there is none: what ``watermark_column`` was given."""
     import numpy as np
 
+    if WATERMARK not in frame.columns:
+        return np.full(frame.height, -(2**63), dtype=np.int64)
+    column = frame.get_column(WATERMARK)
     unknown = column.null_count()
     if not unknown:
         return column.to_numpy()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.errors import CheckpointError
 from headrace.messages import Batch, SystemMessage, Watermark
 
 if TYPE_CHECKING:
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
+    from headrace.key_shares import KeyShare
     from headrace.schema import Schema
+    from headrace.state_definition import StateDefinition
     from headrace.state_parts import Restore
 
 
@@ -90,6 +93,22 @@ class StatefulOperator(Operator):
         """Return how many rows have come too late so far in this process."""
         return 0
 
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        """Return the state of one shard, made of the states of all shards before: for a start with another number of shards.
+
+        ``states`` are what ``snapshot`` gave in the shards before, all at the same place in the input; each key is in one of
+        them. ``share`` says whose rows are wanted. What is returned goes to ``apply`` of a fresh operator of the same spec.
+        Called on an operator that is used for nothing else. Numbers that are counted per shard (an order of arrival) have to be
+        counted anew; a time that shards have reached has to be the same in all, or one that is exact for each key.
+
+        Raises CheckpointError when the states cannot be divided; the default does. The job can then start with as many shards
+        as before only.
+        """
+        raise CheckpointError(
+            f"{type(self).__name__} does not divide its state by key",
+            hint="start with as many shards as before; its author makes it possible with StatefulOperator.share_of()",
+        )
+
 
 class PartedOperator(StatefulOperator):
     """A stateful operator whose state can be stored in parts, by ranges of key hashes, and come in behind while it works.
@@ -143,6 +162,20 @@ class Changes:
     key: tuple[str, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """What an operator makes of its rows, in a normal form: for the definitions of states behind it.
+
+    In the texts names of columns stand in double quotes; two texts are equal when they mean the same. ``columns``: what each
+    column is made of, or None where that is not known. ``conditions``: what is true of every row that goes on. ``step``: what else
+    the operator does.
+    """
+
+    columns: Mapping[str, str] | None
+    conditions: Sequence[str] = ()
+    step: str | None = None
+
+
 class OperatorSpec(ABC):
     """What a verb of the DSL makes: an immutable description of an operator, checked when the job is built.
 
@@ -190,12 +223,65 @@ class OperatorSpec(ABC):
         """Return the arguments as a person would read them in a plan."""
         return ""
 
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        """Return what the operator makes of rows with these columns, for an output.
+
+        A job whose derivations before a stateful operator have changed does not go on over the state of that operator unless
+        whoever starts it says so. The default says that the operator is another one when ``describe`` gives another text.
+        """
+        described = self.describe()
+        same = {name: _quoted(name) for name in schema} if self.keeps_columns and schema is not None else None
+        return Derivation(same, step=f"{self.name}({described})" + (f" {output}" if output else ""))
+
 
 class StatefulSpec(OperatorSpec):
     """A spec whose operators remember: it stands behind a shuffle, and ``open`` gives a StatefulOperator."""
 
+    #: Whether ``adapted`` can bring a state to other columns and held values.
+    adapts_state: ClassVar[bool] = False
+
+    @property
+    def tick_seconds(self) -> float | None:
+        """How often a running operator must be told of the clock while nothing comes; None: it need not be told.
+
+        Each entry begins with a ``Tick`` for all operators. An operator that gives results or forgets when time has passed
+        needs ticks without input too: without them its results stay away until the next row comes. Backends ask the plan,
+        and send a tick to all shards at least that often while the job runs without end.
+        """
+        return None
+
     @abstractmethod
     def open(self, schema: Schema | None) -> StatefulOperator: ...
+
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        """Return what the state of an operator over these columns is of, in a normal form: see ``StateDefinition``.
+
+        It is stored with the state, and compared when the job starts again: a state goes on only under a definition that fits.
+        Called when the plan is built, after ``changes``. The default takes all columns and what ``describe`` gives, so every
+        change of them is refused: give one of your own that tells what matters.
+        """
+        from headrace.state_definition import StateDefinition
+        from headrace.state_inputs import kept
+
+        columns = {name: kept(name, kind) for name, kind in (schema or {}).items()}
+        return StateDefinition(self.name, {"arguments": self.describe()}, columns=columns)
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        """Return what an operator of another definition stored as one of this definition, over these columns, would have.
+
+        ``state`` is what ``delta`` or ``snapshot`` gave, or with ``part`` one of the ranges of ``state_in_parts``. Called where
+        ``adapts_state`` is true, for definitions that differ in the types and places of ``columns`` and in ``held`` only: types are
+        wider now. Values that are new may be anything: the job does not go on when rows have them. Raises CheckpointError.
+        """
+        raise NotImplementedError(f"{type(self).__name__} says that it adapts states, and has no adapted()")
+
+
+def _quoted(name: str) -> str:
+    from headrace.state_inputs import quoted
+
+    return quoted(name)
 
 
 def renumber(frame: pl.DataFrame) -> pl.DataFrame:

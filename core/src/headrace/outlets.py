@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from headrace.clock import Clock, SystemClock
+from headrace.dead_letters import DeadLetterReason, ReasonCounts, dead_letter_places
 from headrace.errors import DataError
 from headrace.lane import DEAD_LETTERS, Delivery, Lane, dead_letter_lane
 from headrace.messages import Batch, Queue, QueueRemoved, SystemMessage
@@ -32,6 +33,8 @@ class Outlets:
         self._lock = threading.RLock()
         self._dead_letter_lanes: dict[Queue, Lane] = {}
         self.dead_letters = 0
+        self.dead_letter_places = dead_letter_places(plan)
+        self._reasons = ReasonCounts()
         self.dead_letters_by_queue: dict[str, int] = {}
         dead_letters_id = plan.dead_letters_id
         self._behind_dead_letters = (
@@ -106,6 +109,16 @@ class Outlets:
             if sink_id not in self._behind_dead_letters
         }
 
+    def frequent_reasons(self) -> tuple[DeadLetterReason, ...]:
+        """Return the most frequent reasons of dead letters."""
+        with self._lock:
+            return self._reasons.most_frequent()
+
+    def take_reasons(self) -> tuple[DeadLetterReason, ...]:
+        """Return the reasons of dead letters since the last call: for runtimes that add them up elsewhere."""
+        with self._lock:
+            return self._reasons.take()
+
     def rows_skipped(self) -> int:
         """Return how many rows the sinks of the main flow had already."""
         return sum(
@@ -137,6 +150,7 @@ class Outlets:
                 assert lane is not None, "a lane that stops on bad records delivers no dead letters"
                 self._dead_letter_lanes[batch.queue] = lane
             self.dead_letters += len(batch)
+            self._reasons.add(batch.frame)
             origin = batch.queue.branched("").id
             self.dead_letters_by_queue[origin] = self.dead_letters_by_queue.get(origin, 0) + len(batch)
             for delivery in lane.process_batch(batch):

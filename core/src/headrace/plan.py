@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.errors import JobError, PlanError, did_you_mean
-from headrace.operator import Changes
+from headrace.operator import Changes, StatefulSpec
 
 if TYPE_CHECKING:
     from headrace.codec import BodyFilter, Codec
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.schema import Schema
     from headrace.sink import Sink
     from headrace.source import Source
+    from headrace.state_definition import DefinedState
 
 N = TypeVar("N", bound="Node")
 
@@ -105,6 +106,10 @@ class ShuffleNode(Node):
         return self.sides
 
 
+#: The longest way from a source to a sink, in nodes. A plan is copied to other processes by functions that recurse.
+CHAIN_LENGTH_MAX = 200
+
+
 @dataclass(frozen=True, eq=False)
 class SinkNode(Node):
     """A sink and what it takes."""
@@ -130,6 +135,10 @@ class Plan:
         self.pipeline = pipeline
         #: The directory where the job keeps its progress, for optimizers whose operators keep something beside it.
         self.checkpoint: str | None = None
+        #: Whether a job goes on over its state although what feeds an operator with state has changed.
+        self.allow_changed_input = False
+        self._definitions: Mapping[str, DefinedState] | None = None
+        self._outputs: Mapping[str, Mapping[str, Any]] | None = None
         self.nodes: dict[str, Node] = {}
         self._ids: dict[int, str] = {}
         counts: dict[str, int] = {}
@@ -224,6 +233,8 @@ class Plan:
                 error.job = error.job or self.job_name
                 error.plugin = error.plugin or self.id_of(node)
                 raise
+            if edge.output and isinstance(node.spec, StatefulSpec):
+                return None  # rows as they came, such as late ones: they are only added
             columns = input_schema(edge)
             if after is not None and after.key is not None and not set(after.key) <= set(columns or ()):
                 return Changes(None)
@@ -268,6 +279,34 @@ class Plan:
     def _header_fields_wanted_behind(self, source: SourceNode) -> frozenset[str]:
         specs = (node.spec for node in self.reachable(source).values() if isinstance(node, OperatorNode))
         return frozenset().union(*(spec.header_fields for spec in specs))
+
+    @property
+    def state_definitions(self) -> Mapping[str, DefinedState]:
+        """The definition of the state of each stateful operator, by node id: of the job as it was written, not as it was optimized.
+
+        Made when it is asked for first; ``rebuilt`` passes it on.
+        """
+        if self._definitions is None:
+            from headrace.state_inputs import state_definitions
+
+            self._definitions = state_definitions(self)
+        return self._definitions
+
+    @property
+    def output_definitions(self) -> Mapping[str, Mapping[str, Any]]:
+        """What makes the rows of each sink, by node id, as JSON values: of the job as it was written."""
+        if self._outputs is None:
+            from headrace.output_definition import output_definitions
+
+            self._outputs = output_definitions(self)
+        return self._outputs
+
+    @property
+    def output_digests(self) -> Mapping[str, str]:
+        """The digests of ``output_definitions``."""
+        from headrace.output_definition import digest_of
+
+        return {name: digest_of(definition) for name, definition in self.output_definitions.items()}
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the shape of the job changes: kept in checkpoints to tell of it."""
@@ -365,19 +404,29 @@ def input_schema(edge: Input) -> Schema | None:
     return _schema_of(edge)
 
 
-def _topological(sinks: Sequence[SinkNode]) -> Iterator[Node]:
-    done: set[int] = set()
-
-    def visit(node: Node) -> Iterator[Node]:
-        if id(node) in done:
-            return
-        done.add(id(node))
-        for edge in node.inputs:
-            yield from visit(edge.node)
-        yield node
-
+def _topological(sinks: Sequence[SinkNode]) -> list[Node]:
+    """Return every node behind the nodes that it takes rows from. Raises PlanError for a chain of too many nodes."""
+    depths: dict[int, int] = {}
+    ordered: list[Node] = []
     for sink in sinks:
-        yield from visit(sink)
+        # A stack of our own: a chain of verbs may be longer than Python's stack is deep.
+        waiting: list[tuple[Node, Iterator[Input]]] = [(sink, iter(sink.inputs))] if id(sink) not in depths else []
+        while waiting:
+            node, edges = waiting[-1]
+            edge = next((edge for edge in edges if id(edge.node) not in depths), None)
+            if edge is not None:
+                waiting.append((edge.node, iter(edge.node.inputs)))
+                continue
+            waiting.pop()
+            if id(node) not in depths:
+                depths[id(node)] = 1 + max((depths[id(each.node)] for each in node.inputs), default=0)
+                ordered.append(node)
+    if max(depths.values(), default=0) > CHAIN_LENGTH_MAX:
+        raise PlanError(
+            f"{max(depths.values())} verbs stand behind each other; at most {CHAIN_LENGTH_MAX} can",
+            hint="one select(), with_columns() or script() can hold many expressions, and rules() many conditions",
+        )
+    return ordered
 
 
 def rebuilt(plan: Plan, changes: Mapping[Node, Node]) -> Plan:
@@ -399,4 +448,6 @@ def rebuilt(plan: Plan, changes: Mapping[Node, Node]) -> Plan:
     sinks = [node for node in made.values() if isinstance(node, SinkNode)]
     renewed = Plan(plan.namespace, plan.pipeline, sinks)
     renewed.checkpoint = plan.checkpoint
+    renewed.allow_changed_input = plan.allow_changed_input
+    renewed._definitions, renewed._outputs = plan.state_definitions, plan.output_definitions
     return renewed

@@ -26,6 +26,7 @@ HOOKS: Mapping[str, str] = {
     "state store": "headrace_state_stores",
     "backend": "headrace_backends",
     "language": "headrace_languages",
+    "secret store": "headrace_secret_stores",
 }
 #: Names that users meet first, and the distribution that offers them: for the hint when it is not installed.
 _KNOWN_DISTRIBUTIONS: Mapping[str, str] = {

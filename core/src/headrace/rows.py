@@ -18,6 +18,9 @@ from headrace.errors import DataError
 if TYPE_CHECKING:
     import polars as pl
 
+#: Lists and dicts within one another; what reads rows is recursive, and a list may hold itself.
+DEPTH_MAX = 100
+
 _DECIMAL, _DATE, _TIME, _DURATION, _NAIVE = 1, 2, 3, 4, 5
 
 
@@ -29,7 +32,7 @@ def _to_extension(value: Any) -> Any:
     raise DataError(f"a row holds a value of type {type(value).__name__}, which cannot be stored: {value!r:.100}")
 
 
-def _wrap(value: Any) -> Any:
+def _wrap(value: Any, depth: int = 1) -> Any:
     """Replace what MessagePack would turn into text by an extension, so that types come back as they were."""
     if isinstance(value, str | bytes | bool | int | float | None):
         return value
@@ -43,10 +46,12 @@ def _wrap(value: Any) -> Any:
         return msgspec.msgpack.Ext(_TIME, value.isoformat().encode())
     if isinstance(value, dt.timedelta):
         return msgspec.msgpack.Ext(_DURATION, str(value // dt.timedelta(microseconds=1)).encode())
-    if isinstance(value, Mapping):
-        return {key: _wrap(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_wrap(inner) for inner in value]
+    if isinstance(value, Mapping | list | tuple):
+        if depth > DEPTH_MAX:
+            raise DataError(f"a row holds a value that is nested more than {DEPTH_MAX} deep")
+        if isinstance(value, Mapping):
+            return {key: _wrap(inner, depth + 1) for key, inner in value.items()}
+        return [_wrap(inner, depth + 1) for inner in value]
     return value
 
 
@@ -70,7 +75,8 @@ _decoder = msgspec.msgpack.Decoder(ext_hook=_from_extension)
 
 
 def pack_row(row: Mapping[str, Any]) -> bytes:
-    """Pack one row. Raises DataError when it holds a value that cannot be stored, or a key that is no text."""
+    """Pack one row. Raises DataError when it holds a value that cannot be stored or a key that is no text, or is
+    nested more than ``DEPTH_MAX`` deep."""
     wrapped = {}
     for name, value in row.items():
         if not isinstance(name, str):

@@ -52,6 +52,10 @@ class Schema(Mapping[str, "pl.DataType"]):
         for name in types:
             if name.startswith(RESERVED_PREFIX):
                 raise OptionError(f"column name {name!r} begins with {RESERVED_PREFIX!r}, which is reserved")
+            if name == "*" or (name.startswith("^") and name.endswith("$")):
+                raise OptionError(
+                    f"{name!r} is no name for a column", hint="'*' and '^…$' stand for several columns in polars"
+                )
         self._types: dict[str, pl.DataType] = dict(types)
         #: The text columns that were declared ``json``: formats keep any value of theirs as its text. It matters at
         #: source and sink; a column that an expression makes is plain text.

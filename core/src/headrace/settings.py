@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import typing
@@ -14,11 +15,15 @@ import msgspec
 
 from headrace.errors import OptionError, did_you_mean
 
+logger = logging.getLogger(__name__)
 _DURATION_UNITS = {
     "us": 1e-6, "microsecond": 1e-6, "ms": 1e-3, "millisecond": 1e-3, "s": 1, "sec": 1, "second": 1,
     "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400,
 }  # fmt: skip
 _SIZE_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+
+#: Options that say where a server is: the same data may be reached under another address.
+_ADDRESSES = frozenset({"servers", "name_servers", "hosts", "host", "url"})
 
 
 def parse_duration(value: str | float | timedelta) -> timedelta:
@@ -54,11 +59,16 @@ def parse_size(value: str | int) -> int:
     return int(float(found[1]) * _SIZE_UNITS.get(found[2].lower(), 1))
 
 
-class Secret:
-    """A value that never shows in logs, ``repr`` or pickles of a job when it is given as ``"${VARIABLE}"``.
+#: A variable of the environment, or a place in a secret store.
+_SECRET_PLACE = re.compile(r"\$\{(?:(?P<store>[A-Za-z]\w*):(?P<place>[^{}]+)|(?P<variable>\w+))\}")
 
-    A reference to an environment variable is kept as it is and looked up where it is used, so that every process
-    reads its own environment.
+
+class Secret:
+    """A value that never shows in logs, ``repr`` or pickles of a job when it is given by its place.
+
+    Places are ``"${VARIABLE}"`` of the environment, ``"${file:/run/secrets/db}"``, and ``"${NAME:PLACE}"`` of a secret store that
+    a plug-in offers (``headrace_secret_stores``). A place is kept as it is and looked up where the secret is used, so that
+    every process reads its own environment and files.
     """
 
     __slots__ = ("_value",)
@@ -67,15 +77,20 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the secret itself. Raises OptionError when it names an environment variable that is not set."""
-        found = re.fullmatch(r"\$\{(\w+)\}", self._value)
+        """Return the secret itself. Raises OptionError when there is none at the place, MissingPluginError for an unknown store."""
+        found = _SECRET_PLACE.fullmatch(self._value)
         if found is None:
             return self._value
-        if found[1] not in os.environ:
+        if found["store"] is not None:
+            from headrace.registry import default_registry
+
+            read = default_registry().find("secret store", found["store"])
+            return str(read(found["place"]))
+        if found["variable"] not in os.environ:
             raise OptionError(
-                f"environment variable {found[1]} is not set", hint="it was named as the place of a secret"
+                f"environment variable {found['variable']} is not set", hint="it was named as the place of a secret"
             )
-        return os.environ[found[1]]
+        return os.environ[found["variable"]]
 
     def __repr__(self) -> str:
         return "Secret('***')"
@@ -92,7 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Declare an option as ``name: Annotated[type, option("what it does", ge=1)] = default``. Fields of type ``timedelta``
     also take texts such as ``"10 s"``, fields whose names end in ``_bytes`` take ``"64 MiB"``, and ``Secret`` fields take
-    a text or ``"${VARIABLE}"``.
+    a text or a place such as ``"${VARIABLE}"``.
     """
 
     @classmethod
@@ -104,10 +119,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 hint = did_you_mean(name, fields, known="options")
                 raise OptionError(f"unknown option {name!r}", plugin=plugin, option=name, hint=hint)
         hints = typing.get_type_hints(cls, include_extras=True)
+        # A password that was given to another option by mistake must not show.
+        guarded = any(Secret in _alternatives(annotation) for annotation in hints.values())
         values = {}
         for name, field in fields.items():
             if name in options:
-                values[field.name] = _convert(options[name], hints[field.name], name, plugin)
+                _warn_of_references(name, options[name], Secret in _alternatives(hints[field.name]), plugin)
+                values[field.name] = _convert(options[name], hints[field.name], name, plugin, guarded=guarded)
             elif field.required:
                 raise OptionError("required option is missing", plugin=plugin, option=name)
         try:
@@ -116,6 +134,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise OptionError(str(error), plugin=plugin) from error
         made.validate()
         return made
+
+    def check_types(self, *, plugin: str | None = None) -> None:
+        """Check options that were given to the class itself, which takes any value. Called when a job is built.
+
+        Raises OptionError for a value that ``of`` would have converted or refused.
+        """
+        hints = typing.get_type_hints(type(self), include_extras=True)
+        guarded = any(Secret in _alternatives(annotation) for annotation in hints.values())
+        for field in msgspec.structs.fields(type(self)):
+            value = getattr(self, field.name)
+            converted = _convert(value, hints[field.name], field.encode_name, plugin, guarded=guarded)
+            hidden = isinstance(converted, Secret) or (guarded and not _shows_no_secret(value))
+            if isinstance(converted, timedelta | Secret | int) and type(converted) is not type(value):
+                raise OptionError(
+                    f"{'the value' if hidden else repr(value)} is of type {type(value).__name__}, "
+                    f"not {type(converted).__name__}",
+                    plugin=plugin,
+                    option=field.encode_name,
+                    hint=f"make the options with {type(self).__name__}.of({{...}}), which converts them",
+                )
 
     def validate(self) -> None:
         """Check what concerns several options together. Raises OptionError. Called once, after each is converted."""
@@ -126,7 +164,25 @@ def option(description: str, **constraints: Any) -> msgspec.Meta:
     return msgspec.Meta(description=description, **constraints)
 
 
-def _convert(value: Any, annotation: Any, name: str, plugin: str | None) -> Any:
+def _warn_of_references(name: str, value: Any, secret: bool, plugin: str | None) -> None:
+    """Say that ``${VARIABLE}`` means nothing in an option that is no secret, and in a part of a secret."""
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+    for text in texts:
+        found = _SECRET_PLACE.search(text) if isinstance(text, str) else None
+        if found is not None and not (secret and found[0] == text):
+            logger.warning(
+                "option %s of %s holds %s, which is taken as it is: only a secret that is nothing else is looked up in the "
+                "environment or a secret store, and headrace run replaces it in SQL files by --set",
+                name, plugin or "a plug-in", found[0],
+            )  # fmt: skip
+        elif found is not None and found["variable"] is not None and found["variable"] not in os.environ:
+            logger.warning(
+                "option %s of %s names the environment variable %s, which is not set in this process",
+                name, plugin or "a plug-in", found["variable"],
+            )  # fmt: skip
+
+
+def _convert(value: Any, annotation: Any, name: str, plugin: str | None, *, guarded: bool) -> Any:
     kinds = _alternatives(annotation)
     try:
         if value is None and type(None) in kinds:
@@ -145,12 +201,23 @@ def _convert(value: Any, annotation: Any, name: str, plugin: str | None) -> Any:
         # Texts become numbers and booleans, because options also come from SQL's WITH clauses and command lines.
         return msgspec.convert(value, annotation, strict=not isinstance(value, str), dec_hook=_accept_instance)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
-        shown = "" if Secret in kinds else f" {value!r}"
         choices = [
             str(each) for kind in kinds if typing.get_origin(kind) is typing.Literal for each in typing.get_args(kind)
         ]
-        hint = did_you_mean(str(value), choices, known="values") if choices and shown else None
-        raise OptionError(f"unusable value{shown}: {error}", plugin=plugin, option=name, hint=hint) from error
+        hint = did_you_mean(str(value), choices, known="values") if choices and Secret not in kinds else None
+        if Secret in kinds or (guarded and not _shows_no_secret(value)):
+            raise OptionError(
+                f"unusable value (not shown, as it may be a secret): expected {_type_text(annotation)}",
+                plugin=plugin,
+                option=name,
+                hint=hint,
+            ) from None
+        raise OptionError(f"unusable value {value!r}: {error}", plugin=plugin, option=name, hint=hint) from error
+
+
+def _shows_no_secret(value: Any) -> bool:
+    """Return whether a value is surely no password in the wrong place: no text, or a number with a short word."""
+    return not isinstance(value, str) or re.fullmatch(r"[+-]?[\d.,_ ]*[A-Za-z]{0,6}", value) is not None
 
 
 def _accept_instance(kind: type, value: Any) -> Any:
@@ -195,6 +262,15 @@ def option_fields(settings: type[Settings]) -> Sequence[msgspec.structs.FieldInf
         return max(at for at, kind in enumerate(lineage) if field.name in kind.__struct_fields__)
 
     return sorted(msgspec.structs.fields(settings), key=generation)
+
+
+def identifying_options(settings: Any) -> dict[str, Any]:
+    """Return the options that must be given, as JSON values, without addresses of servers: they tell which data is meant."""
+    if not isinstance(settings, Settings):
+        return {}
+    names = [f.name for f in msgspec.structs.fields(type(settings)) if f.required and f.name not in _ADDRESSES]
+    found = {name: getattr(settings, name) for name in names}
+    return {name: msgspec.to_builtins(value, enc_hook=repr) for name, value in found.items()}
 
 
 def describe_options(settings: type[Settings]) -> Sequence[OptionHelp]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace.checksums import sealed, unsealed
 from headrace.errors import CheckpointError
 from headrace.lane import Delivery, Lane, Shipment
 from headrace.messages import (
     INDEX,
     OFFSET,
-    WATERMARK,
     Batch,
     Checkpoint,
     EndOfInput,
@@ -36,6 +36,7 @@ from headrace.messages import (
 from headrace.operator import PartedOperator
 from headrace.plan import Plan, ShuffleNode
 from headrace.shuffle import Envelope
+from headrace.state_check import StateFit
 
 if TYPE_CHECKING:
     import polars as pl
@@ -82,6 +83,7 @@ class Shard:
         self._output = ShardOutput()
         self._collect(self._lane.on_system(QueueAdded(self.queue)))
         self._opening = self._output
+        self._fit = StateFit.of(plan, {name: plan.nodes[name] for name in self._lane.stateful_operators})
         self._restore: Restore | None = None
         #: How many rows the stored state has about, while it is restored.
         self._rows_about = 0
@@ -138,11 +140,7 @@ class Shard:
             (each.watermark_us for at, each in self._upstreams.items() if at != place and not each.idle),
             default=2**63 - 1,
         )
-        count = frame.height
-        if WATERMARK in frame.columns:
-            own = np.maximum(np.maximum.accumulate(watermark_times(frame[WATERMARK])), upstream.watermark_us)
-        else:
-            own = np.full(count, upstream.watermark_us, dtype=np.int64)
+        own = np.maximum(np.maximum.accumulate(watermark_times(frame)), upstream.watermark_us)
         merged = np.maximum(np.minimum(own, others), self._watermark_us)
         # The rows themselves have moved the watermark up to that of the last one.
         upstream.watermark_us = max(upstream.watermark_us, int(own[-1]))
@@ -207,7 +205,7 @@ class Shard:
         if not state:
             return
         try:
-            stored: dict[str, Any] = msgspec.msgpack.decode(state)
+            stored: dict[str, Any] = msgspec.msgpack.decode(unsealed(state, f"the state of shard {self.queue}"))
             version = stored["format"]
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise CheckpointError(f"the state of shard {self.queue} is damaged: {error}") from error
@@ -223,10 +221,29 @@ class Shard:
         operators = self._lane.stateful_operators
         for name, content in stored["operators"].items():
             if content:
-                operators[name].apply(content)
+                operators[name].apply(self._fit.brought_over(name, content))
+
+    def end_restore(self) -> None:
+        """All stored versions have been applied. Raises CheckpointError when the operators of now cannot go on with what came of it."""
+        self._fit.end(self._lane.stateful_operators)
+
+    def check_inputs(self) -> None:
+        """Compare what feeds the operators with what the newest version says: where no checkpoint does. Raises CheckpointError."""
+        self._fit.check_inputs()
+
+    @property
+    def has_other_definitions(self) -> bool:
+        """Whether the newest version that was applied is of other definitions than those of now, which it fits."""
+        return self._fit.has_others
+
+    @property
+    def has_undefined_state(self) -> bool:
+        """Whether a version was applied that does not say of which verbs it is: an older version of headrace stored it."""
+        return self._fit.undefined
 
     def _take_header(self, stored: Mapping[str, Any]) -> None:
         """Take what a version says of the shard itself. Raises CheckpointError when it is of another job."""
+        self._fit.begin_version(stored.get("defined"))
         self._watermark_us = stored["watermark_us"]
         self._upstreams = {
             (Queue(name, source), side): _Upstream(None if last is None else Position(*last), watermark_us, idle)
@@ -267,14 +284,17 @@ class Shard:
         ranges = [{name: parts[place] for name, (_, parts) in made.items()} for place in range(1 << bits)]
         return pack_parts({**header, "rows": max(rows, self._rows_about)}, ranges)
 
-    def begin_restore(self, versions: Sequence[tuple[int, bytes]], fetch: Fetch) -> list[int]:
+    def begin_restore(self, versions: Sequence[tuple[int, bytes]], fetch: Fetch) -> list[int] | None:
         """Begin with stored versions, (number, first part) in order; the other parts come in while the shard works.
 
-        ``fetch`` is ``KeyedStateStore.load_parts`` of this shard. Returns how many bytes each version has.
+        ``fetch`` is ``KeyedStateStore.load_parts`` of this shard. Returns how many bytes each version has; None, and nothing has been
+        taken, when they are of other definitions: then all of it must be loaded first.
         """
         from headrace.state_parts import Restore, unpack_first
 
         found = [(number, unpack_first(first)) for number, first in versions]
+        if not all(self._fit.is_own(about.get("defined")) for _, about in found):
+            return None
         for _, about in found:
             self._take_header(about)
         operators = self._parted()
@@ -314,7 +334,8 @@ class Shard:
         ranges = [unpack_range(content) for content in stored["parts"]]
         operators = self._parted()
         for name, common in stored["operators"].items():
-            operators[name].apply_parts(common, [each[name] for each in ranges if name in each])
+            parts = [self._fit.brought_over(name, each[name], part=True) for each in ranges if name in each]
+            operators[name].apply_parts(self._fit.brought_over(name, common), parts)
 
     def _parted(self) -> dict[str, PartedOperator]:
         found = self._lane.stateful_operators
@@ -358,7 +379,7 @@ class Shard:
         self._lane.close()
 
     def _pack(self, operators: dict[str, bytes], *, whole: bool) -> bytes:
-        return msgspec.msgpack.encode({"format": FORMAT_VERSION, **self._header(operators, whole=whole)})
+        return sealed(msgspec.msgpack.encode({"format": FORMAT_VERSION, **self._header(operators, whole=whole)}))
 
     def _header(self, operators: dict[str, bytes], *, whole: bool) -> dict[str, Any]:
         return {
@@ -369,6 +390,7 @@ class Shard:
                 for (queue, side), each in self._upstreams.items()
             ],
             "operators": operators,
+            "defined": self._fit.header(whole=whole),
         }
 
 

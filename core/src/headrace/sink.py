@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.operator import Changes
+    from headrace.output_definition import OutputDefinition
     from headrace.schema import Schema
 
 
@@ -112,6 +113,8 @@ class Sink(ABC):
     #: ``namespace.pipeline.node``, set when the job is built: under it a transactional sink keeps its positions, so that
     #: two jobs that write to one place do not take each other's rows for replays.
     writer_name: str = ""
+    #: Whether the rows of each definition of the job are written under a name of their own: for outputs that nobody asked for.
+    names_writer_by_definition: bool = False
     #: Calls for one queue never overlap. Set to True if calls for different queues may.
     concurrent: bool = False
     #: Which changes the sink takes: "append", "upsert" (by key) or "changelog".
@@ -131,6 +134,14 @@ class Sink(ABC):
 
         Called once per start of the job, in the process that starts it, before anything is read. Raises JobError for
         what a person must mend.
+        """
+
+    def adopt(self, output: OutputDefinition) -> None:
+        """Compare what makes the rows with what made those that are there, and remember it for the next start.
+
+        Called once per start of the job, behind ``prepare`` and before anything is read. For sinks that keep positions: there, new
+        rows of another job would be dropped as known. Raises JobError when what is there is another job's. The default
+        remembers nothing.
         """
 
     def open(self) -> None:

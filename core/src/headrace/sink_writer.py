@@ -2,7 +2,8 @@
 
 write ─▶ cache of the queue ─▶ flush ─▶ split by batch_size ─▶ batch_insert
               ▲ max rows, max bytes, flush_interval, checkpoint     │ retriable: again, with back-off
-              ╰ dedupe by (offset, index)                           ╰ else: halve, bad rows to dead letters
+              ╰ dedupe by (offset, index)                           ╰ else: halve, bad rows to dead letters;
+                                                                      all rows alike: the sink is broken
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ from headrace.messages import (
     position_of,
 )
 from headrace.sink import Sink, SinkBatch, StaleWriterError, TransactionalSink
+from headrace.sink_faults import SinkFaults
 
 if TYPE_CHECKING:
     import polars as pl
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+#: How long a writer that was told to stop goes on looking for the bad rows of a batch.
+_STOP_SECONDS_MAX = 5.0
 
 
 @dataclass
@@ -97,6 +101,8 @@ class SinkWriter:
         self._counts_lock = threading.Lock()
         self._sink_lock = contextlib.nullcontext() if sink.concurrent else threading.Lock()
         self._failure: BaseException | None = None
+        self._faults = SinkFaults(sink, name)
+        self._stop_seconds: float | None = None
         self._opened = False
 
     def open(self) -> None:
@@ -219,6 +225,13 @@ class SinkWriter:
             shard.thread.join()
 
     def _flush_when_stale(self, shard: _ShardCache) -> None:
+        """Run the flush thread of a shard; whatever ends it early is raised by the next call of the writer."""
+        try:
+            self._flush_what_waits(shard)
+        except BaseException as error:  # handed to the thread that drives the job
+            self._failure = self._failure or error
+
+    def _flush_what_waits(self, shard: _ShardCache) -> None:
         interval = self.sink.settings.flush_interval.total_seconds()
         while True:
             shard.waiting.wait()
@@ -234,10 +247,7 @@ class SinkWriter:
             if due > 0:
                 self._clock.wait(shard.closing, due)
                 continue
-            try:
-                self._flush_shard(shard, in_thread=True)
-            except Exception:  # handed to the thread that drives the job
-                return
+            self._flush_shard(shard, in_thread=True)
 
     def _without_replayed(self, frame: pl.DataFrame, seen: Position | None) -> pl.DataFrame:
         import polars as pl
@@ -276,24 +286,53 @@ class SinkWriter:
                 raise
 
     def _insert(self, shard: _ShardCache, frame: pl.DataFrame) -> None:
-        """Insert; halve on an error that is the rows' fault."""
+        """Insert; halve on an error that is the rows' fault, until the bad rows are found.
+
+        They go to the dead letters together, at the end. Before each call of a transactional sink those found so far go:
+        its position moves behind them, so that a replay would not find them again.
+        """
         pending = [frame]
+        refused: list[tuple[pl.DataFrame, Exception]] = []
+        count, tried = 0, 0
         while pending:
             part = self._without_replayed(pending.pop(), shard.last)
             if part.height == 0:
                 continue
+            if refused and isinstance(self.sink, TransactionalSink):
+                count, refused = count + len(refused), self._reject(shard, refused)
+            if tried:
+                self._check_stopping(shard, part)
+            tried += 1
             try:
                 self._insert_retrying(shard, part)
-            except JobError:
+            except (JobError, JobFailedError):
                 raise
-            except JobFailedError:
-                raise
-            except Exception as error:  # the rows are to blame: find out which
+            except Exception as error:  # the rows are to blame, or the sink is broken
                 if part.height > 1:
                     middle = part.height // 2
                     pending += [part.slice(middle), part.slice(0, middle)]
-                else:
-                    self._reject(shard, part, error)
+                    continue
+                offset = position_of(part, 0).offset
+                self._faults.refused(error, shard.queue, offset)
+                refused.append((part, error))
+                if not pending:
+                    self._faults.batch_refused(error, count + len(refused), shard.queue, offset)
+        self._reject(shard, refused)
+
+    def _check_stopping(self, shard: _ShardCache, rows: pl.DataFrame) -> None:
+        """Do not let a batch whose rows must be tried one by one keep a job from stopping."""
+        if not self._stopping.is_set():
+            return
+        now = self._clock.monotonic()
+        self._stop_seconds = now if self._stop_seconds is None else self._stop_seconds
+        if now - self._stop_seconds >= _STOP_SECONDS_MAX:
+            raise JobFailedError(
+                f"stopped while sink {self.name!r} was given a batch in pieces to find its bad rows",
+                plugin=self.name,
+                queue=shard.queue.id,
+                offset=position_of(rows, 0).offset,
+                hint="rows without a checkpoint are read again at the next start",
+            )
 
     def _insert_retrying(self, shard: _ShardCache, frame: pl.DataFrame) -> None:
         def insert() -> None:
@@ -312,6 +351,7 @@ class SinkWriter:
                     raise
             fault_point("sink.after_insert")
             shard.last = batch.last
+            self._faults.stored()
             with self._counts_lock:
                 self.counts.written += fresh.height
                 self.counts.batches += 1
@@ -342,11 +382,20 @@ class SinkWriter:
                 self._clock.wait(self._stopping, max(wait, error.after.total_seconds() if error.after else 0.0))
                 wait = min(2 * wait, settings.retry_backoff_max.total_seconds())
 
-    def _reject(self, shard: _ShardCache, row: pl.DataFrame, error: Exception) -> None:
-        reason = error.message if isinstance(error, HeadraceError) else str(error) or repr(error)
-        with self._counts_lock:
-            self.counts.dead_letters += 1
-        self._on_dead_letters(of_rows(shard.queue, self.name, row, [reason], [type(error).__name__]))
+    def _reject(
+        self, shard: _ShardCache, refused: list[tuple[pl.DataFrame, Exception]]
+    ) -> list[tuple[pl.DataFrame, Exception]]:
+        """Give rows that the sink refused to the dead letters, all in one batch; return an empty list."""
+        import polars as pl
+
+        if refused:
+            errors = [error for _, error in refused]
+            reasons = [each.message if isinstance(each, HeadraceError) else str(each) or repr(each) for each in errors]
+            with self._counts_lock:
+                self.counts.dead_letters += len(refused)
+            rows = pl.concat([row for row, _ in refused])
+            self._on_dead_letters(of_rows(shard.queue, self.name, rows, reasons, [type(e).__name__ for e in errors]))
+        return []
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.messages import Queue, RawBatch, ReadPosition
 from headrace.settings import Settings
@@ -129,6 +129,15 @@ class Source(ABC):
         Called when the job is built; it may connect.
         """
         return None
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return which data this is, by the options that say so: another one is another input for the states that it feeds.
+
+        The default takes the options that must be given. Values are of JSON; no secrets, and nothing of how data is fetched.
+        """
+        from headrace.settings import identifying_options
+
+        return identifying_options(getattr(self, "settings", None))
 
     def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
         """Take what a checkpoint knows, before the first ``queues``. Sources that track identities override it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.errors import PlanError
+from headrace.operator import StatefulSpec
 from headrace.plan import Node, OperatorNode, Plan
 
 
@@ -43,6 +44,8 @@ def idle_timeouts_us(plan: Plan) -> Mapping[str, int]:
     return timeouts
 
 
-def needs_ticks(plan: Plan) -> bool:
-    """Return whether an operator of the plan waits for the clock, and so is to be told of it without data too."""
-    return any(getattr(node.spec, "needs_ticks", False) for node in plan.of_kind(OperatorNode).values())
+def tick_seconds(plan: Plan) -> float | None:
+    """Return how often shards are to be told of the clock without data: as often as any operator asks; None: never."""
+    specs = [node.spec for node in plan.of_kind(OperatorNode).values()]
+    asked = [spec.tick_seconds for spec in specs if isinstance(spec, StatefulSpec)]
+    return min((each for each in asked if each is not None), default=None)

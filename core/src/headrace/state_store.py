@@ -29,6 +29,10 @@ class StateStore(ABC):
     def remove(self, shard: str, *, before: int) -> None:
         """Forget versions that no load from ``before`` on needs."""
 
+    def place(self, shard: str, version: int) -> str:
+        """Return where a version is, for messages: a file where it is one."""
+        return f"version {version} of the state of shard {shard}"
+
     def close(self) -> None:
         """Give back what the store holds. May be called twice."""
 

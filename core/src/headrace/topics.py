@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+_OWN_TOPIC = re.compile(r"headrace-.+-[0-9a-f]{8}(-state)?")
 
 if TYPE_CHECKING:
     from headrace.messages import Queue
@@ -60,3 +63,8 @@ class Topics(ABC):
 
     def close(self) -> None:
         """Give back connections, after a last flush if it is possible. May be called twice."""
+
+
+def is_own_topic(name: str) -> bool:
+    """Return whether a topic's name is one that a runtime makes for itself: ``headrace-<job>-<shuffle>-<hash>``, ``…-state``."""
+    return _OWN_TOPIC.fullmatch(name) is not None

@@ -78,6 +78,19 @@ def test_record_that_is_malformed(record: str, reason: str, outcomes: DecodeEver
     assert outcomes(decoder, [b"1,2", record.encode(), b'"3",4']) == [("1", "2"), reason, ("3", "4")]
 
 
+@pytest.mark.parametrize("begin", ["x^", "x\x01", "xڀ"])
+def test_first_record_that_begins_as_a_compressed_file_does(begin: str, outcomes: DecodeEveryWay) -> None:
+    decoder = CsvCodec().decoder(Schema.of({"x": "string", "y": "string"}))
+    assert outcomes(decoder, [f"{begin},1".encode(), b"a,2"]) == [(begin, "1"), ("a", "2")]
+
+
+def test_byte_order_mark_is_bad_wherever_the_record_stands(outcomes: DecodeEveryWay) -> None:
+    decoder = CsvCodec().decoder(Schema.of({"x": "string", "y": "string"}))
+    reason = "the body begins with a byte order mark; texts are UTF-8 without one"
+    bodies = [b"\xef\xbb\xbfa,1", b"b,\xef\xbb\xbf", b'\xef\xbb\xbf"c,3']
+    assert outcomes(decoder, bodies) == [reason, ("b", "\ufeff"), reason]
+
+
 RECORDS = st.lists(
     st.text('",\n\ra', max_size=7) | st.sampled_from(["a,b", '"a","b"', '"",', "x", "é,\x00"]), max_size=12
 )

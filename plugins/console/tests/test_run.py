@@ -38,7 +38,11 @@ def test_rows_go_to_standard_output_and_the_report_to_standard_error(simple_job:
     assert '"offset":5' in bad
     assert re.fullmatch(r"✓ test.simple on light: finished after \d+\.\d s", report[0])
     assert re.fullmatch(r"  records read  6  \([\d,]+/s\)", report[1])
-    assert report[2:] == ["  rows written  3 to to_print", "  dead letters  1 to bad"]
+    assert report[2:] == [
+        "  rows written  3 to to_print",
+        "  dead letters  1 to bad (target 'stderr')",
+        "    1 × memory: DecodeError: not valid JSON at byte #: object keys must be strings, found 'b'",
+    ]
 
 
 def test_a_failing_job_exits_with_1_and_says_why(headrace: Command, write_file: WriteFile, simple_text: str) -> None:
@@ -143,8 +147,73 @@ def test_a_bug_in_a_backend_is_a_message_too(
     )
 
 
+def test_a_job_whose_input_is_all_dead_letters_is_no_success(
+    headrace: Command, write_file: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_file("""
+        import headrace as hr
+        from headrace.testing import MemorySource
+
+        bodies = [b'{"a": "x%d"}' % number for number in range(20)] + [b"no json"]
+        job = hr.stream("t", "bad").from_(MemorySource({"q": bodies}), format="json", schema={"a": "int64"}).print()
+    """)
+    result = headrace("run", path, "-b", "light")
+    assert result.exit_code == 3
+    assert "✓" not in result.stderr
+    assert "! t.bad on light: finished after" in result.stderr
+    assert "dead letters  21 to dead_letters_file (path 'dead-letters/t.bad')" in result.stderr
+    assert "20 × memory: DecodeError: column 'a': expected int64, found string" in result.stderr
+    assert "1 × memory: DecodeError: not valid JSON at byte #" in result.stderr
+    assert "nothing was written: every record that was read is a dead letter" in result.stderr
+
+
+def test_a_sink_with_a_bug_stops_the_job_and_shows_where(headrace: Command, write_file: WriteFile) -> None:
+    path = write_file("""
+        import headrace as hr
+        from headrace.testing import MemorySource
+
+        class Broken(hr.Sink):
+            def batch_insert(self, batch):
+                self.rows.extend(batch.rows())
+
+        source = MemorySource({"q": [b'{"a": %d}' % number for number in range(500)]})
+        job = hr.stream("t", "bug").from_(source, format="json", schema={"a": "int64"}).to(Broken())
+    """)
+    result = headrace("run", path, "-b", "light")
+    assert result.exit_code == 1
+    assert "✗ t.bug on light: failed" in result.stderr
+    assert "sink 'to_broken' " in result.stderr
+    assert "AttributeError: 'Broken' object has no attribute 'rows'" in result.stderr
+    assert "in batch_insert: self.rows.extend(batch.rows())" in result.stderr
+
+
 # ------------------------------------------------------------------------------------------------------------ signals
 
+SLOW_TO_START_JOB = """
+    import threading
+    import headrace as hr
+    from headrace.testing import MemorySource
+
+    class Slow(hr.Sink):
+        def prepare(self, schema):
+            print("starting", flush=True)
+            while not threading.Event().wait(0.05):
+                pass
+
+        def batch_insert(self, batch):
+            pass
+
+    source = MemorySource({"q0": [b'{"a": 1}']})
+    job = hr.stream("test", "slow").from_(source, format="json", schema={"a": "int64"}).to(Slow())
+"""
+SLOW_TO_LOAD_JOB = """
+    import threading
+
+    print("loading", flush=True)
+    while not threading.Event().wait(0.05):
+        pass
+"""
 ENDLESS_JOB = """
     import headrace as hr
     from headrace.testing import MemorySource
@@ -208,6 +277,34 @@ def test_a_signal_stops_gracefully_with_a_report(
     assert "  rows written  1 to to_print" in messages
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("text", "line"), [(SLOW_TO_LOAD_JOB, "loading\n"), (SLOW_TO_START_JOB, "starting\n")])
+def test_a_signal_before_the_job_has_started_ends_the_command(
+    endless: Callable[[str], subprocess.Popen[str]], text: str, line: str, number: signal.Signals
+) -> None:
+    process = endless(text)
+    assert next_line(process.stdout, process) == line
+    process.send_signal(number)
+    _, messages = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, messages) == (0, "stopped before the job had started\n")
+
+
+def test_sigterm_is_handled_before_anything_is_imported() -> None:
+    code = "import sys; from headrace_console import command; print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "typer" not in done.stdout
+    code = "import os, signal, sys; sys.argv = ['headrace', 'version']; from headrace_console import command\n"
+    code += "sys.modules['typer'] = None\n"
+    code += "import builtins; imported = builtins.__import__\n"
+    code += "def importing(name, *rest, **more):\n"
+    code += "    os.kill(os.getpid(), signal.SIGTERM) if name == 'headrace_console.app' else None\n"
+    code += "    return imported(name, *rest, **more)\n"
+    code += "builtins.__import__ = importing\n"
+    code += "command.main()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (143, "terminated\n")
+
+
 def test_a_second_signal_stops_at_once(endless: Callable[[str], subprocess.Popen[str]]) -> None:
     process = endless(HANGING_JOB)
     assert next_line(process.stdout, process) == "hanging\n"
@@ -220,11 +317,10 @@ def test_a_second_signal_stops_at_once(endless: Callable[[str], subprocess.Popen
     assert "stopped at once; what was not checkpointed is read again" in messages
 
 
-def test_handlers_that_a_backend_puts_in_place_do_not_win(monkeypatch: pytest.MonkeyPatch, simple_job: Path) -> None:
+def test_handlers_that_a_backend_puts_in_place_do_not_win(
+    monkeypatch: pytest.MonkeyPatch, simple_job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Spark's context has a handler of its own for Ctrl-C, which would kill the job."""
-    from headrace_console.job_files import load_job
-
-    job = load_job(str(simple_job))
     before = signal.getsignal(signal.SIGINT)
     seen: list[object] = []
     start = hr.Job.start
@@ -244,11 +340,12 @@ def test_handlers_that_a_backend_puts_in_place_do_not_win(monkeypatch: pytest.Mo
     monkeypatch.setattr(hr.Job, "start", start_and_take_signal)
     monkeypatch.setattr(os, "_exit", lambda code: seen.append(code))
     try:
-        report = running._run_until_signal(job, "light", {})
+        code = running.run(str(simple_job), backend="light", until=None, checkpoint=None, options=(), parameters=())
     finally:
         after = signal.getsignal(signal.SIGINT)
         signal.signal(signal.SIGINT, before)
-    assert report.state is hr.JobState.STOPPED
+    assert code == 0
+    assert "stopped after" in capsys.readouterr().err
     assert "the backend's" not in seen
     assert after is before
 

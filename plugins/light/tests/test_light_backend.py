@@ -19,6 +19,7 @@ import pytest
 from headrace.backend import JobState
 from headrace.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError, RetriableError
 from headrace.messages import Position, Queue
+from headrace.operator import OperatorSpec
 from headrace.sink import SinkBatch
 from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
 
@@ -148,6 +149,47 @@ def test_a_source_that_is_away_costs_time_not_data() -> None:
     source.outage = None
     eventually(lambda: numbers(sink) == [1, 2], "row after the outage")
     handle.stop()
+
+
+class _AwayAtTimes(hr.Operator):
+    """Says for some batches that a server which it asks is away: at first, and then not any more."""
+
+    failures: list[str] = []  # set by the test
+
+    def process(self, batch: hr.Batch) -> list[hr.Batch]:
+        if self.failures:
+            raise RetriableError(self.failures.pop())
+        return [batch]
+
+
+class _AwayAtTimesSpec(OperatorSpec):
+    name = "away_at_times"
+
+    def output_schema(self, schema: hr.Schema | None, output: str = "") -> hr.Schema | None:
+        return schema
+
+    def open(self, schema: hr.Schema | None) -> hr.Operator:
+        return _AwayAtTimes()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_an_operator_could_not_do_for_now_is_done_later(tmp_path: Path, keyed: bool, checkpoint: bool) -> None:
+    """A function or a table of an operator is away: the records at hand wait, nothing is skipped and nothing doubled."""
+    source, sink = MemorySource({"a": bodies(*range(20)), "b": bodies(*range(100, 120))}), MemorySink()
+    _AwayAtTimes.failures = ["table away"] * 5
+    stream = hr.stream("test", "away").from_(source, format="json", schema={"n": "int64"}).apply(_AwayAtTimesSpec())
+    built = (stream.key_by("n").distinct() if keyed else stream).to(sink)
+    report = built.run("light", max_batch_records=3, checkpoint=tmp_path if checkpoint else None)
+    assert (sorted(numbers(sink)), report.records_read) == ([*range(20), *range(100, 120)], 40)
+    assert _AwayAtTimes.failures == []
+
+
+def test_an_operator_that_is_away_for_long_fails_the_job() -> None:
+    _AwayAtTimes.failures = ["table away"] * 10_000
+    stream = hr.stream("test", "away").from_(MemorySource({"a": bodies(1)}), format="json", schema={"n": "int64"})
+    with pytest.raises(JobFailedError, match=r"server that an operator asks was away .* table away"):
+        stream.apply(_AwayAtTimesSpec()).to(MemorySink()).run("light", retry_timeout="500 ms")
 
 
 def test_a_source_that_stays_away_fails_the_job_with_its_place() -> None:

@@ -316,3 +316,71 @@ def test_an_instance_that_lost_its_queue_does_not_write_behind_its_successor() -
         source.take("a", lost=True)
         eventually(lambda: not source.events, "a is lost")
     assert (sink.rows, stored) == ([], {})
+
+
+class RebalancingGroup(MemoryGroup):
+    """A group whose readers rebalance inside their ``poll``, and then still give what they had fetched before."""
+
+    def open(self, queue: Queue, start: StartPosition) -> hr.Reader:
+        return _RebalancingReader(self, super().open(queue, start))
+
+
+class _RebalancingReader(hr.Reader):
+    def __init__(self, group: MemoryGroup, reader: hr.Reader) -> None:
+        self._group = group
+        self._reader = reader
+
+    def poll(self, max_records: int, timeout: timedelta) -> hr.RawBatch | None:
+        found = self._reader.poll(max_records, timeout)
+        if found is not None:
+            self._group.poll_group(timedelta(0))
+        return found
+
+    def seek(self, position: ReadPosition) -> None:
+        self._reader.seek(position)
+
+    @property
+    def position(self) -> ReadPosition:
+        return self._reader.position
+
+    @property
+    def earliest(self) -> int:
+        return self._reader.earliest
+
+    @property
+    def latest(self) -> int:
+        return self._reader.latest
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_queue_that_is_taken_away_while_it_is_polled_is_its_next_owners(lost: bool) -> None:
+    source, sink = RebalancingGroup({"a": bodies(1), "b": []}), soon()
+    job = hr.stream("test", "group").from_(source, format="json", schema={"n": "int64"}).where("n > 0").to(sink)
+    with job.start("light", checkpoint_interval="1 h") as handle:
+        source.give("a", "b")
+        eventually(lambda: numbers(sink) == [1], "a is read")
+        source.take("a", lost=lost)
+        source.append("a", *bodies(2))
+        eventually(lambda: not source.events, "a is taken away while its second record is polled")
+        source.append("b", *bodies(10))
+        eventually(lambda: numbers(sink) == [1, 10], "the instance goes on")
+        assert source.offsets.get("a", 0) == (0 if lost else 1)
+        source.offsets["a"] = 1
+        source.give("a")
+        eventually(lambda: numbers(sink) == [1, 2, 10], "the record comes with the queue")
+        assert handle.status().state is JobState.RUNNING
+
+
+def test_a_queue_that_goes_and_comes_back_while_another_is_polled_is_read_once() -> None:
+    source, sink = RebalancingGroup({"a": bodies(1), "b": []}), soon()
+    with start(source, sink) as handle:
+        source.give("a", "b")
+        eventually(lambda: numbers(sink) == [1], "a is read")
+        source.append("b", *bodies(10))
+        source.take("a", "b")
+        source.give("b", "a")
+        source.append("a", *bodies(2, 3))
+        source.append("b", *bodies(11))
+        eventually(lambda: numbers(sink) == [1, 2, 3, 10, 11], "everything")
+        assert handle.status().state is JobState.RUNNING
+    assert numbers(sink) == [1, 2, 3, 10, 11]

@@ -14,7 +14,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.clock import ManualClock
+from headrace.clock import ManualClock, SystemClock
 from headrace.errors import CheckpointError, JobError, PlanError
 from headrace.messages import INDEX, OFFSET, Batch, Queue
 from headrace.schema import Schema
@@ -25,7 +25,7 @@ from headrace_rules.journal import RuleJournal
 from headrace_rules.loading import load, load_strictly
 from headrace_rules.model import RulesError, RuleSet
 from headrace_rules.prepared import Preparer
-from headrace_rules.versions import RulesUpdate, update
+from headrace_rules.versions import RulesUpdate, now_text, update
 
 SCHEMA = Schema({"a": pl.String(), "n": pl.Int64()})
 OLD = {"foo": "a LIKE '%foo%'"}
@@ -225,8 +225,10 @@ def test_a_running_job_takes_other_rules(tmp_path: Path) -> None:
     source, sink = MemorySource({"q": [body(n) for n in range(100)]}), MemorySink()
     stream = hr.stream("test", "replacing").from_(source, format="json", schema={"a": "string", "n": "int64"})
     job = stream.rules(OLD).to(sink)
+    begun = now_text(SystemClock())
     with job.start("light", checkpoint=tmp_path / "checkpoint") as handle:
-        wait_until(lambda: handle.status().records_read == 100)
+        started = now_text(SystemClock())
+        wait_until(lambda: handle.status().records_read == 100 and now_text(SystemClock()) > started)
         made = handle.update_rules({**NEW, "bad": "c = 1"}, who="alice")
         assert made.version == 2
         assert [one.id for one in made.rejected] == ["bad"]
@@ -242,7 +244,9 @@ def test_a_running_job_takes_other_rules(tmp_path: Path) -> None:
     assert version == 2
     expected = [(n, ["foo"] if n < offset else ["bar"]) for n in range(count)]
     assert [(row["n"], row["rule_ids"]) for row in sink.rows] == expected
-    assert [entry["who"] for entry in journal.audited() if entry["event"] == "version"] == ["the job", "alice"]
+    first, second = (entry for entry in journal.audited() if entry["event"] == "version")
+    assert (first["who"], second["who"]) == ("the job", "alice")
+    assert begun <= first["at"] <= started < second["at"]
 
 
 @pytest.mark.spark

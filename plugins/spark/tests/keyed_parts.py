@@ -172,7 +172,7 @@ class Clocked(StatefulSpec):
     """Counts rows, and gives the count with the first tick of each second of the clock that follows one."""
 
     name = "clocked"
-    needs_ticks = True
+    tick_seconds = 1.0
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         return {"n": pl.Int64()}

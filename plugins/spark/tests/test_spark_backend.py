@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
+import psutil
 import pytest
 from headrace.backend import JobState
 from headrace.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError
@@ -317,14 +318,28 @@ def test_a_session_of_the_users_own(source: CountingSource, sink: DatabaseSink, 
         stream_of(source, "own").to(sink).run("spark", session=own, master="local[1]")
 
 
-def test_other_options_start_another_spark(source: CountingSource, sink: DatabaseSink) -> None:
+def test_other_options_start_another_spark(
+    source: CountingSource, sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source.set_count("a", 5)
     job = stream_of(source, "restart").to(sink)
     with job.start("spark") as running:
         eventually(lambda: running.status().records_read == 5, "rows")
         with pytest.raises(OptionError, match="started with other options"):
             job.run("spark", master="local[1]")
-    assert job.run("spark", master="local[1]", conf={"spark.app.name": "renamed"}).rows_skipped == 5
+    monkeypatch.setenv("TEST_S3_KEY", "open sesame 1")
+    secrets = {"spark.hadoop.fs.s3a.secret.key": "${TEST_S3_KEY}", "spark.hadoop.fs.s3a.session.token": "open sesame 2"}
+    assert job.run("spark", master="local[1]", conf={"spark.app.name": "renamed", **secrets}).rows_skipped == 5
+    own = session._own
+    assert own is not None
+    context: Any = own.session.sparkContext
+    found = [context._jsc.hadoopConfiguration().get(name.removeprefix("spark.hadoop.")) for name in secrets]
+    assert found == ["open sesame 1", "open sesame 2"]
+    java = psutil.Process(context._gateway.proc.pid)
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert java.cmdline() in lines
+    # Every user of the machine can read a command line.
+    assert not [line for line in lines if any("open sesame" in word for word in line)]
 
 
 def test_a_job_whose_java_is_killed_says_so_and_the_next_one_starts_another(

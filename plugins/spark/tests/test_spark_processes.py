@@ -58,14 +58,19 @@ def test_a_driver_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
     sink = prepared(tmp_path)
     chance = random.Random(kills)
     killed = 0
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     for _ in range(kills):
         stored = len(sink.stored())
-        killed += kill_when(start(tmp_path), sink, stored + chance.randint(1, max(1, (len(ROWS) - stored) // 2)))
+        program = start(tmp_path, TMPDIR=str(temporary))
+        killed += kill_when(program, sink, stored + chance.randint(1, max(1, (len(ROWS) - stored) // 2)))
     assert killed >= min(kills, 3), "it ended before it could be killed: there was nothing to see"
-    program = start(tmp_path)
+    assert list(temporary.glob("headrace-*")), "a killed driver leaves directories"
+    program = start(tmp_path, TMPDIR=str(temporary))
     _, errors = program.communicate(timeout=280)
     assert program.returncode == 0, errors
     assert sink.stored() == ROWS
+    assert not list(temporary.glob("headrace-*")), "the next one removes them"
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])

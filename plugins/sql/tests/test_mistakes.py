@@ -33,7 +33,12 @@ CREATE TABLE s (k STRING, n BIGINT) WITH ('connector' = 'blackhole');
         ("INSERT INTO s SELECT k FROM t", "gives 1 columns", None),
         ("INSERT INTO s SELECT v, v FROM t", "column 'k' of the table is VARCHAR", None),
         ("INSERT INTO t2 SELECT k FROM t", "unknown table 't2'", "t2"),
-        ("SET 'table.exec.emit.early-fire.enable' = 'true'", None, None),
+        (
+            "SET 'table.exec.emit.early-fire.enable' = 'true'",
+            "unknown option 'table.exec.emit.early-fire.enable'",
+            None,
+        ),
+        ("SET 'table.exec.mini-batch.enabled' = 'true'", None, None),
         ("SET 'nonsense' = '1'", "unknown option 'nonsense'", None),
         ("SELECT k, COUNT(*) FROM t GROUP BY k LIMIT 3", "LIMIT needs ORDER BY where results change", None),
         ("SELECT k FROM t ORDER BY ts OFFSET 3 ROWS", "OFFSET without LIMIT", None),

@@ -37,6 +37,7 @@ def rows(text: str) -> list[tuple[Any, ...]]:
         ("v = 3 OR v IN (SELECT v FROM b)", [1, 3]),
         ("(v IN (SELECT v FROM b)) IS UNKNOWN", [2, 3]),
         ("v = 2 OR EXISTS (SELECT 1 FROM b WHERE b.k = a.k)", [1, 2]),
+        ("v = 2 OR EXISTS (SELECT 1 FROM b WHERE (((b.k = a.k)) AND (v BETWEEN 1 AND 5)))", [1, 2]),
         ("v = (SELECT v FROM b WHERE k = 'x' AND v IS NOT NULL)", [1]),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
+from headrace.errors import ExpressionError, JobError
 
 BEGIN = datetime.datetime(2024, 1, 1)
 SECONDS = (0, 1, 5, 6, 12, 20)
@@ -156,3 +157,20 @@ def test_datagen_makes_the_same_rows_again() -> None:
     first, second = hr.sql(text).collect(), hr.sql(text).collect()
     assert first.equals(second)
     assert first["id"].to_list() == list(range(1, 51))
+
+
+@pytest.mark.usefixtures("tables")
+def test_long_chain_of_unions_is_one_union() -> None:
+    query = " UNION ALL ".join(["SELECT name FROM u"] * 1000)
+    assert rows(query) == sorted([("A",), ("B",), ("C",)] * 1000)
+    mixed = "SELECT k FROM u UNION ALL SELECT 1 FROM u UNION ALL SELECT k FROM u"
+    with pytest.raises(JobError, match="types that do not go together"):
+        hr.sql(mixed)
+    assert len(rows("SELECT k FROM u UNION ALL SELECT k FROM u UNION SELECT k FROM u UNION ALL SELECT k FROM u")) == 6
+
+
+@pytest.mark.usefixtures("tables")
+def test_queries_within_each_other() -> None:
+    query = "SELECT name FROM (" * 400 + "SELECT name FROM u" + ")" * 400
+    with pytest.raises(ExpressionError, match="nested too deeply"):
+        hr.sql(query)

@@ -4,11 +4,18 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
+import polars as pl
 import pytest
+from headrace.messages import INDEX, OFFSET, Batch, Queue
+from headrace.schema import Schema
+from headrace.testing import MemorySink
+from headrace_sql.scope import TableWindow
+from headrace_sql.window_assign import WindowAssign
 
 ROWS = [
     ("a", 1, 0), ("b", 2, 1), ("a", 3, 5), (None, 4, 6), ("b", 5, 12),
@@ -20,6 +27,8 @@ HOP = "TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SEC
 SAME = "L.window_start = R.window_start AND L.window_end = R.window_end"
 SUMS = f"SELECT k, window_start, window_end, SUM(v) AS s FROM {TUMBLE} GROUP BY k, window_start, window_end"
 
+TIMED_SUMS = SUMS.replace("SELECT k", "SELECT k, window_time").replace("GROUP BY k", "GROUP BY k, window_time")
+
 
 @pytest.fixture(autouse=True)
 def table(tmp_path: Path) -> None:
@@ -28,7 +37,13 @@ def table(tmp_path: Path) -> None:
     hr.sql(
         "CREATE TABLE t (k STRING, v INT, ts TIMESTAMP(3), p AS PROCTIME(), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND) "
         "WITH ('connector' = 'filesystem', 'path' = '${PATH}', 'format' = 'json');"
-        f"CREATE VIEW w AS SELECT * FROM {TUMBLE}",
+        f"CREATE VIEW w AS SELECT * FROM {TUMBLE};"
+        "CREATE VIEW last_of_t AS SELECT k, v, ts FROM "
+        "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS rn FROM t) WHERE rn = 1;"
+        f"CREATE VIEW sums AS SELECT k, window_start AS w1, window_time AS wt, SUM(v) AS s FROM {TUMBLE} "
+        "GROUP BY k, window_start, window_end, window_time;"
+        f"CREATE VIEW best AS SELECT s, window_time AS wt FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end "
+        f"ORDER BY s DESC) AS rn FROM ({TIMED_SUMS})) WHERE rn = 1",
         variables={"PATH": str(tmp_path / "t.ndjson")},
     )
 
@@ -64,6 +79,18 @@ CASES: list[tuple[str, list[tuple[Any, ...]]]] = [
     (
         f"SELECT L.s, R.s FROM ({SUMS}) L LEFT JOIN ({SUMS.replace('GROUP', 'WHERE v > 3 GROUP')}) R ON L.k = R.k AND {SAME}",
         [(4, None), (2, None), (4, None), (5, 5), (6, 6), (7, 7)],
+    ),
+    (
+        # The start of a window is a key like any other for windows of its results.
+        "SELECT SECOND(w1), SECOND(window_start), SUM(s) FROM TABLE(TUMBLE(TABLE sums, DESCRIPTOR(wt), INTERVAL '20' SECOND)) "
+        "GROUP BY w1, window_start, window_end",
+        [(0, 0, 10), (10, 0, 5), (20, 20, 13)],
+    ),
+    (
+        # The window_time of a Top-N of windows is a time attribute.
+        "SELECT SECOND(window_end), COUNT(*) FROM TABLE(TUMBLE(TABLE best, DESCRIPTOR(wt), INTERVAL '20' SECOND)) "
+        "GROUP BY window_start, window_end",
+        [(20, 2), (40, 1)],
     ),
     (
         "SELECT SECOND(TUMBLE_END(wt, INTERVAL '20' SECOND)), COUNT(*) FROM (SELECT L.window_time AS wt FROM w L JOIN w R "
@@ -109,3 +136,39 @@ def test_state_ttl_reaches_every_operator_that_keeps_rows() -> None:
         lengths = [spec.ttl_us for spec in specs if getattr(spec, "ttl_us", "none") != "none"]
         assert lengths, query
         assert set(lengths) == {5_000_000}, query
+
+
+@pytest.mark.parametrize(
+    "query", [
+        "SELECT v, window_start FROM TABLE(TUMBLE(TABLE gaps, DESCRIPTOR(ts), INTERVAL '10' SECOND))",
+        "SELECT v, SUM(v) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '5' SECOND PRECEDING AND CURRENT ROW) FROM gaps",
+        "SELECT v, SUM(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) FROM gaps",
+        "SELECT v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM gaps) WHERE rn = 1",
+        "SELECT l.v FROM gaps AS l LEFT JOIN last_of_t FOR SYSTEM_TIME AS OF l.ts AS r ON l.k = r.k",
+    ],
+)  # fmt: skip
+def test_a_row_without_a_time_goes_to_the_dead_letters(query: str, tmp_path: Path) -> None:
+    rows = [{"k": "a", "v": 1, "ts": None}, {"k": "a", "v": 2, "ts": "2024-01-01 00:00:05"}]
+    (tmp_path / "gaps.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    job = hr.sql(
+        "CREATE TABLE gaps (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/gaps.ndjson', 'format' = 'json'); {query}"
+    )
+    given, bad = MemorySink(), MemorySink()
+    stream = next(iter(job.script.relations().values())).stream
+    stream.dead_letters(lambda letters: letters.to(bad)).to(given).run("light")
+    assert [row["v"] for row in given.rows] == [2]
+    assert [json.loads(row["row"])["v"] for row in bad.rows] == [1]
+    assert "no time in column" in bad.rows[0]["reason"]
+
+
+def test_bounds_of_windows_are_right_for_times_of_any_unit() -> None:
+    for unit in ("ms", "us", "ns"):
+        moment = pl.Series("ts", [datetime(2024, 1, 1, 0, 0, 5)]).cast(pl.Datetime(unit))  # type: ignore[arg-type]
+        schema = Schema({"ts": moment.dtype})
+        spec = WindowAssign(TableWindow("tumbling", 10_000_000, 10_000_000, 0, "ts"), ("start", "end", "last"))
+        place = [pl.Series(OFFSET, [0]), pl.Series(INDEX, [0], dtype=pl.Int32)]
+        (made,) = spec.open(schema).process(Batch(Queue("q"), pl.DataFrame([*place, moment])))
+        assert isinstance(made, Batch)
+        assert made.frame.select("start", "end").rows() == [(datetime(2024, 1, 1), datetime(2024, 1, 1, 0, 0, 10))]
+        assert dict(spec.output_schema(schema) or {})["start"] == made.frame.schema["start"]

@@ -287,6 +287,33 @@ def test_failing_rows_and_results_are_told() -> None:
     assert [place for place, _ in failures] == [0]
 
 
+def test_the_same_column_may_be_given_twice() -> None:
+    class Products(Mean):
+        def add(self, state: Any, one: Any, other: Any) -> Any:  # type: ignore[override]
+            return [state[0] + one * other, 1]
+
+    functions = {"products": hr.udaf(returns="float64", name="products")(Products)}
+    aggregates = {"x": "products(i, i)", "y": "count(DISTINCT i, i)", "z": "products(2, 2)"}
+    plan = compile_aggregates(aggregates, SCHEMA, functions=functions)
+    inputs, _ = plan.inputs(pl.DataFrame({"i": [3, 2, 3, 1]}))
+    finished, failures = plan.finish(plan.partial(inputs, []))
+    assert not failures
+    assert finished.to_dicts() == [{"x": 23.0, "y": 3, "z": 16.0}]
+
+
+def test_user_functions_of_one_name_have_states_of_their_own() -> None:
+    class Tenfold(Mean):
+        def add(self, state: Any, value: Any) -> Any:
+            return [state[0] + 10 * value, state[1] + 1]
+
+    one, ten = (hr.udaf(returns="float64", name="of_one_name")(each) for each in (Mean, Tenfold))
+    plan = compile_aggregates({"x": "one(i)", "y": "ten(i)", "z": "one(i)"}, SCHEMA, functions={"one": one, "ten": ten})
+    inputs, _ = plan.inputs(pl.DataFrame({"i": [1, 2, 3]}))
+    finished, failures = plan.finish(plan.partial(inputs, []))
+    assert not failures
+    assert finished.to_dicts() == [{"x": 2.0, "y": 20.0, "z": 2.0}]
+
+
 def test_user_function_that_fails_is_named() -> None:
     class Picky(Mean):
         def add(self, state: Any, value: Any) -> Any:

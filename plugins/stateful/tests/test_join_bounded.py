@@ -164,6 +164,45 @@ def test_what_an_interval_join_gives_is_never_behind_its_watermark(
         assert mark is None or all(time >= mark for time in reached), (row, mark)
 
 
+#: (right side?, keys, how far the clock goes on before, what happens then): entries of processing time
+ENTRIES = st.lists(
+    st.tuples(
+        st.booleans(),
+        st.lists(st.sampled_from([None, 1, 1, 2]), max_size=3),
+        st.integers(0, 8),
+        st.sampled_from(["", "", "store", "restart", "snapshot"]),
+    ),
+    max_size=30,
+)
+
+
+@given(how=st.sampled_from(HOWS), bounds=BOUNDS, entries=ENTRIES, end=st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_an_interval_join_by_the_clock_is_its_model(
+    how: How, bounds: tuple[int, int], entries: list[Any], end: bool
+) -> None:
+    run = Run(lambda: IntervalJoin(JoinShape(how, LEFT, RIGHT, ("k",), ("k",)), None, *bounds))
+    now, number, rows = 100, 0, []
+    for right, keys, step, what in entries:
+        now += step
+        run.tell(Tick(now))
+        made: list[Row] = [(key, number + place, None) for place, key in enumerate(keys)]
+        number += len(made)
+        rows += [(right, row, now, now) for row in made]
+        if made:
+            run.give(batch_of(made, dict(RIGHT if right else LEFT), output="right" if right else "left"))
+        if what:
+            run.store(whole=what == "snapshot")
+        if what == "restart":
+            run.restart()
+    if end:
+        run.tell(EndOfInput())
+    assert run.table() == interval_model(how, rows, *bounds, now, end)
+    assert run.operator.late_rows() == 0
+    run.tell(Tick(now + 20))
+    assert run.operator.state_rows() == 0, "nothing is remembered for ever"
+
+
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 def test_the_last_moment_at_which_rows_can_meet(how: How) -> None:
     """A row of the last time that is still in the bound comes when the watermark is just there; the next is too late."""

@@ -67,6 +67,22 @@ def test_keys_of_other_names_and_a_condition() -> None:
     assert rows_of(build, "id", "number", "name") == [(10, 1, "Uma"), (7, 1, "Uma")]
 
 
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+def test_a_column_may_stand_in_several_pairs(how: str) -> None:
+    def build(p: Pipeline) -> Stream:
+        twice = customers(p).with_columns(again="CASE WHEN customer = 1 THEN 5 ELSE customer END")
+        pairs = [("customer", "customer"), ("customer", "again"), ("customer", "customer")]
+        return orders(p).select("id", "customer").join(twice, pairs, how=how, where="id <> 3 OR id IS NULL")
+
+    meets = [(row["id"],) for row in ORDER_ROWS if row["customer"] == 0 and row["id"] != 3]
+    without = [(row["id"],) for row in ORDER_ROWS if (row["id"],) not in meets]
+    wanted = {
+        "inner": meets, "left": meets + without, "right": [*meets, (None,), (None,)],
+        "full": [*meets, *without, (None,), (None,)], "semi": meets, "anti": without,
+    }  # fmt: skip
+    assert rows_of(build, "id") == sorted(wanted[how], key=repr)
+
+
 def test_within_a_time_bound() -> None:
     found = rows_of(
         lambda p: orders(p, "a").join(orders(p, "b"), "customer", within=("-3 s", "-1 s"), time="ts"), "id", "id_right"
@@ -175,3 +191,47 @@ def test_late_rows_of_a_window_join() -> None:
     joined.late().to(sink).run("light")
     # How far the other side was when the late row came is chance; that a row of 2 s is the only one to be late is not.
     assert {row["n"] or row["n_right"] for row in sink.rows} <= {2}
+
+
+def test_a_row_without_a_time_is_in_no_window_of_a_join_and_goes_to_the_dead_letters() -> None:
+    rows = [{"k": 1, "n": 1, "ts": "2026-01-01T00:00:01Z"}, {"k": 1, "n": 2, "ts": None}]
+    schema = {"k": "int64", "n": "int64", "ts": "timestamp"}
+    p = hr.stream("test", "job")
+    left, right = (p.from_(memory(rows, 1), format="json", schema=schema, name=name) for name in ("left", "right"))
+    bad, sink = MemorySink(), MemorySink()
+    joined = left.join(right, "k", how="full", window=hr.tumbling("10 s", on="ts"))
+    joined.dead_letters(lambda letters: letters.to(bad)).to(sink).run("light")
+    assert [(row["n"], row["n_right"]) for row in sink.rows] == [(1, 1)]
+    assert [json.loads(row["row"])["n"] for row in bad.rows] == [2, 2]
+    assert {row["reason"] for row in bad.rows} == {"no time in column 'ts': the row belongs to no window"}
+
+
+def test_a_result_and_a_part_of_it_are_united_in_the_order_of_the_result() -> None:
+    rows = [{"id": n, "customer": 1, "amount": n, "ts": f"2026-01-01T00:00:{n * 10:02d}Z"} for n in range(3)]
+
+    def build(p: Pipeline) -> Stream:
+        source = p.from_(memory(rows, 1), format="json", schema=ORDERS, name="orders")
+        windows = source.key_by("customer").window(hr.tumbling("10 s", on="ts")).agg(n="sum(amount)")
+        return windows.union(windows.where("n >= 0")).key_by("customer").agg(order="collect(n)")
+
+    assert rows_of(build, "order") == [([0, 0, 1, 1, 2, 2],)]
+
+
+def test_an_aggregate_must_not_be_called_like_a_key() -> None:
+    with pytest.raises(PlanError, match="two columns of the result are called 'customer'"):
+        orders(hr.stream("test", "job")).key_by("customer").agg(customer="count(*)")
+
+
+def test_late_rows_are_only_added_also_where_the_results_change(tmp_path: Path) -> None:
+    rows = [
+        {"customer": 1, "window_start": 0, "window_end": 0, "ts": f"2026-01-01T00:00:{n:02d}Z"} for n in (1, 30, 2, 3)
+    ]
+    schema = {"customer": "int64", "window_start": "int64", "window_end": "int64", "ts": "timestamp"}
+    source = hr.stream("test", "job").from_(memory(rows, 1), format="json", schema=schema, name="rows")
+    emit = hr.emit(before="1 s")
+    late = source.key_by("customer").window(hr.tumbling("10 s", on="ts"), emit=emit).agg(n="count(*)").late()
+    sink = MemorySink()
+    # A sink that takes added rows only takes them, and they have no key by which one would replace another.
+    late.to_file(str(tmp_path / "late"), format="json").also(late.to(sink)).run("light")
+    assert sink.changes is None
+    assert [row["ts"].second for row in sink.rows] == [2, 3]

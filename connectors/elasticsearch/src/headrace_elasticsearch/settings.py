@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -49,6 +50,12 @@ class ElasticsearchSourceSettings(Settings, frozen=True, kw_only=True):
     user: _User = None
     password: _Password = None
     api_key: _ApiKey = None
+    plaintext_login: Annotated[
+        bool,
+        option(
+            "let a login that holds the password go over a network without TLS, where anybody on the way can read it"
+        ),
+    ] = False
     ssl_ca: _SslCa = None
     ssl_fingerprint: _SslFingerprint = None
     ssl_certificate: _SslCertificate = None
@@ -115,6 +122,12 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
     user: _User = None
     password: _Password = None
     api_key: _ApiKey = None
+    plaintext_login: Annotated[
+        bool,
+        option(
+            "let a login that holds the password go over a network without TLS, where anybody on the way can read it"
+        ),
+    ] = False
     ssl_ca: _SslCa = None
     ssl_fingerprint: _SslFingerprint = None
     ssl_certificate: _SslCertificate = None
@@ -187,11 +200,18 @@ def check_connection(settings: ElasticsearchSettings) -> None:
             port_is_good = parts.port is None or parts.port > 0
         except ValueError:
             port_is_good = False
-        if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or parts.query:
+        if parts.query or parts.fragment:
+            raise _refused("url", "the address has a part behind '?' or '#', which may hold a secret and would be shown",
+                           "write 'https://search.example.org:9200'; an API key goes to api_key='${VARIABLE}'")  # fmt: skip
+        if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good:
             raise _refused("url", f"{url!r} is no address such as 'https://search.example.org:9200'")
         secured = ("ssl_ca", "ssl_fingerprint", "ssl_certificate", "ssl_key")
         if parts.scheme == "http" and (given := [name for name in secured if getattr(settings, name)]):
             raise _refused(given[0], f"{url!r} is no address with TLS", "write https://")
+        logs_in = settings.api_key is not None or settings.password is not None
+        if parts.scheme == "http" and logs_in and not settings.plaintext_login and not _is_loopback(parts.hostname):
+            raise _refused("url", f"{url!r} has no TLS: the login would go over the network as it is, to whoever answers",
+                           "write https://; plaintext_login=True allows it in a network that you trust")  # fmt: skip
     if settings.api_key is not None and (settings.user is not None or settings.password is not None):
         raise _refused("api_key", "an API key takes the place of user and password", "give one of them")
     if (settings.user is None) != (settings.password is None):
@@ -203,6 +223,13 @@ def check_connection(settings: ElasticsearchSettings) -> None:
             raise _refused("ssl_fingerprint", "it is not the 64 hexadecimal digits of a SHA-256")
         if settings.ssl_ca or not settings.ssl_verify:
             raise _refused("ssl_fingerprint", "the fingerprint alone decides", "remove ssl_ca and ssl_verify")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _refused(name: str, problem: str, hint: str | None = None) -> OptionError:

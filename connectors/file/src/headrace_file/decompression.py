@@ -9,8 +9,8 @@ from typing import Any
 MAGIC_LENGTH = 4
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-#: A zstd block of a few bytes can stand for 128 KiB, so that input is fed in small pieces to bound the output.
-_ZSTD_FEED_BYTES = 4096
+#: A zstd block of four bytes can stand for 128 KiB, so input is fed in pieces so small that none gives more than 16 MiB.
+_ZSTD_FEED_BYTES = 512
 #: Windows over 128 MiB are refused, as the zstd tool does.
 _ZSTD_WINDOW_BYTES_MAX = 128 * 1024**2
 

@@ -30,6 +30,11 @@ def part_name(prefix: str, queue: Queue, key: str, last: Position, extension: st
     return f"{prefix}-{slug(queue)}-{key}-{last.offset:019d}-{last.index:010d}.{extension}"
 
 
+def is_part(name: str) -> bool:
+    """Return whether a file of that name is a finished part."""
+    return _PART.match(name) is not None
+
+
 def list_positions(directory: str) -> dict[str, Position]:
     """Return the greatest position among the finished parts, by queue key. Raises OSError."""
     found: dict[str, Position] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import logging
 import os
 import re
 import stat
@@ -14,15 +15,26 @@ from headrace.errors import JobError, RetriableError
 from headrace_file.identity import FileIdentity
 from headrace_file.streams import read_error
 
+logger = logging.getLogger(__name__)
+#: Entries that warnings are given for: their number is up to whoever writes into the directory.
+_TOLD_MAX = 1000
+
 
 class PathSet:
     """The files that a list of paths, directories and globs names. Looks again each time it is asked."""
 
-    def __init__(self, paths: Sequence[str], *, exclude: Sequence[str], recursive: bool) -> None:
+    def __init__(
+        self, paths: Sequence[str], *, exclude: Sequence[str], recursive: bool, follow_symlinks: bool = False
+    ) -> None:
         self._paths = tuple(os.path.expanduser(path) for path in paths)
         self._excluded = re.compile("|".join(map(fnmatch.translate, exclude)) or r"(?!)").match
         self._recursive = recursive
+        self._follow_symlinks = follow_symlinks
+        #: What was said of entries that are left out: once for each.
+        self._told: set[tuple[str, str]] = set()
         self._seen: set[str] = set()
+        #: Patterns that matched no file at the last look.
+        self._empty: set[str] = set()
 
     @property
     def may_hold_rotated(self) -> bool:
@@ -32,29 +44,53 @@ class PathSet:
     def files(self, known: Sequence[str] = ()) -> dict[str, FileIdentity]:
         """Return the regular files that exist now by name, in order; each file under one name. Heads are not read.
 
+        An entry of a directory that cannot be looked at, whose name is no text, or that is a link out of the directory
+        is left out, and a warning says so once: whoever may write into the directory must not stop the job by it.
+
         ``known`` are names whose absence is no error. Raises JobError when a path was never there, RetriableError when
         a directory that was there is away.
         """
         found: dict[str, FileIdentity] = {}
         for path in self._paths:
-            for name in self._expand(path, known):
+            named = not glob.has_magic(path) and not os.path.isdir(path)
+            confined = None if named or self._follow_symlinks else _Confined(_root(path))
+            names = list(self._expand(path, known))
+            self._note_empty(path, not names)
+            for name in names:
+                if not named and not _is_text(name):
+                    self._leave_out(name, "its name is not UTF-8")
+                    continue
                 try:
                     status = os.stat(name)
+                    if confined is not None and not confined.holds(name):
+                        self._leave_out(name, "a link leads out of the directory; follow_symlinks=True allows it")
+                        continue
                 except (FileNotFoundError, NotADirectoryError):
                     continue  # gone since it was listed
                 except OSError as error:
-                    raise read_error(name, error) from error
+                    if named:
+                        raise read_error(name, error) from error
+                    self._leave_out(name, error.strerror or str(error))
+                    continue
                 if stat.S_ISREG(status.st_mode):
                     found[name] = FileIdentity((status.st_dev, status.st_ino), modified_ns=status.st_mtime_ns)
         unique = {file.key: (name, file) for name, file in sorted(found.items(), reverse=True)}
         return dict(reversed(unique.values()))
+
+    def _note_empty(self, path: str, empty: bool) -> None:
+        """Warn of a pattern that matches nothing, once until something does: it may be misspelt."""
+        if not empty:
+            self._empty.discard(path)
+        elif path not in self._empty and glob.has_magic(path):
+            self._empty.add(path)
+            logger.warning("path %r matches no file so far; the working directory is %s", path, os.getcwd())
 
     def _expand(self, path: str, known: Sequence[str]) -> Iterator[str]:
         if glob.has_magic(path):
             yield from self._matches(path)
         elif os.path.isdir(path):
             self._seen.add(path)
-            yield from self._inside(path)
+            yield from self._inside(path, recursive=self._recursive)
         elif os.path.lexists(path) or path in known:
             if os.path.exists(path):
                 yield path
@@ -69,22 +105,110 @@ class PathSet:
             )
 
     def _matches(self, pattern: str) -> Iterator[str]:
-        parts = pattern.split(os.sep)
-        plain = next(number for number, part in enumerate(parts) if glob.has_magic(part))
-        root = os.sep.join(parts[:plain]) or (os.sep if pattern.startswith(os.sep) else ".")
+        root = _root(pattern)
+        plain = _plain_parts(pattern)
         if os.path.isdir(root):
             self._seen.add(root)
         elif root in self._seen:
             raise RetriableError(f"the directory {root} is away", plugin="file")
         else:
             raise JobError(f"{root}, where {pattern} looks for files, is not there", plugin="file", option="path")
-        for name in glob.iglob(pattern, recursive=True):
+        wanted = pattern.split(os.sep)[plain:]
+        if "**" in wanted:
+            # Not by glob, which goes round a link to a folder above again and again.
+            start = len(root.rstrip(os.sep)) + 1 if plain else 2
+            for name in self._inside(root, recursive=True):
+                if _matches_parts(name[start:].split(os.sep), wanted):
+                    yield name if plain else name[2:]
+            return
+        for name in glob.iglob(pattern):
             if not any(self._excluded(part) for part in name.split(os.sep)[plain:]):
                 yield name
 
-    def _inside(self, directory: str) -> Iterator[str]:
-        for folder, folders, names in os.walk(directory, followlinks=True):
-            folders[:] = sorted(name for name in folders if not self._excluded(name)) if self._recursive else []
-            for name in names:
-                if not self._excluded(name):
-                    yield os.path.join(folder, name)
+    def _inside(self, directory: str, *, recursive: bool) -> Iterator[str]:
+        """Yield what is in a directory and, if ``recursive``, in its folders; each folder once."""
+        waiting, seen = [directory], set()
+        while waiting:
+            folder = waiting.pop()
+            try:
+                status = os.stat(folder)
+                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            except OSError as error:
+                self._leave_out(folder, error.strerror or str(error))
+                continue
+            # A link to a folder above would be gone round for ever.
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            folders = []
+            for entry in entries:
+                if self._excluded(entry.name):
+                    continue
+                try:
+                    is_folder = entry.is_dir()
+                except OSError as error:
+                    self._leave_out(entry.path, error.strerror or str(error))
+                    continue
+                if not is_folder:
+                    yield os.path.join(folder, entry.name)
+                elif recursive:
+                    folders.append(os.path.join(folder, entry.name))
+            waiting += reversed(folders)
+
+    def _leave_out(self, name: str, why: str) -> None:
+        if (name, why) not in self._told and len(self._told) < _TOLD_MAX:
+            self._told.add((name, why))
+            logger.warning("%r is left out: %s", name, why)
+
+
+class _Confined:
+    """Says which names lead to places below a directory, when links are followed."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.realpath(root)
+        self._folders: dict[str, bool] = {}
+
+    def holds(self, name: str) -> bool:
+        folder = os.path.dirname(name)
+        if folder not in self._folders:
+            self._folders[folder] = self._is_below(os.path.realpath(folder))
+        return self._folders[folder] and (not os.path.islink(name) or self._is_below(os.path.realpath(name)))
+
+    def _is_below(self, path: str) -> bool:
+        return path == self._root or path.startswith(self._root.rstrip(os.sep) + os.sep)
+
+
+def _plain_parts(pattern: str) -> int:
+    """Return how many parts of a glob come before the first with a wildcard."""
+    return next(number for number, part in enumerate(pattern.split(os.sep)) if glob.has_magic(part))
+
+
+def _root(path: str) -> str:
+    """Return the directory below which the files of a directory or glob are."""
+    if not glob.has_magic(path):
+        return path
+    return os.sep.join(path.split(os.sep)[: _plain_parts(path)]) or (os.sep if path.startswith(os.sep) else ".")
+
+
+def _matches_parts(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Return whether the parts of a path fit those of a glob; ``**`` stands for any number of folders, also none."""
+    if not wanted:
+        return not parts
+    first, *rest = wanted
+    if first == "**":
+        skipped = range(len(parts) + 1) if rest else range(len(parts), len(parts) + 1)
+        return any(
+            not any(part.startswith(".") for part in parts[:count]) and _matches_parts(parts[count:], rest)
+            for count in skipped
+        )
+    if not parts or (parts[0].startswith(".") and not first.startswith(".")):
+        return False
+    return fnmatch.fnmatchcase(parts[0], first) and _matches_parts(parts[1:], rest)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

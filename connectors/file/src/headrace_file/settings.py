@@ -48,6 +48,9 @@ class FileSourceSettings(Settings, frozen=True, kw_only=True):
     exclude: Annotated[tuple[str, ...], option("names of files and folders left out of directories and globs")] = (
         DEFAULT_EXCLUDE
     )
+    follow_symlinks: Annotated[
+        bool, option("whether links in a directory or glob may lead out of it, as in /var/log/containers")
+    ] = False
     rotated: Annotated[
         tuple[str, ...],
         option("names that rotation gives to a file in its directory; begin with {name} or {stem}, may use {suffix}"),

@@ -12,11 +12,13 @@ from headrace.messages import Position, Queue
 from headrace.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 
 from headrace_file.encoding import PartEncoder
+from headrace_file.output_record import OutputRecord
 from headrace_file.parts import HIDDEN, list_positions, part_name, queue_key
 from headrace_file.queue_state import QueueState, check_writable, keys_of_temporaries, write_error
 from headrace_file.settings import FileSinkSettings
 
 if TYPE_CHECKING:
+    from headrace.output_definition import OutputDefinition
     from headrace.schema import Schema
 
 
@@ -74,6 +76,14 @@ class FileSink(TransactionalSink):
         for key in sorted(left):
             # A queue that never comes back must not leave its last part hidden.
             self._state(key).position(None)
+
+    def adopt(self, output: OutputDefinition) -> None:
+        """Compare the job with the one whose rows are there. Raises JobError when it is another one."""
+        record = OutputRecord(self.settings.path, self.settings.writer or self.writer_name)
+        try:
+            record.adopt(output)
+        except OSError as error:
+            raise self._stopping(write_error(error.filename or self._hidden, error)) from error
 
     def open(self) -> None:
         """See that the directory is there. Raises JobError when it is not and cannot be made."""

@@ -102,7 +102,12 @@ class FileSource(Source):
             settings = self.settings
             clock = self._clock or SystemClock()
             names = RotatedNames(settings.rotated)
-            paths = PathSet(settings.paths, exclude=settings.exclude, recursive=settings.recursive)
+            paths = PathSet(
+                settings.paths,
+                exclude=settings.exclude,
+                recursive=settings.recursive,
+                follow_symlinks=settings.follow_symlinks,
+            )
             wait = settings.rotate_wait.total_seconds()
             self._context = Context(
                 settings,

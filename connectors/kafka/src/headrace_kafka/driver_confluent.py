@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from headrace_kafka.confluent_client import Troubles, confluent_error, confluent_properties, made
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
-from headrace_kafka.errors import UNKNOWN_TOPIC, NoSuchTopic, of_code
+from headrace_kafka.errors import UNKNOWN_TOPIC, NoSuchTopic, of_code, public_topics
 from headrace_kafka.settings import KafkaSourceSettings, milliseconds
 
 T = TypeVar("T")
@@ -73,17 +73,17 @@ class ConfluentConsumer(ConsumerDriver):
             raise
 
     def fetch(self, max_records: int, timeout_seconds: float) -> Iterable[Fetched]:
-        messages, self._arrived = self._arrived, []
         try:
-            messages += self._consumer.consume(max_records, 0)
-            if not messages and timeout_seconds > 0:
+            self._arrived += self._consumer.consume(max_records, 0)
+            if not self._arrived and timeout_seconds > 0:
                 # consume() would wait for as many records as it may give; poll() returns with the first.
                 first = self._consumer.poll(timeout_seconds)
                 if first is not None:
-                    messages = [first, *self._consumer.consume(max_records, 0)]
+                    self._arrived.append(first)
+                    self._arrived += self._consumer.consume(max_records, 0)
         except ck.KafkaException as error:
-            self._arrived = messages
             raise confluent_error(error.args[0], self._settings) from error
+        messages, self._arrived = self._arrived, []
         if messages:
             return self._sorted(messages)
         if self._failure is not None:
@@ -112,11 +112,13 @@ class ConfluentConsumer(ConsumerDriver):
         def revoked(consumer: Any, found: list[Any]) -> None:
             with self._called_back():
                 callbacks.revoked(_partitions(found))
+            self._drop_arrived(found)
             consumer.incremental_unassign(found)
 
         def lost(consumer: Any, found: list[Any]) -> None:
             with self._called_back():
                 callbacks.lost(_partitions(found))
+            self._drop_arrived(found)
             consumer.incremental_unassign(found)
 
         self._in_group = True
@@ -151,7 +153,7 @@ class ConfluentConsumer(ConsumerDriver):
             f"there is no topic {topic!r} at {self._settings.servers}",
             plugin="kafka",
             option="topic",
-            hint=did_you_mean(topic, [name for name in everything if not name.startswith("__")], known="topics"),
+            hint=did_you_mean(topic, public_topics(everything), known="topics"),
         )
 
     def bounds(self, partition: Partition) -> tuple[int, int]:
@@ -192,6 +194,12 @@ class ConfluentConsumer(ConsumerDriver):
             yield
         finally:
             self._in_callback = False
+
+    def _drop_arrived(self, partitions: Iterable[Any]) -> None:
+        """Drop what has come of partitions that are another's now: if they come back, it is read again from the commit."""
+        gone = {(one.topic, one.partition) for one in partitions}
+        # In place: a rebalance is told of while ``fetch`` adds to the list.
+        self._arrived[:] = [one for one in self._arrived if (one.topic(), one.partition()) not in gone]
 
     def _lister(self) -> Any:
         """Return what topics can be listed with.

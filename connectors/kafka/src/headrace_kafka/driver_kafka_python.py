@@ -17,7 +17,7 @@ from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
-from headrace_kafka.errors import UNKNOWN_TOPIC, NoSuchTopic, of_code, unreachable
+from headrace_kafka.errors import UNKNOWN_TOPIC, NoSuchTopic, of_code, public_topics, unreachable
 from headrace_kafka.kafka_python_client import kafka_python_error, kafka_python_properties, made
 from headrace_kafka.own_thread import OwnThread
 from headrace_kafka.settings import KafkaSourceSettings, milliseconds
@@ -92,14 +92,23 @@ class KafkaPythonConsumer(ConsumerDriver):
         self._consumer.assign([one for one in self._consumer.assignment() if one != TopicPartition(*partition)])
 
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
-        def assigned(partitions: Sequence[Partition]) -> None:
+        def assigned(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
             offsets = callbacks.assigned(partitions)
             for partition in partitions:
                 self.seek(partition, offsets.get(partition, 0))
                 if partition not in offsets:
                     self.pause(partition)
+            return offsets
 
-        listener = _Listener(self._in_callers_thread, assigned, callbacks)
+        def revoked(partitions: Sequence[Partition]) -> None:
+            callbacks.revoked(partitions)
+            self._drop_polled(partitions)
+
+        def lost(partitions: Sequence[Partition]) -> None:
+            callbacks.lost(partitions)
+            self._drop_polled(partitions)
+
+        listener = _Listener(self._in_callers_thread, GroupCallbacks(assigned, revoked, lost))
         self._in_group = True
         self._called(lambda: self._consumer.subscribe(list(topics), listener=listener))
 
@@ -125,7 +134,7 @@ class KafkaPythonConsumer(ConsumerDriver):
                 f"there is no topic {topic!r} at {self._settings.servers}",
                 plugin="kafka",
                 option="topic",
-                hint=did_you_mean(topic, [name for name in names if not name.startswith("__")], known="topics"),
+                hint=did_you_mean(topic, public_topics(names), known="topics"),
             )
         if code:
             raise of_code(code, kafka.errors.for_code(code).description, self._settings)
@@ -191,7 +200,13 @@ class KafkaPythonConsumer(ConsumerDriver):
             else None,
         )
 
-    def _in_callers_thread(self, callback: Callable[[], None]) -> Future:
+    def _drop_polled(self, partitions: Sequence[Partition]) -> None:
+        """Drop what was polled of partitions that are another's now: if they come back, it is read again from the commit."""
+        gone = {TopicPartition(*one) for one in partitions}
+        for number, arrived in enumerate(self._polled):
+            self._polled[number] = {place: records for place, records in arrived.items() if place not in gone}
+
+    def _in_callers_thread(self, callback: Callable[[], object]) -> Future:
         """Have a callback called in the thread that waits in ``fetch`` or ``close``; what it raises comes out of that."""
         answered = Future()
         loop = self._consumer._net
@@ -244,16 +259,14 @@ class _Listener(kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc]
 
     def __init__(
         self,
-        in_callers_thread: Callable[[Callable[[], None]], Future],
-        assigned: Callable[[Sequence[Partition]], None],
+        in_callers_thread: Callable[[Callable[[], object]], Future],
         callbacks: GroupCallbacks,
     ) -> None:
         self._in_callers_thread = in_callers_thread
-        self._assigned = assigned
         self._callbacks = callbacks
 
     async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        await self._in_callers_thread(lambda: self._assigned(_partitions(assigned)))
+        await self._in_callers_thread(lambda: self._callbacks.assigned(_partitions(assigned)))
 
     async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         await self._in_callers_thread(lambda: self._callbacks.revoked(_partitions(revoked)))

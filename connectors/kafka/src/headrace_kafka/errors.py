@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headrace.errors import DataError, HeadraceError, JobError, RetriableError
+from headrace.topics import is_own_topic
 
 from headrace_kafka.settings import KafkaSettings
 
@@ -30,6 +33,11 @@ _WRONG = {17, 24, 26, 35, 38, 39, 40, 42, 43, 44, 76, -192, LOCAL_INVALID_ARGUME
 
 class NoSuchTopic(JobError):
     """A topic that was named does not exist."""
+
+
+def public_topics(names: Iterable[str]) -> list[str]:
+    """Return the topics that a person may have meant: not those of Kafka itself, nor those of a runtime's shuffles."""
+    return [name for name in names if not name.startswith("__") and not is_own_topic(name)]
 
 
 def of_code(

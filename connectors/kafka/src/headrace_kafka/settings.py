@@ -18,7 +18,8 @@ Driver = Literal["auto", "confluent", "kafka-python"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
-_SECRET_PROPERTY = re.compile(r"password|secret|token|\.pem$|jaas")
+_SECRET_PROPERTY = re.compile(r"password|secret|token|\.pem$|jaas|oauth\w*[._]config")
+_LOOPBACK = re.compile(r"(?:[a-z_]+://)?(?:localhost|127(?:\.\d+){3}|\[::1\])(?::\d+)?", re.IGNORECASE)
 
 
 class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
@@ -57,6 +58,12 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     sasl_mechanism: Annotated[SaslMechanism | None, option("how to authenticate")] = None
     username: Annotated[str | None, option("user for SASL")] = None
     password: Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads the environment')] = None
+    plaintext_login: Annotated[
+        bool,
+        option(
+            "let a login that holds the password go over a network without TLS, where anybody on the way can read it"
+        ),
+    ] = False
     ssl_ca: Annotated[str | None, option("file with the certificates to trust; default: the system's")] = None
     ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
     ssl_key: Annotated[str | None, option("file with the client's key")] = None
@@ -127,6 +134,12 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     sasl_mechanism: Annotated[SaslMechanism | None, option("how to authenticate")] = None
     username: Annotated[str | None, option("user for SASL")] = None
     password: Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads the environment')] = None
+    plaintext_login: Annotated[
+        bool,
+        option(
+            "let a login that holds the password go over a network without TLS, where anybody on the way can read it"
+        ),
+    ] = False
     ssl_ca: Annotated[str | None, option("file with the certificates to trust; default: the system's")] = None
     ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
     ssl_key: Annotated[str | None, option("file with the client's key")] = None
@@ -174,6 +187,7 @@ def check_connection(settings: KafkaSettings) -> None:
                 option=name,
                 hint=f"security_protocol='{'SASL_SSL' if sasl else 'SSL'}'",
             )
+    _check_plaintext_login(settings)
     for name, value in (settings.conf or {}).items():
         if _SECRET_PROPERTY.search(name.lower()) and not isinstance(value, Secret):
             raise OptionError(
@@ -182,6 +196,21 @@ def check_connection(settings: KafkaSettings) -> None:
                 option="conf",
                 hint=f'conf={{"{name}": headrace.Secret("${{VARIABLE}}")}}',
             )
+
+
+def _check_plaintext_login(settings: KafkaSettings) -> None:
+    """Raise OptionError when a password would go over the network as it is."""
+    if settings.security_protocol != "SASL_PLAINTEXT" or settings.sasl_mechanism != "PLAIN" or settings.plaintext_login:
+        return
+    servers = settings.servers.split(",") if isinstance(settings.servers, str) else settings.servers
+    if not all(_LOOPBACK.fullmatch(each.strip()) for each in servers):
+        raise OptionError(
+            "SASL_PLAINTEXT with PLAIN sends the password over the network as it is, to whoever answers",
+            plugin="kafka",
+            option="security_protocol",
+            hint="security_protocol='SASL_SSL', or sasl_mechanism='SCRAM-SHA-512'; plaintext_login=True allows it "
+            "in a network that you trust",
+        )
 
 
 def check_files(settings: KafkaSettings) -> None:

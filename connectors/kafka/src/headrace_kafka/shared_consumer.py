@@ -78,6 +78,10 @@ class SharedConsumer:
                 if self._buffers.get(buffer.partition) is not buffer:
                     return
                 del self._buffers[buffer.partition]
+                # It may be ended by a rebalance inside its own ``take``, which must not give what is another's now.
+                buffer.chunks.clear()
+                buffer.bytes = buffer.records = 0
+                buffer.error = None
             if not self._in_group and buffer.read:
                 self._driver.unassign(buffer.partition)
             buffer.read = False

@@ -14,7 +14,7 @@ from headrace.schema import Schema, type_name
 from headrace.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 
 from headrace_kafka.changes import accepts, check_changes, split_changes
-from headrace_kafka.errors import NoSuchTopic
+from headrace_kafka.errors import NoSuchTopic, public_topics
 from headrace_kafka.producer import (
     Producer,
     Record,
@@ -86,7 +86,7 @@ class KafkaSink(Sink):
             except NoSuchTopic as error:
                 if not self._own.create_topic:
                     error.option = "topic"
-                    nearest = did_you_mean(self._own.topic, _public(keeper.topic_names()), known="topics")
+                    nearest = did_you_mean(self._own.topic, public_topics(keeper.topic_names()), known="topics")
                     error.hint = f"{nearest} (to create it: create_topic=True)"
                     raise
                 keeper.create_topic()
@@ -229,10 +229,6 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
         """Return the name of a queue's transactions: the same in every process and run of the job."""
         prefix = self._own.transactional_id or f"headrace-{self.writer_name or self._own.topic}"
         return f"{prefix}-{hashlib.sha256(queue.id.encode()).hexdigest()[:20]}"
-
-
-def _public(names: Sequence[str]) -> list[str]:
-    return [name for name in names if not name.startswith("__")]
 
 
 def _is_key(kind: pl.DataType) -> bool:

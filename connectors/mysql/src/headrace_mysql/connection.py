@@ -10,6 +10,7 @@ from typing import Any
 import pymysql
 from headrace.errors import DataError, HeadraceError, JobError, OptionError, RetriableError
 
+from headrace_mysql.login import GuardedConnection
 from headrace_mysql.settings import MySQLSettings
 
 #: Longest name of a table or column: https://dev.mysql.com/doc/refman/8.0/en/identifier-length.html
@@ -50,7 +51,8 @@ def connect(settings: MySQLSettings, *, autocommit: bool = False) -> pymysql.con
     context = _tls_context(settings)
     password = settings.password.reveal() if settings.password else ""
     try:
-        connection = pymysql.connect(
+        connection = GuardedConnection(
+            verified=context is not None,
             host=settings.host,
             port=settings.port,
             user=settings.user,

@@ -159,10 +159,10 @@ class MySQLReader(Reader):
     # ------------------------------------------------------------------------------------------------------ reading
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
-        left = timeout.total_seconds() if self._settings.mode == "poll" else 0.0
-        while (found := self._read(max_records)) is None and left > 0:
-            self._clock.wait(threading.Event(), min(left, _LOOK_SECONDS))
-            left -= _LOOK_SECONDS
+        clock, never = self._clock, threading.Event()
+        deadline = clock.monotonic() + (timeout.total_seconds() if self._settings.mode == "poll" else 0.0)
+        while (found := self._read(max_records)) is None and (left := deadline - clock.monotonic()) > 0:
+            clock.wait(never, min(left, _LOOK_SECONDS))
         return found
 
     def _read(self, max_records: int) -> RawBatch | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace.errors import DataError, HeadraceError, JobError, OptionError, RetriableError, did_you_mean
+from headrace.topics import is_own_topic
 
 from headrace_rocketmq.client import Client
 from headrace_rocketmq.errors import (
@@ -115,7 +116,7 @@ def _unknown_topic(error: TopicNotFoundError, settings: RocketMQSettings, client
     if client is not None:
         try:
             client.brokers()
-            names = [name for name in client.topics() if not is_system_topic(name)]
+            names = [name for name in client.topics() if not is_system_topic(name) and not is_own_topic(name)]
         except RocketMQError as failure:
             if failure.retriable:
                 return as_job_error(failure, settings)

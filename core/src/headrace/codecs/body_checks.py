@@ -24,6 +24,8 @@ NESTING_MAX = 512
 #: What msgspec raises for a body: DecodeError and its subclass ValidationError, UnicodeDecodeError, or for numbers too
 #: long to convert.
 REFUSALS = (msgspec.DecodeError, ValueError, OverflowError)
+#: U+FEFF in UTF-8, as some editors write it at the begin of a file.
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CHECKED_TOGETHER = 256
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
 
@@ -45,6 +47,13 @@ def invalid_text_rows(bodies: Bodies) -> NDArray[np.int64]:
         if not _is_text(b"\n".join(together)):
             invalid += [start + at for at, body in enumerate(together) if not _is_text(body)]
     return np.array(invalid, dtype=np.int64)
+
+
+def byte_order_mark_rows(bodies: Bodies) -> NDArray[np.int64]:
+    """Return the rows of bodies that begin with the byte order mark of UTF-8."""
+    if BYTE_ORDER_MARK not in bodies.buffer:
+        return np.zeros(0, dtype=np.int64)
+    return np.array([row for row, body in enumerate(bodies) if body.startswith(BYTE_ORDER_MARK)], dtype=np.int64)
 
 
 def _is_text(value: bytes) -> bool:

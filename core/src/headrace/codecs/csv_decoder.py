@@ -10,7 +10,13 @@ import numpy as np
 import polars as pl
 
 from headrace.codec import BadBody, Decoded, Decoder
-from headrace.codecs.body_checks import invalid_text_rows, other_rows, oversized_rows
+from headrace.codecs.body_checks import (
+    BYTE_ORDER_MARK,
+    byte_order_mark_rows,
+    invalid_text_rows,
+    other_rows,
+    oversized_rows,
+)
 from headrace.codecs.csv_records import (
     Dialect,
     Field,
@@ -47,7 +53,9 @@ class CsvDecoder(Decoder):
 
     def decode(self, bodies: Bodies) -> Decoded:
         """Decode all bodies; see ``Decoder``."""
-        unfit = np.concatenate([oversized_rows(bodies, self._max_body_bytes), invalid_text_rows(bodies)])
+        unfit = np.concatenate(
+            [oversized_rows(bodies, self._max_body_bytes), invalid_text_rows(bodies), byte_order_mark_rows(bodies)]
+        )
         rows = other_rows(len(bodies), unfit)
         whole = not len(unfit) and bodies.newline_separated
         taken = bodies if whole else Bodies.of(list(bodies.take(rows)))
@@ -90,17 +98,21 @@ class CsvDecoder(Decoder):
         if self._width == 1 and (records.starts == records.ends).any():
             # polars skips blank lines, which are records here.
             return self._one_by_one(records)
+        # polars takes the first bytes of a text for a byte order mark or for a compressed file ("x^" begins a zlib
+        # stream). A record of our own keeps the bytes of others from that place.
+        filler = next(each for each in "abc" if each not in (self._dialect.delimiter, self._dialect.quote))
+        first = self._dialect.delimiter * (self._width - 1) or filler
         texts = pl.read_csv(
-            records.joined(),
+            first.encode() + b"\n" + records.joined(),
             has_header=False,
             schema={str(field): pl.String for field in range(self._width)},
             columns=wanted,
             separator=self._dialect.delimiter,
             quote_char=self._dialect.quote,
         )
-        if texts.height != len(records):
+        if texts.height != len(records) + 1:
             return self._one_by_one(records)
-        return self._with_nulls(texts, records)
+        return self._with_nulls(texts.slice(1), records)
 
     def _with_nulls(self, texts: pl.DataFrame, records: Bodies) -> pl.DataFrame:
         """Make NULL what stands for it. polars has made NULL of unquoted empty fields, and only of these."""
@@ -132,6 +144,8 @@ class CsvDecoder(Decoder):
         """Return the first fault of a bad body: size, encoding, form, number of fields, then columns in their order."""
         if len(body) > self._max_body_bytes:
             return f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}"
+        if body.startswith(BYTE_ORDER_MARK):
+            return "the body begins with a byte order mark; texts are UTF-8 without one"
         try:
             fields = split_record(body.decode(), self._dialect)
         except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ Here are, per type of column, what msgspec is to expect and how many parsed valu
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from itertools import chain, compress
@@ -146,12 +147,22 @@ def build_columns(
     columns: Mapping[str, JsonColumn], flat: list[Any]
 ) -> tuple[list[pl.Series], NDArray[np.bool_] | None]:
     """Return the columns of objects whose values were laid end to end, and which rows are bad in any."""
-    series, bad = [], None
+    series, masks = build_columns_apart(columns, flat)
+    return series, functools.reduce(either, masks.values(), None)
+
+
+def build_columns_apart(
+    columns: Mapping[str, JsonColumn], flat: list[Any]
+) -> tuple[list[pl.Series], dict[str, NDArray[np.bool_]]]:
+    """As ``build_columns``, but say of each column with bad rows which these are."""
+    series: list[pl.Series] = []
+    masks: dict[str, NDArray[np.bool_]] = {}
     for at, (name, column) in enumerate(columns.items()):
-        built, bad_here = column.build(flat[at :: len(columns)])
+        built, bad = column.build(flat[at :: len(columns)])
         series.append(built.alias(name))
-        bad = either(bad, bad_here)
-    return series, bad
+        if bad is not None:
+            masks[name] = bad
+    return series, masks
 
 
 class _SimpleColumn(JsonColumn):

@@ -20,7 +20,7 @@ from headrace.codecs.body_checks import (
     oversized_rows,
     too_deep_rows,
 )
-from headrace.codecs.json_columns import JsonColumn, build_columns, object_type
+from headrace.codecs.json_columns import JsonColumn, build_columns_apart, object_type
 from headrace.codecs.json_reasons import JsonReasons
 from headrace.messages import Bodies
 
@@ -61,14 +61,19 @@ class JsonDecoder(Decoder):
             values, refused = self._parse(list(wanted))
         if refused:
             rows = np.delete(rows, refused)
-        series, mask = build_columns(self._columns, values)
+        series, masks = build_columns_apart(self._columns, values)
         frame = pl.DataFrame(series) if series else pl.DataFrame(height=len(rows))
-        if mask is not None:
-            frame, rows = frame.filter(~mask), rows[~mask]
+        # The column that is to blame, of rows that are bad for a value of theirs; the first in the order of the columns.
+        blamed: dict[int, str] = {}
+        if masks:
+            for name, mask in reversed(masks.items()):
+                blamed.update(dict.fromkeys(rows[mask].tolist(), name))
+            good = ~np.logical_or.reduce(list(masks.values()))
+            frame, rows = frame.filter(good), rows[good]
         if len(rows) == len(bodies):
             return Decoded(frame)
         bad = other_rows(len(bodies), rows).tolist()
-        return Decoded(frame, rows, [BadBody(row, self._reasons.reason(bodies[row])) for row in bad])
+        return Decoded(frame, rows, [BadBody(row, self._reasons.reason(bodies[row], blamed.get(row))) for row in bad])
 
     def _parse_together(self, bodies: Bodies) -> list[Any] | None:
         """Return the wanted values of all objects end to end, or None when bodies have to be looked at one by one.

@@ -34,8 +34,14 @@ class JsonReasons:
         self._max_body_bytes = max_body_bytes
         self._decoders = {name: msgspec.json.Decoder(column.annotation) for name, column in columns.items()}
 
-    def reason(self, body: bytes) -> str:
-        """Return the first fault of a bad body: size, encoding, nesting, syntax, then columns in their order."""
+    def reason(self, body: bytes, column: str | None = None) -> str:
+        """Return the first fault of a bad body: size, encoding, nesting, syntax, then columns in their order.
+
+        ``column``: the body was read, and the value of this column is to blame.
+        """
+        if column is not None:
+            with suppress(RecursionError):
+                return self._mismatch(column, self._columns[column], bytes(_values.decode(body)[column]))
         if len(body) > self._max_body_bytes:
             return f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}"
         if not body.strip():
@@ -80,11 +86,13 @@ class JsonReasons:
                 return (
                     f"column {name!r} (type {type_name(column.data_type)}) at {inner[2]}: {inner[1].replace('`', '')}"
                 )
-            return f"column {name!r}: expected {type_name(column.data_type)}, found {described(raw)}"
+            return self._mismatch(name, column, raw)
         _, bad = build_columns({name: column}, [value])
-        if bad is not None:
-            return f"column {name!r}: expected {type_name(column.data_type)}, found {described(raw)}"
-        return None
+        return self._mismatch(name, column, raw) if bad is not None else None
+
+    @staticmethod
+    def _mismatch(name: str, column: JsonColumn, raw: bytes) -> str:
+        return f"column {name!r}: expected {type_name(column.data_type)}, found {described(raw)}"
 
 
 def syntax_fault(body: bytes, message: str) -> str:

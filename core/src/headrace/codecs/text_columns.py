@@ -278,7 +278,7 @@ def _cast_decimals(
 
 
 def _plain_decimal(text: str, scale: int) -> str | None:
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", text, re.ASCII):
+    if not re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", text, re.ASCII):
         return None
     try:
         number = Decimal(text)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import polars as pl
+from headrace_columnar import decimals
 from headrace_columnar.rowwise import by_series, float_quotient
 from headrace_columnar.sql_types import Typed, in_calendar, inner_type, is_decimal, is_number, is_text, shown, widen
 
@@ -102,19 +102,12 @@ def _text_to_boolean(text: pl.Expr) -> pl.Expr:
 
 def _text_to_number(text: pl.Expr, target: pl.DataType) -> pl.Expr:
     trimmed = text.str.strip_chars()
-    if is_decimal(target):
-        assert isinstance(target, pl.Decimal)
-        # One digit more than wanted decides how to round, so that 0.125 becomes 0.13 as SQL asks.
-        if target.scale < 37:
-            finer = trimmed.cast(pl.Decimal(38, min(37, target.scale + 6)), strict=False)
-            return round_decimal(finer, target)
-        return trimmed.cast(target, strict=False)
+    if isinstance(target, pl.Decimal):
+        return decimals.from_text(trimmed, target)
+    if target.is_integer():
+        # What stands behind a point is cut off, as in Flink and Spark.
+        trimmed = trimmed.str.replace(r"^([+-]?)\.(\d+)$", "${1}0").str.replace(r"^([+-]?\d+)\.\d*$", "${1}")
     return trimmed.cast(target, strict=False)
-
-
-def round_decimal(expression: pl.Expr, target: pl.Decimal) -> pl.Expr:
-    """Return decimals rounded to the target's scale, halves away from zero; NULL where the target is too narrow."""
-    return expression.round(target.scale, mode="half_away_from_zero").cast(target, strict=False)
 
 
 def _number_to_number(typed: Typed, target: pl.DataType) -> pl.Expr:
@@ -122,7 +115,7 @@ def _number_to_number(typed: Typed, target: pl.DataType) -> pl.Expr:
     if isinstance(target, pl.Decimal):
         if isinstance(source, pl.Decimal):
             narrower = source.scale > target.scale
-            return round_decimal(expression, target) if narrower else expression.cast(target, strict=False)
+            return decimals.rounded(expression, target) if narrower else expression.cast(target, strict=False)
         if source.is_float():
             return _float_to_decimal(expression, target)
         return expression.cast(target, strict=False)
@@ -156,8 +149,7 @@ def _time_casts(typed: Typed, target: pl.DataType) -> pl.Expr | None:
             # Floor, so that half a second before 1970 is second -1.
             return (micros // _MICROSECONDS).cast(target, strict=False)
         if isinstance(target, pl.Decimal):
-            exact = micros.cast(pl.Decimal(38, 6)) / pl.lit(Decimal(_MICROSECONDS))
-            return round_decimal(exact, target)
+            return decimals.computed("/", micros, pl.lit(_MICROSECONDS), (0, 0), target)
         return float_quotient(micros.cast(pl.Float64), pl.lit(float(_MICROSECONDS))).cast(target)
     if isinstance(source, pl.Duration) and isinstance(target, pl.Duration):
         return expression.cast(target, strict=False)

@@ -70,6 +70,8 @@ def aligned(compiler: Compiler, node: Any, operation: str, left: Typed, right: T
             f"cannot compare {shown(kinds[0])} with {shown(kinds[1])} ({operation})",
             hint=_how_to_mend(left, right),
         )
+    if common.is_nested() and operation in ("<", "<=", ">", ">="):
+        raise compiler.error(node, f"{shown(common)} has no order ({operation})")
     if is_number(kinds[0]) and is_number(kinds[1]):
         return _aligned_number(left, right, common), _aligned_number(right, left, common)
     return widen(left, common), widen(right, common)

@@ -39,7 +39,7 @@ class Compiler:
     ) -> None:
         self.text = text
         self.schema = schema
-        self.functions = {name.lower(): function for name, function in functions.items()}
+        self.functions = registry.UserFunctions(functions)
         self.columns: set[str] = set()
         #: What is read of each column: some fields of a struct, or None for all of it.
         self.fields: dict[str, set[str] | None] = {}
@@ -351,7 +351,7 @@ def _interval(compiler: Compiler, node: exp.Interval) -> Typed:
 
 def _call(compiler: Compiler, node: exp.Anonymous) -> Typed:
     name = node.this if isinstance(node.this, str) else node.this.name
-    user_function = compiler.functions.get(name.lower())
+    user_function = compiler.functions.find(name)
     if user_function is not None:
         return _user_call(compiler, node, user_function)
     return call_function(compiler, node, name, node.expressions)
@@ -392,7 +392,7 @@ def _unknown_function(compiler: Compiler, node: Any, name: str) -> ExpressionErr
             f"{name} is an aggregate or window function: its result depends on other rows",
             hint="use it in agg(…) after key_by or window",
         )
-    known = [*registry.names(), *compiler.functions, *sorted(_AGGREGATES)]
+    known = [*registry.names(), *compiler.functions.listed, *sorted(_AGGREGATES)]
     hint = did_you_mean(name, known, known="functions")
     return compiler.name_error(node, f"unknown function {name!r}", hint=hint if "did you mean" in hint else None)
 

@@ -21,6 +21,8 @@ _BASE_PARSERS = sqlglot_parser.Parser.FUNCTION_PARSERS
 
 #: Words that are keywords for sqlglot but plain names for us, because people call columns so.
 _PLAIN_WORDS = ("CURRENT_USER", "CURRENT_ROLE", "SESSION_USER", "COMMENT", "DESC", "ASC")
+#: Words of a schema that no token has: ``INT`` and ``FLOAT`` are 64 bits wide here, as in a schema.
+_OWN_TYPES = ("INT32", "FLOAT32")
 _KEPT_FUNCTION_PARSERS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION", "OVERLAY")
 
 
@@ -51,16 +53,14 @@ class Headrace(Dialect):
             **{
                 word: token
                 for word, token in _BASE_KEYWORDS.items()
-                if word not in _PLAIN_WORDS and token not in sqlglot_tokens.Tokenizer.COMMANDS
+                if word not in (*_PLAIN_WORDS, *_OWN_TYPES) and token not in sqlglot_tokens.Tokenizer.COMMANDS
             },
             "DIV": _TokenType.DIV,
             "RLIKE": _TokenType.RLIKE,
             "REGEXP": _TokenType.RLIKE,
             "INT8": _TokenType.TINYINT,
             "INT16": _TokenType.SMALLINT,
-            "INT32": _TokenType.INT,
             "INT64": _TokenType.BIGINT,
-            "FLOAT32": _TokenType.FLOAT,
             "FLOAT64": _TokenType.DOUBLE,
             "<=>": _TokenType.NULLSAFE_EQ,
         }

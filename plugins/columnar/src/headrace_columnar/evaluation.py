@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import polars as pl
-from headrace.errors import DataError, FunctionError, RetriableError
+from headrace.errors import DataError, FunctionError, JobError, RetriableError
+from headrace_columnar.python_values import is_shallow, series_of
 
 if TYPE_CHECKING:
     from headrace_columnar.expressions import CompiledExpression
@@ -69,7 +70,8 @@ def evaluate(compiled: CompiledExpression, frame: pl.DataFrame) -> tuple[pl.Seri
     """Return the values of an expression for the rows of a frame, and the rows that failed, in order.
 
     Failed rows hold NULL (false for a predicate). The series has the frame's height and the expression's type. Raises
-    only RetriableError from a user function, and polars' own errors when the frame is not of the compiled schema.
+    only RetriableError and JobError from a user function, and polars' own errors when the frame is not of the compiled
+    schema.
     """
     result, failures = evaluate_all([compiled], frame)
     return result.to_series(0), failures
@@ -80,13 +82,102 @@ def evaluate_all(
 ) -> tuple[pl.DataFrame, list[RowFailure]]:
     """Evaluate several expressions over one frame at once: a frame with a column for each, and the rows that failed.
 
-    Columns are called ``names`` (by default ``"0"``, ``"1"``, …). A row that fails in any of them is listed once.
+    Columns are called ``names`` (by default ``"0"``, ``"1"``, …). A row that fails in any of them is listed once. A row
+    whose values make polars or a function raise fails too, alone.
     """
     names = list(names) if names is not None else [str(index) for index in range(len(compiled))]
+    result, failures = by_parts(lambda part: _all_evaluated(dict(zip(names, compiled, strict=True)), part), frame)
+    return (_blank(result, compiled, [row for row, _ in failures]) if failures else result), failures
+
+
+def by_parts(
+    evaluated: Callable[[pl.DataFrame], tuple[pl.DataFrame, list[RowFailure]]], frame: pl.DataFrame
+) -> tuple[pl.DataFrame, list[RowFailure]]:
+    """Evaluate a frame; if that raises, halve it until the rows that raise are found. These fail, and hold NULL.
+
+    ``evaluated`` returns as many rows as it is given, and those that failed. What it raises for no rows at all is no
+    row's fault and is raised, and so are RetriableError and JobError.
+    """
+    try:
+        return evaluated(frame)
+    except (RetriableError, JobError):
+        raise
+    except BaseException as error:
+        if not _may_be_a_rows_fault(error):
+            raise
+        nothing, _ = evaluated(frame.clear())  # raises for what is wrong with the columns
+        if frame.height == 0:
+            raise
+        return _halved(evaluated, frame, nothing, error)
+
+
+def _may_be_a_rows_fault(error: BaseException) -> bool:
+    # A panic of polars is no Exception.
+    return isinstance(error, Exception | pl.exceptions.PanicException)
+
+
+def _halved(
+    evaluated: Callable[[pl.DataFrame], tuple[pl.DataFrame, list[RowFailure]]],
+    frame: pl.DataFrame,
+    nothing: pl.DataFrame,
+    error: BaseException,
+) -> tuple[pl.DataFrame, list[RowFailure]]:
+    if frame.height == 1:
+        return nothing.clear(1), [(0, _of_row(error))]
+    middle = frame.height // 2
+    results: list[pl.DataFrame] = []
+    failures: list[RowFailure] = []
+    for begin, part in ((0, frame[:middle]), (middle, frame[middle:])):
+        try:
+            result, failed = evaluated(part)
+        except (RetriableError, JobError):
+            raise
+        except BaseException as again:
+            if not _may_be_a_rows_fault(again):
+                raise
+            result, failed = _halved(evaluated, part, nothing, again)
+        results.append(result)
+        failures += [(begin + row, each) for row, each in failed]
+    return pl.concat(results), failures
+
+
+def _of_row(error: BaseException) -> Exception:
+    if isinstance(error, DataError):
+        return error
+    reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return DataError(f"this row cannot be evaluated: {_quoted_reason(reason)}")
+
+
+def _quoted_reason(reason: str) -> str:
+    return reason if len(reason) <= 200 else reason[:199] + "…"
+
+
+def _all_evaluated(
+    compiled: dict[str, CompiledExpression], frame: pl.DataFrame
+) -> tuple[pl.DataFrame, list[RowFailure]]:
     rows = _Rows()
-    frame = _call_functions(compiled, frame, rows)
-    checks = [check for one in compiled for check in one.checks]
-    columns = [one.staged.alias(name) for one, name in zip(compiled, names, strict=True)]
+    parts = [_evaluated(part, frame, rows) for part in _parts(compiled)]
+    result = parts[0] if len(parts) == 1 else pl.concat(parts, how="horizontal").select(list(compiled))
+    return result, rows.listed()
+
+
+def _parts(compiled: dict[str, CompiledExpression]) -> list[dict[str, CompiledExpression]]:
+    """Divide expressions so that in no part two of them call user functions.
+
+    Each was compiled by itself, so the columns that hold what its calls give have the same names as those of another.
+    """
+    calling = [name for name, one in compiled.items() if one.calls]
+    if len(calling) < 2:
+        return [compiled]
+    apart = set(calling[1:])
+    first = {name: one for name, one in compiled.items() if name not in apart}
+    return [first, *({name: compiled[name]} for name in calling[1:])]
+
+
+def _evaluated(compiled: dict[str, CompiledExpression], frame: pl.DataFrame, rows: _Rows) -> pl.DataFrame:
+    frame = _call_functions(list(compiled.values()), frame, rows)
+    checks = [check for one in compiled.values() for check in one.checks]
+    columns = [one.staged.alias(name) for name, one in compiled.items()]
     if checks:
         columns.append(pl.any_horizontal([check.condition for check in checks]).alias("__hr_failed"))
     result = _selected(frame, columns)
@@ -94,9 +185,7 @@ def evaluate_all(
         failed = result.drop_in_place("__hr_failed").fill_null(False)
         if failed.any():
             _explain(frame, checks, failed, rows)
-    if rows.found:
-        result = _blank(result, compiled, list(rows.found))
-    return result, rows.listed()
+    return result
 
 
 def _selected(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataFrame:
@@ -213,7 +302,7 @@ def _run_rows(function: UserFunction, arguments: Sequence[pl.Series], count: int
             failures.append((len(values), error))
             values.append(None)
     try:
-        return pl.Series(values, dtype=function.return_type, strict=True), failures
+        return series_of("", values, function.return_type), failures
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         return _fit_values(function, values, failures)
 
@@ -224,13 +313,14 @@ def _fit_values(
     """Find the values that are not of the declared type: their rows fail."""
     for row, value in enumerate(values):
         try:
-            pl.Series([value], dtype=function.return_type, strict=True)
+            series_of("", [value], function.return_type)
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
             kind = type(value).__name__
-            problem = f"function {function.name!r} returned {_quoted(value)} ({kind}), not {function.return_type}"
+            shown_value = _quoted(value) if is_shallow(value) else "a value nested without end"
+            problem = f"function {function.name!r} returned {shown_value} ({kind}), not {function.return_type}"
             failures.append((row, FunctionError(problem)))
             values[row] = None
-    return pl.Series(values, dtype=function.return_type, strict=True), sorted(failures, key=lambda failure: failure[0])
+    return series_of("", values, function.return_type), sorted(failures, key=lambda failure: failure[0])
 
 
 def _run_vectorized(
@@ -255,7 +345,7 @@ def _run_vectorized(
 
 def _checked(function: UserFunction, result: Any, count: int) -> pl.Series:
     if not isinstance(result, pl.Series):
-        result = pl.Series(result)
+        result = series_of("", list(result), function.return_type)
     if len(result) != count:
         raise FunctionError(f"vectorized function {function.name!r} returned {len(result)} values for {count} rows")
     made: pl.Series = result

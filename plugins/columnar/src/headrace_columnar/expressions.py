@@ -111,7 +111,7 @@ def compile_node(
     """Compile a syntax tree that somebody else parsed (a SQL front end) from ``text``."""
     from headrace_columnar.compiler import Compiler
 
-    compiler = Compiler(text, schema, functions or {})
+    compiler = Compiler(text, schema, functions if functions is not None else {})
     try:
         typed = compiler.compile(node)
     except RecursionError:

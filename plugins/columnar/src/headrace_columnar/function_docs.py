@@ -41,7 +41,11 @@ _RULES = (
     "**LIKE.** `%` and `_` match line breaks too. There is no escape character unless `ESCAPE` names one. `ILIKE` "
     "compares in lower case.",
     "**Regular expressions** are those of Rust: linear time, Unicode `\\d \\w \\s`, `.` without line feed, `$` only at the "
-    "very end. A pattern with look-around or back references is run by Python's `re`, more slowly.",
+    "very end. A pattern with look-around, a back reference or an atomic group, and a group of every match "
+    "(`regexp_extract_all` with a group), run in the [regex](https://pypi.org/project/regex/) package instead, row by "
+    "row. It backtracks: a value that takes more than 0.1 s of CPU time, and 1 s per million characters, fails its row. "
+    "A pattern that comes from a column must be one of Rust, with at most 1,000 characters, and 1,000 with repetitions "
+    "`{n,m}` written out; else the row fails ([why](adr/013-regular-expressions.md)).",
     "**Evaluation.** `AND`, `OR`, `CASE`, `IF` and `COALESCE` go from left to right: an operand that is not needed for a "
     "row cannot fail for it, and its user functions are not called.",
     "**Times.** A timestamp is an instant, shown in UTC; a date is its midnight in UTC where a timestamp is wanted.",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace_columnar.casts import round_decimal
+from headrace_columnar import decimals
 from headrace_columnar.rowwise import by_series, float_quotient, float_remainder
 from headrace_columnar.sql_types import (
     MonthInterval,
@@ -150,41 +149,8 @@ def _bounded(precision: int, scale: int) -> pl.Decimal:
 
 
 def _exact(operation: str, left: Typed, right: Typed, kind: pl.Decimal) -> pl.Expr:
-    """Compute with decimals. polars raises when a result has more than 38 digits, so such rows are kept from it."""
-    function = functools.partial(
-        _decimal_series, operation, decimal_digits(left.data_type)[1], decimal_digits(right.data_type)[1], kind
-    )
-    return by_series([left.expression, right.expression], function, kind)
-
-
-def _decimal_series(
-    operation: str, left_scale: int, right_scale: int, kind: pl.Decimal, left: pl.Series, right: pl.Series
-) -> pl.Series:
-    scale = max(kind.scale, right_scale, left_scale if operation != "*" else 0)
-    working = pl.Decimal(38, min(scale, 37))
-    frame = pl.DataFrame({"l": left, "r": right}).select(
-        pl.col("l").cast(working, strict=False).alias("a"),
-        pl.col("r").cast(pl.Decimal(38, right_scale), strict=False).alias("b"),
-        pl.col("l").cast(pl.Float64).alias("x"),
-        pl.col("r").cast(pl.Float64).alias("y"),
-    )
-    a, b, x, y = (pl.col(name) for name in "abxy")
-    limit = 10.0 ** (38 - working.scale) * (1 - 1e-9)
-    if operation in "+-":
-        a = pl.when(x.abs() + y.abs() < limit).then(a)
-        made = a + b.cast(working, strict=False) if operation == "+" else a - b.cast(working, strict=False)
-    elif operation == "*":
-        made = pl.when((x * y).abs() < limit).then(a) * b
-    elif operation == "/":
-        made = a / pl.when(y != 0, (x / y).abs() < limit).then(b)
-    else:
-        b = pl.when(y != 0).then(b)
-        positive = a.abs() % b.abs()
-        made = pl.when(x < 0).then(-positive).otherwise(positive)
-        if operation == "DIV":
-            made = (a - made) / b
-    fitted = round_decimal(made, kind) if working.scale > kind.scale else made.cast(kind, strict=False)
-    return frame.select(fitted).to_series()
+    scales = decimal_digits(left.data_type)[1], decimal_digits(right.data_type)[1]
+    return decimals.computed(operation, left.expression, right.expression, scales, kind)
 
 
 def _binary(operation: str) -> Callable[[Compiler, Any], Typed]:
@@ -210,7 +176,8 @@ def _negative(compiler: Compiler, node: exp.Neg) -> Typed:
         raise compiler.error(node, f"- needs a number, not {shown(operand.data_type)}")
     if is_integer(operand.data_type):
         kind = integer_type(operand.data_type, pl.Int64())
-        return Typed(-widen(operand, kind), kind, node)
+        # polars negates no int128.
+        return Typed(pl.lit(0, dtype=kind) - widen(operand, kind), kind, node)
     return Typed(-operand.expression, operand.data_type, node)
 
 

@@ -1,30 +1,29 @@
-"""LIKE, ILIKE, SIMILAR TO and regular expressions: each pattern becomes the cheapest test that gives the same answer.
-
-Regular expressions are those of the Rust regex crate, which run in linear time. A pattern with look-around, a back
-reference or an atomic group is none of these: it runs in Python's ``re``, row by row, more slowly.
-"""
+"""LIKE, ILIKE, SIMILAR TO and RLIKE: each pattern becomes the cheapest test that gives the same answer."""
 
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace_columnar.rowwise import map_values
+from headrace_columnar.regular_expressions import (
+    COLUMN_REFUSAL,
+    PatternError,
+    backtracking,
+    by_pattern,
+    engine,
+    is_column_pattern,
+    refuse_patterns,
+)
 from headrace_columnar.sql_types import Typed, is_text, shown
 
 if TYPE_CHECKING:
     from headrace_columnar.compiler import Compiler
 
 _NAMES = {"like": "LIKE", "ilike": "ILIKE", "similar": "SIMILAR TO", "regex": "RLIKE"}
-_ONLY_PYTHON = ("look-around", "backreferences are not supported", "unrecognized flag", "unrecognized escape sequence")
+_LIKE_REFUSAL = "is no pattern: the escape character must stand before %, _ or itself"
+_REFUSALS = {"like": _LIKE_REFUSAL, "ilike": _LIKE_REFUSAL, "similar": COLUMN_REFUSAL, "regex": COLUMN_REFUSAL}
 ANY, ONE = "%", "_"
-
-
-class PatternError(ValueError):
-    """A pattern that cannot be understood; the text says why."""
 
 
 def split_like(pattern: str, escape: str | None) -> list[str | None]:
@@ -128,69 +127,15 @@ def similar_regex(pattern: str, escape: str | None) -> str:
     return "(?s)^(?:" + "".join(out) + ")$"
 
 
-@functools.lru_cache(maxsize=1024)
-def engine(pattern: str) -> str:
-    """Return which engine runs a regular expression, ``"rust"`` or ``"python"``. Raises PatternError if neither can."""
-    try:
-        pl.Series([""]).str.contains(pattern, strict=True)
-    except pl.exceptions.ComputeError as error:
-        reason = _reason(str(error))
-        if not any(words in reason for words in _ONLY_PYTHON):
-            raise PatternError(reason) from None
-        try:
-            re.compile(python_pattern(pattern))
-        except re.error as python_error:
-            raise PatternError(f"{reason}; and in Python's re: {python_error}") from None
-        return "python"
-    return "rust"
-
-
-def _reason(message: str) -> str:
-    for line in message.splitlines():
-        if line.startswith("error: "):
-            return line.removeprefix("error: ")
-    first = message.splitlines()[0] if message else "not a regular expression"
-    return first.removeprefix("regex error: ").removeprefix("error: ")
-
-
-def python_pattern(pattern: str) -> str:
-    """Return the pattern for Python's ``re`` with the meaning it would have in Rust: ``$`` only at the very end."""
-    out: list[str] = []
-    in_class = False
-    multiline = re.match(r"\(\?[a-zA-Z]*m", pattern) is not None
-    position = 0
-    while position < len(pattern):
-        character = pattern[position]
-        if character == "\\":
-            pair = pattern[position : position + 2]
-            out.append(r"\Z" if pair == r"\z" and not in_class else pair)
-            position += 2
-            continue
-        if character == "[" and not in_class:
-            in_class = True
-            # A bracket right behind the opening one is an ordinary character.
-            head = re.match(r"\[\^?\]?", pattern[position:])
-            assert head is not None
-            out.append(head[0])
-            position += len(head[0])
-            continue
-        if character == "]":
-            in_class = False
-        out.append(r"\Z" if character == "$" and not in_class and not multiline else character)
-        position += 1
-    return "".join(out)
-
-
-def regex_find(value: pl.Expr, pattern: str) -> pl.Expr:
-    """Return whether the regular expression matches somewhere in the value. Raises PatternError."""
+def regex_find(compiler: Compiler, value: pl.Expr, pattern: str) -> pl.Expr:
+    """Compile whether the regular expression matches somewhere in the value. Raises PatternError."""
     if engine(pattern) == "rust":
         return value.str.contains(pattern)
-    search = re.compile(python_pattern(pattern)).search
-    return map_values(value, functools.partial(_found, search), pl.Boolean())
+    return backtracking(compiler, pattern, _found, pl.Boolean(), [value])
 
 
-def _found(search: Callable[[str], Any], value: str) -> bool:
-    return search(value) is not None
+def _found(pattern: Any, text: str, seconds: float) -> bool:
+    return pattern.search(text, timeout=seconds) is not None
 
 
 def match(compiler: Compiler, kind: str, node: Any, value: Typed, pattern: Typed, escape: str | None) -> pl.Expr:
@@ -202,24 +147,29 @@ def match(compiler: Compiler, kind: str, node: Any, value: Typed, pattern: Typed
         return pl.lit(None, dtype=pl.Boolean)
     text = value.expression if isinstance(value.data_type, pl.String) else value.expression.cast(pl.String)
     if not pattern.is_constant:
-        return pl.map_batches(
-            [text, pattern.expression],
-            functools.partial(_match_pairs, kind, escape),
-            return_dtype=pl.Boolean,
-            is_elementwise=True,
+        refuse_patterns(
+            compiler,
+            _NAMES[kind],
+            text,
+            pattern.expression,
+            functools.partial(_is_usable, kind, escape),
+            _REFUSALS[kind],
         )
+        # ILIKE compares in lower case: all values at once, not once per pattern.
+        texts = text.str.to_lowercase() if kind == "ilike" else text
+        return by_pattern([texts, pattern.expression], functools.partial(_matched, kind, escape), pl.Boolean())
     try:
-        return _constant_match(kind, text, str(pattern.constant), escape)
+        return _constant_match(compiler, kind, text, str(pattern.constant), escape)
     except PatternError as error:
         raise compiler.error(pattern.node, f"{_NAMES[kind]}: {error}") from None
 
 
-def _constant_match(kind: str, text: pl.Expr, pattern: str, escape: str | None) -> pl.Expr:
+def _constant_match(compiler: Compiler, kind: str, text: pl.Expr, pattern: str, escape: str | None) -> pl.Expr:
     if kind == "like":
         return like(text, pattern, escape)
     if kind == "ilike":
         return ilike(text, pattern, escape)
-    return regex_find(text, similar_regex(pattern, escape) if kind == "similar" else pattern)
+    return regex_find(compiler, text, similar_regex(pattern, escape) if kind == "similar" else pattern)
 
 
 def lower(text: str) -> str:
@@ -227,36 +177,21 @@ def lower(text: str) -> str:
     return str(pl.Series([text]).str.to_lowercase()[0])
 
 
-@functools.lru_cache(maxsize=4096)
-def _matcher(kind: str, pattern: str, escape: str | None) -> tuple[str, str] | None:
-    """Return (engine, regular expression) for a pattern from a column; None if it cannot be understood."""
+def _is_usable(kind: str, escape: str | None, pattern: str) -> bool:
+    """Return whether a pattern from a column is run."""
     try:
         if kind in ("like", "ilike"):
-            parts = split_like(pattern, escape)
-            return "rust", _rust_like_regex(_in_lower_case(parts) if kind == "ilike" else parts)
-        source = similar_regex(pattern, escape) if kind == "similar" else pattern
-        return engine(source), source
+            split_like(pattern, escape)
+            return True
+        return is_column_pattern(similar_regex(pattern, escape) if kind == "similar" else pattern)
     except PatternError:
+        return False
+
+
+def _matched(kind: str, escape: str | None, text: pl.Expr, pattern: str) -> pl.Expr | None:
+    if not _is_usable(kind, escape, pattern):
         return None
-
-
-def _match_pairs(kind: str, escape: str | None, columns: list[pl.Series]) -> pl.Series:
-    """Match values with patterns of the same row, one distinct pattern at a time. A bad pattern gives NULL."""
-    values, patterns_of_rows = columns
-    if kind == "ilike":
-        values = values.str.to_lowercase()
-    height = max(len(values), len(patterns_of_rows)) if len(values) and len(patterns_of_rows) else 0
-    frame = pl.DataFrame({"value": pl.Series([], dtype=pl.String), "pattern": pl.Series([], dtype=pl.String)})
-    if height:
-        stretched = [one if len(one) == height else one.new_from_index(0, height) for one in (values, patterns_of_rows)]
-        frame = pl.DataFrame({"value": stretched[0], "pattern": stretched[1].cast(pl.String)})
-    results = pl.Series("matched", [None], dtype=pl.Boolean).new_from_index(0, height) if height else None
-    if results is None:
-        return pl.Series([], dtype=pl.Boolean)
-    for (pattern,), part in frame.with_row_index("row").drop_nulls().group_by(["pattern"], maintain_order=True):
-        found = _matcher(kind, str(pattern), escape)
-        if found is None:
-            continue
-        matched = part.select(regex_find(pl.col("value"), found[1]))["value"]
-        results = results.scatter(part["row"], matched)
-    return results
+    if kind in ("like", "ilike"):
+        parts = split_like(pattern, escape)
+        return _like_parts(text, _in_lower_case(parts) if kind == "ilike" else parts)
+    return text.str.contains(similar_regex(pattern, escape) if kind == "similar" else pattern)

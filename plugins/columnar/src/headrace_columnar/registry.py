@@ -195,6 +195,24 @@ def names() -> list[str]:
     return list(_by_name)
 
 
+class UserFunctions:
+    """The user functions that an expression may name, ignoring case.
+
+    ``given`` is a mapping by name. A catalogue of a job gives, beside what it lists, functions of installed plug-ins: it looks
+    for them only for a name that nothing else has, so that no plug-in is loaded for ``lower``.
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+        #: Those that were given or decorated, by lower-case name. They go before functions of the table.
+        self.listed: dict[str, Any] = {name.lower(): given[name] for name in given}
+
+    def find(self, name: str) -> Any | None:
+        """Return the function, None if there is none or the table has one of this name."""
+        found = self.listed.get(name.lower())
+        return self._given.get(name.lower()) if found is None and find(name) is None else found
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a function in an expression, as its builder sees it: arguments already of the declared kinds."""

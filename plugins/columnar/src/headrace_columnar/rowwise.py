@@ -76,6 +76,16 @@ def float_remainder(a: pl.Expr, b: pl.Expr) -> pl.Expr:
     return pl.map_batches([a, b], functools.partial(_by_numpy, np.fmod), return_dtype=pl.Float64, is_elementwise=True)
 
 
+def float_power(a: pl.Expr, b: pl.Expr) -> pl.Expr:
+    """Return a to the power of b; polars' differs in the last digit where b is one value for the whole batch."""
+    return by_series([a, b], _power, pl.Float64())
+
+
+def _power(a: pl.Series, b: pl.Series) -> pl.Series:
+    # Both as columns of one height: for one value beside a column, numpy too has another way.
+    return _by_numpy(np.power, [a, b])
+
+
 def _by_numpy(function: np.ufunc, columns: Sequence[pl.Series]) -> pl.Series:
     first, second = columns
     height = len(first) if len(first) != 1 else len(second)

@@ -224,3 +224,39 @@ def test_table_and_aggregate_functions_are_refused() -> None:
         compile_expression("pieces(a)", SCHEMA, functions)
     with pytest.raises(ExpressionError, match="total is an aggregate function"):
         compile_expression("total(a)", SCHEMA, functions)
+
+
+def test_each_of_several_expressions_has_its_own_calls() -> None:
+    """Also nested calls, equal ones, one in a branch, and expressions without calls between them."""
+    functions = {
+        "next": ScalarFunction("next", lambda value: None if value is None else value + 1, pl.Int64()),
+        "text": ScalarFunction("text", lambda value: f"<{value}>", pl.String()),
+        "minus": ScalarFunction("minus", lambda values: -values, pl.Int64(), vectorized=True),
+    }
+    frame = pl.DataFrame({"a": [1, 2, None], "b": [10, 20, 30]})
+    schema = Schema(dict(frame.schema))
+    texts = {
+        "one": "next(a)", "two": "next(b)", "plain": "a + b", "three": "text(b)", "four": "minus(a) + next(minus(b))",
+        "again": "next(a)", "branch": "CASE WHEN a = 1 THEN next(b) ELSE minus(b) END",
+    }  # fmt: skip
+    compiled = [compile_expression(text, schema, functions) for text in texts.values()]
+    found, failures = evaluate_all(compiled, frame, list(texts))
+    assert not failures
+    assert found.to_dict(as_series=False) == {
+        "one": [2, 3, None], "two": [11, 21, 31], "plain": [11, 22, None], "three": ["<10>", "<20>", "<30>"],
+        "four": [-1 - 9, -2 - 19, None], "again": [2, 3, None], "branch": [11, -20, -30],
+    }  # fmt: skip
+
+
+def test_a_row_that_fails_in_one_of_several_calls_is_blank_in_all() -> None:
+    def picky(value: int) -> int:
+        if value == 2:
+            raise ValueError("two")
+        return value
+
+    functions = {"picky": ScalarFunction("picky", picky, pl.Int64())}
+    frame = pl.DataFrame({"a": [1, 2, 3], "b": [2, 1, 3]})
+    compiled = [compile_expression(f"picky({name})", Schema(dict(frame.schema)), functions) for name in ("a", "b")]
+    found, failures = evaluate_all(compiled, frame, ["x", "y"])
+    assert [(row, str(error)) for row, error in failures] == [(0, "two"), (1, "two")]
+    assert found.to_dict(as_series=False) == {"x": [None, None, 3], "y": [None, None, 3]}

@@ -32,7 +32,8 @@ def value(sql: str, **columns: Any) -> Any:
 
 
 CASTS: list[tuple[str, str, Any]] = [
-    (" 12 ", "int", 12), ("+7", "int64", 7), ("1.5", "int", None), ("12x", "int", None), ("", "int", None),
+    (" 12 ", "int", 12), ("+7", "int64", 7), ("1.5", "int", 1), ("-1.9", "int32", -1),
+    ("3000000000", "int32", None), ("12x", "int", None), ("", "int", None),
     ("１２", "int", None), ("300", "int8", None), ("-128", "int8", -128), ("9223372036854775808", "int64", None),
     ("1e3", "double", 1000.0), ("inf", "double", float("inf")), ("x", "double", None),
     ("0.125", "decimal(5, 2)", Decimal("0.13")), ("-0.125", "decimal(5, 2)", Decimal("-0.13")),

@@ -59,6 +59,13 @@ class PlanFormat(enum.StrEnum):
     SVG = "svg"
 
 
+class StateFormat(enum.StrEnum):
+    """How state is shown."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
 class ProjectKind(enum.StrEnum):
     """What a new project is to hold."""
 
@@ -90,6 +97,28 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="Keep progress in this directory and go on from it.", show_default=False),
     ] = None,
+    allow_changed_input: Annotated[
+        bool,
+        typer.Option("--allow-changed-input", help="Go on over stored state although what feeds it has changed."),
+    ] = False,
+    replace_output: Annotated[
+        bool, typer.Option("--replace-output", help="Remove what earlier runs have written, where outputs can tell.")
+    ] = False,
+    from_savepoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Begin at this savepoint, with an empty checkpoint or none.",
+            show_default=False,
+        ),
+    ] = None,
+    drop_state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drop-state", metavar="ID", help="Leave out the savepoint's state of this verb; may be repeated."
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the run or backend; may be repeated."),
@@ -100,21 +129,82 @@ def run(
     """Run a job and report what it did.
 
     Rows that a job prints go to standard output, everything else to standard error. Exit code: 0 the job has finished
-    or was stopped, 1 it failed, 2 the job or the command is wrong.
+    or was stopped, 1 it failed, 2 the job or the command is wrong, 3 every record that was read is a dead letter.
     """
     from headrace_console import reporting
 
+    code = 0
     with reporting.errors_as_messages(debug=debug):
         from headrace_console import running
 
-        running.run(
+        code = running.run(
             target,
             backend=backend,
             until=None if until is Until.NEVER else "end",
             checkpoint=checkpoint,
+            from_savepoint=from_savepoint,
+            drop_state=drop_state or (),
             options=option or (),
             parameters=parameters or (),
+            choices={"allow_changed_input": allow_changed_input, "replace_output": replace_output},
         )
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
+def savepoint(
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(metavar="CHECKPOINT", help="The checkpoint directory of the running job.", show_default=False),
+    ],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="Where to write the savepoint.", show_default=False)],
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the job at that place.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Have a job that runs on this machine write a savepoint, from which it can be started otherwise (run --from)."""
+    from headrace_console import reporting
+
+    with reporting.errors_as_messages(debug=debug):
+        from headrace.control import ask_for_savepoint
+
+        typer.echo(ask_for_savepoint(checkpoint, path, stop=stop))
+
+
+state_app = typer.Typer(name="state", help="Look into checkpoints and savepoints.", no_args_is_help=True)
+app.add_typer(state_app)
+
+
+@state_app.command()
+def show(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A savepoint or a checkpoint directory.", show_default=False)
+    ],
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key", metavar="COLUMN=VALUE", help="Show the rows of this key; may be repeated for its columns."
+        ),
+    ] = None,
+    verb: Annotated[
+        str | None, typer.Option("--verb", metavar="ID", help="Only the verb with this id.", show_default="all")
+    ] = None,
+    format: Annotated[StateFormat, typer.Option("--format", "-f", help="How to show it.")] = StateFormat.TABLE,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job", metavar="FILE[:NAME]", help="The job, to read a checkpoint's changes.", show_default=False
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Show what a savepoint or checkpoint holds: positions, verbs, sizes, and with --key the rows of a key."""
+    from headrace_console import reporting
+
+    with reporting.errors_as_messages(debug=debug):
+        from headrace_console.state_showing import show_state
+
+        show_state(path, keys=key or (), verb=verb, as_json=format is StateFormat.JSON, job=job)
 
 
 @app.command()
@@ -200,8 +290,10 @@ def version() -> None:
 
 
 def main() -> None:
-    """Entry point of the ``headrace`` script."""
-    app()
+    """Run the command, as the ``headrace`` script does."""
+    from headrace_console import command
+
+    command.main()
 
 
 if __name__ == "__main__":

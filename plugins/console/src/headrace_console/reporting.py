@@ -11,9 +11,11 @@ from contextlib import contextmanager
 import typer
 from headrace.errors import HeadraceError, JobError
 
+from headrace_console.command import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+
 EXIT_JOB_FAILED = 1
 EXIT_WRONG_USE = 2
-EXIT_INTERRUPTED = 130
+EXIT_ALL_DEAD_LETTERS = 3
 
 
 class UserCodeError(JobError):
@@ -51,10 +53,17 @@ def _show(error: Exception, *, debug: bool) -> None:
     while cause is not None and not isinstance(error, UserCodeError):
         say(f"  because of {_text(cause)}".replace("\n", "\n  "))
         cause = cause.__cause__
-    for note in getattr(error, "__notes__", ()):
+    for note in _notes(error):
         say(f"  {note}")
     if not debug and not isinstance(error, HeadraceError):
         say("  hint: this should not have ended so; --debug shows the whole traceback")
+
+
+def _notes(error: BaseException | None) -> Iterator[str]:
+    """Yield what was noted on an error and its causes, such as the traceback of a worker process."""
+    while error is not None:
+        yield from getattr(error, "__notes__", ())
+        error = error.__cause__
 
 
 def _text(error: BaseException) -> str:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import timedelta
@@ -17,16 +17,17 @@ from typing import Any, Literal
 
 import msgspec
 import typer
-from headrace.backend import JobHandle, JobReport, JobState, JobStatus, RunOptions
+from headrace.backend import JobHandle, JobReport, JobState, RunOptions
 from headrace.errors import JobFailedError, OptionError
 from headrace.jobs import Job
 
+from headrace_console.command import StopAsked
+from headrace_console.command import ask_to_stop as ask_to_stop_at_once
 from headrace_console.job_files import load_job, parse_assignments
-from headrace_console.reporting import EXIT_INTERRUPTED, EXIT_JOB_FAILED, say
+from headrace_console.reporting import EXIT_ALL_DEAD_LETTERS, EXIT_INTERRUPTED, EXIT_JOB_FAILED, say
+from headrace_console.watchdog import stop_timeout, watching
 
 _POLL = timedelta(milliseconds=200)
-#: How long a graceful stop may take before the command gives up waiting.
-STOP_TIMEOUT = timedelta(minutes=5)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -36,20 +37,57 @@ def run(
     backend: str | None,
     until: Literal["end"] | None,
     checkpoint: Path | None,
+    from_savepoint: Path | None = None,
+    drop_state: Sequence[str] = (),
     options: Sequence[str],
     parameters: Sequence[str],
-) -> None:
-    """Load the job, run it to its end or until a signal, and report. Raises JobError, JobFailedError."""
+    choices: Mapping[str, bool] | None = None,
+) -> int:
+    """Load the job, run it to its end or until a signal, and report. Returns the exit code.
+
+    ``choices``: options of the run that have a flag of their own; those that were not made are left to what else says so.
+    Raises JobError, JobFailedError.
+    """
     given: dict[str, Any] = run_options(options)
+    given |= {name: True for name, chosen in (choices or {}).items() if chosen}
     given["until"] = until
     if checkpoint is not None:
         given["checkpoint"] = str(checkpoint)
-    job = load_job(target, parse_assignments(parameters, flag="--set"))
-    given.setdefault("show_progress", sys.stderr.isatty() and not _prints_to_terminal(job))
-    report = _run_until_signal(job, backend, given)
-    show_report(job, report)
-    if report.state is JobState.FAILED:
-        raise JobFailedError(report.error or "the job failed", job=report.job)
+    if from_savepoint is not None:
+        given["from_savepoint"] = str(from_savepoint)
+    if drop_state:
+        given["drop_state"] = tuple(drop_state)
+    stop = _StopRequest()
+    with _signals_handled_by(stop):
+        try:
+            job = load_job(target, parse_assignments(parameters, flag="--set"))
+            given.setdefault("show_progress", sys.stderr.isatty() and not _prints_to_terminal(job))
+            handle = job.start(backend, **given)
+            stop.job_runs = True
+        except StopAsked:
+            say("stopped before the job had started", style="yellow")
+            return 0
+        # A backend may have put handlers of its own in place while it started (Spark's context does for Ctrl-C).
+        with _signals_handled_by(stop):
+            report = _wait(handle, stop.asked)
+    show_report(report)
+    return EXIT_ALL_DEAD_LETTERS if report.all_dead_letters else 0
+
+
+class _StopRequest:
+    """Handles signals: leaves at once while the job is not running, then asks for a graceful stop, then kills."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.job_runs = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if not self.job_runs:
+            ask_to_stop_at_once(number, frame)
+        if self.asked.is_set():
+            say("stopped at once; what was not checkpointed is read again at the next start", style="red")
+            os._exit(EXIT_INTERRUPTED)
+        self.asked.set()
 
 
 def run_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -58,9 +96,14 @@ def run_options(texts: Sequence[str]) -> dict[str, Any]:
     The backend's own stay texts, which its settings convert.
     """
     options: dict[str, Any] = dict(parse_assignments(texts, flag="--option"))
-    for name in ("until", "checkpoint"):
+    for name, flag in (
+        ("until", "until"),
+        ("checkpoint", "checkpoint"),
+        ("from_savepoint", "from"),
+        ("drop_state", "drop-state"),
+    ):
         if name in options:
-            raise OptionError(f"{name!r} has a flag of its own", option=name, hint=f"write --{name} {options[name]}")
+            raise OptionError(f"{name!r} has a flag of its own", option=name, hint=f"write --{flag} {options[name]}")
     hints = typing.get_type_hints(RunOptions)
     for field in fields(RunOptions):
         if field.name in options and hints[field.name] in (int, bool):
@@ -76,39 +119,34 @@ def _prints_to_terminal(job: Job) -> bool:
     return any(getattr(node.sink, "prints_to_terminal", False) for node in job.sink_nodes)
 
 
-def _run_until_signal(job: Job, backend: str | None, options: dict[str, Any]) -> JobReport:
-    stop_asked = threading.Event()
-
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:
-        if stop_asked.is_set():
-            say("stopped at once; what was not checkpointed is read again at the next start", style="red")
-            os._exit(EXIT_INTERRUPTED)
-        stop_asked.set()
-
-    with _signals_handled_by(ask_to_stop):
-        handle = job.start(backend, **options)
-        # A backend may have put handlers of its own in place while it started (Spark's context does for Ctrl-C).
-        with _signals_handled_by(ask_to_stop):
-            try:
-                return _wait(handle, stop_asked)
-            except JobFailedError:
-                show_report(job, handle.status())
-                raise
-
-
 def _wait(handle: JobHandle, stop_asked: threading.Event) -> JobReport:
-    while not stop_asked.is_set():
-        try:
-            return handle.wait(_POLL)
-        except TimeoutError:
-            continue
-    say("\nstopping: finishing the batch at hand (Ctrl-C again stops at once)", style="yellow")
+    """Wait until the job ends, or stop it when that is asked for. A job that failed is reported, and raises its error."""
     try:
-        handle.stop(STOP_TIMEOUT)
-    except TimeoutError as error:
-        # Threads of a job that hangs would keep the interpreter from ending.
-        say(f"error: {error}", style="red")
-        os._exit(EXIT_JOB_FAILED)
+        report = _wait_or_stop(handle, stop_asked)
+    except JobFailedError:
+        show_report(JobReport.of(handle.status()))
+        raise
+    if report.state is JobState.FAILED:
+        show_report(report)
+        raise JobFailedError(report.error or "the job failed", job=report.job)
+    return report
+
+
+def _wait_or_stop(handle: JobHandle, stop_asked: threading.Event) -> JobReport:
+    with watching(stop_timeout()) as watchdog:
+        while not stop_asked.is_set():
+            watchdog.look(handle)
+            try:
+                return handle.wait(_POLL)
+            except TimeoutError:
+                continue
+        say("\nstopping: finishing the batch at hand (Ctrl-C again stops at once)", style="yellow")
+        try:
+            watchdog.stop(handle)
+        except TimeoutError as error:
+            # Threads of a job that hangs would keep the interpreter from ending.
+            say(f"error: {error}", style="red")
+            os._exit(EXIT_JOB_FAILED)
     return handle.wait()
 
 
@@ -122,21 +160,22 @@ def _signals_handled_by(handler: Any) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if old is None else old)
 
 
-def show_report(job: Job, report: JobReport | JobStatus) -> None:
+def show_report(report: JobReport) -> None:
     """Say what a job did, on standard error."""
-    mark = typer.style("✗", fg="red") if report.state is JobState.FAILED else typer.style("✓", fg="green")
+    mark = typer.style("✓", fg="green")
+    if report.state is JobState.FAILED:
+        mark = typer.style("✗", fg="red")
+    elif report.all_dead_letters:
+        mark = typer.style("!", fg="yellow")
     say(f"{mark} {report.job} on {report.backend}: {report.state.value} after {report.seconds:.1f} s")
     rate = f"  ({report.records_read / report.seconds:,.0f}/s)" if report.seconds else ""
     say(f"  records read  {report.records_read:,}{rate}")
     for name, count in report.rows_written.items():
         say(f"  rows written  {count:,} to {name}")
     if report.dead_letters:
-        say(f"  dead letters  {report.dead_letters:,}{_dead_letters_place(job)}", style="yellow")
-
-
-def _dead_letters_place(job: Job) -> str:
-    plan = job.plan()
-    if plan.dead_letters_id is None:
-        return ""
-    behind = plan.reachable(plan.nodes[plan.dead_letters_id])
-    return " to " + ", ".join(name for name in plan.sinks if name in behind)
+        places = f" to {', '.join(report.dead_letter_places)}" if report.dead_letter_places else ""
+        say(f"  dead letters  {report.dead_letters:,}{places}", style="yellow")
+        for reason in report.dead_letter_reasons:
+            say(f"    {reason}", style="yellow")
+    if report.all_dead_letters:
+        say("  nothing was written: every record that was read is a dead letter", style="yellow")

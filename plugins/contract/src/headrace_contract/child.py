@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace_contract.crash import Moment, ReadTask, WriteTask
+from headrace_contract.handled_errors import own_folders
 
 
 def main() -> None:
@@ -90,7 +91,7 @@ class _Striker:
 
     def watch(self, sink: Any) -> None:
         """Wrap ``batch_insert`` of the sink's class: in this process it has no other use."""
-        self._folders = _own_folders(type(sink))
+        self._folders = own_folders(type(sink))
         insert = type(sink).batch_insert
 
         def watched(own: Any, batch: Any) -> None:
@@ -126,19 +127,6 @@ class _Striker:
             if self._inserts == self._moment.insert and self._lines >= limit:
                 _strike(self._moment.action)
         return self._trace
-
-
-def _own_folders(kind: type) -> tuple[str, ...]:
-    """Return where the plug-in's own code is: the packages (or files) of its class and bases, without headrace itself."""
-    found = []
-    for base in kind.__mro__:
-        top = base.__module__.partition(".")[0]
-        file = getattr(sys.modules.get(base.__module__), "__file__", None)
-        if top in ("headrace", "builtins", "abc", "typing") or file is None:
-            continue
-        package = getattr(sys.modules.get(top), "__file__", None)
-        found.append(os.path.dirname(package) + os.sep if package and package.endswith("__init__.py") else file)
-    return tuple(found)
 
 
 def _strike(action: str) -> None:

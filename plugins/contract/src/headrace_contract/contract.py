@@ -65,6 +65,8 @@ class Contract:
     weaknesses: ClassVar[Mapping[str, str]] = {}
     #: How long the outside world may take to show what was done to it (a new queue, a restarted server).
     patience: ClassVar[timedelta] = timedelta(seconds=30)
+    #: A check that takes longer hangs, and fails with the place where it does.
+    check_time_max: ClassVar[timedelta] = timedelta(minutes=5)
     #: Name of the plug-in in messages; default: the class's own.
     plugin: ClassVar[str] = ""
 
@@ -81,6 +83,28 @@ class Contract:
         """Make a new place for a check. Called before each by pytest."""
         self.tmp_path = tmp_path
         self.unique_name = f"contract_{secrets.token_hex(6)}"
+
+    def in_thread(self, action: Callable[[], T], *, what: str, mend: str) -> T:
+        """Call ``action`` in a new thread and return what it returns. Fails the check when it raises, or takes ``patience``."""
+        __tracebackhide__ = True
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                results.append(action())
+            except BaseException as error:  # shown by the check, in its own thread
+                errors.append(error)
+
+        thread = threading.Thread(target=call, name="contract", daemon=True)
+        thread.start()
+        thread.join(self.patience.total_seconds())
+        if errors:
+            found = f"{type(errors[0]).__name__}: {shortened(str(errors[0]))}"
+            raise ContractViolation(what, found, mend) from errors[0]
+        if not results:
+            violated(expected=what, found=f"no return within {self.patience.total_seconds():g} s", mend=mend)
+        return results[0]
 
     @classmethod
     def provides(cls, hook: str) -> bool:

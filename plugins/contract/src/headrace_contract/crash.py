@@ -22,7 +22,7 @@ from headrace.source import Source
 
 from headrace_contract.contract import violated
 from headrace_contract.pickling import pickled
-from headrace_contract.processes import child_command, child_environment, write_task
+from headrace_contract.processes import START_SECONDS_MAX, child_command, child_environment, write_task
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Child:
     def _end(self, wanted: int | None, patience_seconds: float) -> None:
         try:
             code = (
-                self.process.wait(timeout=patience_seconds)
+                self.process.wait(timeout=START_SECONDS_MAX + patience_seconds)
                 if self.process.returncode is None
                 else self.process.returncode
             )

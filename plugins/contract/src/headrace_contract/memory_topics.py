@@ -18,7 +18,7 @@ from headrace.errors import DataError, HeadraceError, JobError, RetriableError, 
 from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
 from headrace.settings import Settings, option
 from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
-from headrace.topics import Topics
+from headrace.topics import Topics, is_own_topic
 
 logger = logging.getLogger(__name__)
 _brokers: weakref.WeakValueDictionary[str, MemoryBroker] = weakref.WeakValueDictionary()
@@ -170,7 +170,7 @@ class MemoryBroker:
                     f"there is no topic {topic!r}",
                     plugin="memory",
                     option="topic",
-                    hint=did_you_mean(topic, self._topics, known="topics"),
+                    hint=did_you_mean(topic, (each for each in self._topics if not is_own_topic(each)), known="topics"),
                 )
             return len(self._topics[topic])
 

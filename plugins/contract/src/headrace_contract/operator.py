@@ -53,6 +53,43 @@ class OperatorContract(OperatorHarness):
                 self.run(cut(frame, records)), whole, what=f"cut into batches of {records} records", mend=_CUTS
             )
 
+    def test_output_does_not_depend_on_what_came_before(self) -> None:
+        """An operator that is opened anew gives what the one before would have given: after a restart nobody knows what
+        that one had seen.
+
+        Steps: run 120 records in batches of 40; open the operator anew for the second and third batch, and for the third.
+        Passes when each row is what it was in the whole run.
+        """
+        parts = cut(self.input(), 40)
+        whole = self.run(parts)
+        mend = (
+            "look at each row (or record) by itself; what remembers derives from headrace.StatefulOperator, stands behind "
+            "key_by and gives its state to checkpoints"
+        )
+        for number in (1, 2):
+            begin = parts[number][OFFSET][0]
+            self.expect_same(
+                self.run(parts[number:]), whole.after(begin), what=f"opened anew at batch {number + 1}", mend=mend
+            )
+
+    def test_many_records(self) -> None:
+        """A large batch is treated like small ones.
+
+        Steps: run 3,000 records at once, and in batches of 700. Passes when the outcomes are the same, and rows do not
+        vanish, as ``rows_out`` says.
+        """
+        frame = self.input(records=3_000)
+        whole = self.run([frame])
+        self.expect_same(self.run(cut(frame, 700)), whole, what="3,000 records in batches of 700", mend=_CUTS)
+        if self.rows_out == "one":
+            out = sum(batch.frame.height for batch in whole.batches) + len(whole.refused())
+            expect(
+                out == frame.height,
+                expected=f"a row (or rejection) for each of the {frame.height} rows",
+                found=f"{out}",
+                mend="give each row as it is positioned, or in RejectedRows; or declare another rows_out",
+            )
+
     def test_positions_grow(self) -> None:
         """Rows of each output are ordered by (offset, index), and no two have the same: sinks deduplicate by it.
 

@@ -54,6 +54,18 @@ class Outcome:
         """Return the outputs that gave rows."""
         return sorted({batch.output for batch in self.batches if batch.frame.height})
 
+    def after(self, begin: int) -> Outcome:
+        """Return the part that came of the records from this offset on."""
+        from_here = pl.col(OFFSET) >= begin
+        rejected = []
+        for each in self.rejected:
+            kept = (each.frame[OFFSET] >= begin).to_list()
+            reasons = [reason for reason, keep in zip(each.reasons, kept, strict=True) if keep]
+            rejected.append(RejectedRows(each.frame.filter(from_here), reasons))
+        return Outcome(
+            [batch.with_frame(batch.frame.filter(from_here), batch.output) for batch in self.batches], rejected
+        )
+
     def refused(self) -> list[tuple[int, int, str]]:
         """Return (offset, index, reason) of the rejected rows."""
         return [

@@ -19,6 +19,8 @@ from headrace_contract.modules import modules_by_file
 from headrace_contract.pickling import pickled
 
 T = TypeVar("T")
+#: What an interpreter may take to start on a busy machine, beside the patience for what it does then.
+START_SECONDS_MAX = 60.0
 
 
 def write_task(file: Path, data: bytes, importable: Sequence[type]) -> None:
@@ -51,7 +53,7 @@ def elsewhere(function: Callable[[], T], *, importable: Sequence[type], patience
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=child_environment(PYTHONHASHSEED="271828"),
-                timeout=patience_seconds,
+                timeout=START_SECONDS_MAX + patience_seconds,
                 check=False,
             )
         except subprocess.TimeoutExpired:

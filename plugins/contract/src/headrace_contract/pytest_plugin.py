@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 from headrace.errors import HeadraceError, did_you_mean
 
 from headrace_contract.contract import Contract, ContractViolation, checks_of
+from headrace_contract.time_limit import ends_within
 
 _DECLARED = "declared weakness: "
 
@@ -33,6 +36,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(
                 pytest.mark.xfail(reason=f"{_DECLARED}{reason}", strict=True, raises=(ContractViolation, HeadraceError))
             )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """End checks that hang."""
+    contract = getattr(item, "cls", None)
+    if not isinstance(contract, type) or not issubclass(contract, Contract):
+        return (yield)
+    with ends_within(contract.check_time_max.total_seconds()):
+        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -10,6 +10,7 @@ import pytest
 from headrace_contract.contract import for_each
 from headrace_contract.crash import Child, Moment, WriteTask
 from headrace_contract.sink_guarantees import SinkGuaranteeChecks
+from headrace_contract.sink_use import SinkUseChecks
 from headrace_contract.sink_values import SinkValueChecks
 
 _MEND_CRASH = (
@@ -18,7 +19,7 @@ _MEND_CRASH = (
 )
 
 
-class SinkContract(SinkValueChecks, SinkGuaranteeChecks):
+class SinkContract(SinkValueChecks, SinkGuaranteeChecks, SinkUseChecks):
     """What every sink must do. An author gives ``make_sink`` and ``read_rows``; see docs/contract-suite.md.
 
         class TestMySink(SinkContract):

@@ -143,7 +143,7 @@ class SinkGuaranteeChecks(SinkHarness):
         queues = [self.batches(f"q{number}", 0, 40, 10) for number in range(4)]
         failures: list[BaseException] = []
         sink.open()
-        start = threading.Barrier(len(queues))
+        start = threading.Barrier(len(queues), timeout=self.patience.total_seconds())
 
         def write(batches: Sequence[Batch]) -> None:
             try:
@@ -155,13 +155,16 @@ class SinkGuaranteeChecks(SinkHarness):
             except BaseException as error:  # shown by the check, in its own thread
                 failures.append(error)
 
-        threads = [threading.Thread(target=write, args=(batches,)) for batches in queues]
+        threads = [threading.Thread(target=write, args=(batches,), daemon=True) for batches in queues]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
-        sink.close()
+            thread.join(self.patience.total_seconds())
         mend = "give each thread its own connection, or lock what they share; else set concurrent = False"
+        hanging = [thread for thread in threads if thread.is_alive()]
+        if hanging and not failures:
+            violated(expected="four queues written at once", found=f"{len(hanging)} threads still wait", mend=mend)
+        sink.close()
         if failures:
             violated(expected="four queues written at once", found=shortened(failures[0]), mend=mend)
         self.expect_stored([batch for batches in queues for batch in batches], mend=mend)

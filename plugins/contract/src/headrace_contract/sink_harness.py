@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 import msgspec
 import polars as pl
 from headrace.clock import Clock
+from headrace.errors import JobFailedError, RetriableError
 from headrace.messages import INDEX, OFFSET, TIME, Batch, Position, Queue
 from headrace.schema import Schema
 from headrace.sink import IdempotentSink, Sink, SinkBatch, TransactionalSink
 from headrace.sink_writer import SinkWriter
 
-from headrace_contract.contract import expect, optional_hook, shortened, violated
+from headrace_contract.contract import ContractViolation, expect, optional_hook, shortened, violated
 from headrace_contract.options import OptionChecks
 from headrace_contract.values import BASIC_TYPES, counted, edge_values, sample
 
@@ -33,7 +34,9 @@ class SinkHarness(OptionChecks):
     #: False when the sink's target cannot hold NULL.
     nullable: ClassVar[bool] = True
     #: Length of the longest text that the sink must store; 0 when its columns are fixed, so that it cannot be checked.
-    longest_text: ClassVar[int] = 100_000
+    longest_text: ClassVar[int] = 1_000_000
+    #: The columns of the key by which the sink writes, where the user chooses one: of rows with equal ones one is kept.
+    key: ClassVar[Sequence[str]] = ()
 
     # ------------------------------------------------------------------------------------------- the author gives
 
@@ -155,6 +158,16 @@ class SinkHarness(OptionChecks):
         )
         try:
             yield writer
+            writer.flush()
+        except JobFailedError as error:
+            writer.close(flush=False)
+            if dead_letters is not None or isinstance(error.__cause__, RetriableError):
+                raise
+            raise ContractViolation(
+                "the sink stores every row that fits its columns",
+                shortened(str(error), 600),
+                "make batch_insert take such rows, or declare the type or value as not supported",
+            ) from error
         except BaseException:
             writer.close(flush=False)
             raise

@@ -65,6 +65,9 @@ class SourceHarness(OptionChecks):
         b"NUL \x00 and \xff\xfe not UTF-8",
         b"x" * 300_000,
     )
+    #: How many records are a lot for one queue, and how many calls of ``write`` are; fewer where a write costs much.
+    many_records: ClassVar[int] = 2_500
+    many_writes: ClassVar[int] = 25
     #: A poll with a time-out of zero is taken to wait when the quickest of five takes longer than this.
     zero_timeout_limit: ClassVar[timedelta] = timedelta(milliseconds=50)
 
@@ -217,10 +220,17 @@ class SourceHarness(OptionChecks):
         end = reader.latest
         deadline = time.monotonic() + self.patience.total_seconds()
         while True:
-            at_end = reader.position.offset >= end
+            before = reader.position.offset
+            at_end = before >= end
             raw = reader.poll(per_poll, timedelta(0) if at_end else _POLL)
             if raw is not None and len(raw):
                 reading.add(raw)
+                expect(
+                    raw.next_position.offset > before,
+                    expected="each batch moves the position forward",
+                    found=f"from {before} to {raw.next_position}, after offsets {shortened(reading.offsets[-5:])}",
+                    mend="offsets of a queue grow for ever: they restart neither with a file or segment nor with a reader",
+                )
             elif at_end:
                 return reading
             elif time.monotonic() > deadline:

@@ -33,6 +33,47 @@ class SourceReadingChecks(SourceHarness):
             reading = self.read_to_end(reader, per_poll=100)
         self.expect_bodies(reading.records, self.bodies(0, 250), what="the whole queue", mend="give each record once")
 
+    def test_many_records(self) -> None:
+        """A queue that has many records gives each of them, also across the blocks in which a server or file holds them.
+
+        Steps: write ``many_records`` records in four writes, read them in polls of 400. Passes when just these came, in
+        their order.
+        """
+        name = self.add_queue()
+        quarter = -(-self.many_records // 4)
+        for begin in range(0, 4 * quarter, quarter):
+            self.write(name, self.bodies(begin, quarter))
+        with self.opened(name) as reader:
+            reading = self.read_to_end(reader, per_poll=400)
+        self.expect_bodies(
+            reading.records,
+            self.bodies(0, 4 * quarter),
+            what="many records",
+            mend="what is read in blocks goes on at the record behind the last one, not one further",
+        )
+
+    def test_many_writes_keep_their_order(self) -> None:
+        """Records come in the order in which they were written, however many parts (files, segments) they lie in.
+
+        Steps: write ``many_writes`` times two records, read all; with a new source, stop in the middle and go on from the
+        position. Passes when all came, in their order, both times.
+        """
+        name = self.add_queue()
+        for number in range(self.many_writes):
+            self.write(name, self.bodies(2 * number, 2))
+        count, mend = 2 * self.many_writes, "order parts by number, not by name: 10 comes before 2 in a list of texts"
+        with self.opened(name) as reader:
+            whole = self.read_to_end(reader)
+        self.expect_bodies(whole.records, self.bodies(0, count), what=f"{self.many_writes} writes", mend=mend)
+        with self.opened(name) as reader:
+            before = self.read(reader, count // 2 + 1)
+            position = as_checkpointed(reader.position)
+        with self.opened(name, position) as reader:
+            after = self.read_to_end(reader)
+        self.expect_bodies(
+            before.records + after.records, self.bodies(0, count), what="stopped in the middle, then on", mend=mend
+        )
+
     def test_batches_are_whole(self) -> None:
         """A RawBatch has either bodies or a frame, and one entry per record in each of its sequences.
 
@@ -229,6 +270,30 @@ class SourceReadingChecks(SourceHarness):
             mend=mend,
         )
 
+    def test_latest_does_not_fall(self) -> None:
+        """``latest`` only grows: a bounded run ends there, and the lag is counted from it.
+
+        Steps: write 10 records five times; look at ``latest`` of one reader before and after each write, and between polls.
+        Passes when it never falls, and is behind the last record once that was read.
+        """
+        self._need_following()
+        name = self.add_queue()
+        seen: list[int] = []
+        with self.opened(name) as reader:
+            for turn in range(5):
+                seen.append(reader.latest)
+                self.write(name, self.bodies(10 * turn, 10))
+                seen.append(reader.latest)
+                for _ in range(2):
+                    self.read(reader, 5)
+                    seen.append(reader.latest)
+                expect(
+                    seen == sorted(seen) and seen[-1] >= reader.position.offset,
+                    expected=f"latest grows, up to {reader.position.offset} at least",
+                    found=f"{seen}",
+                    mend="latest is the offset after the last record of the whole queue, not of a block or a part that is open",
+                )
+
     def test_start_at_latest(self) -> None:
         """LATEST leaves out what is there already, and misses nothing that comes after.
 
@@ -412,6 +477,36 @@ class SourceReadingChecks(SourceHarness):
             expected=f"an error that names both offsets, {position.offset} and {earliest}",
             found=shortened(text),
             mend="say in the error which offset was asked for and which is the earliest",
+        )
+
+    def test_forgotten_records_are_not_skipped_by_an_open_reader(self) -> None:
+        """A reader that is open when retention deletes what it has not read yet says so: nothing is skipped silently.
+
+        Steps: write 30 records, read 5, let the queue forget the first 20, go on with the same reader. Passes when
+        record 5 comes next (the reader had it already), or DataError is raised.
+        """
+        self.need("forget")
+        name = self.filled_queue(30)
+        with self.opened(name) as other:
+            self.read(other, 20)
+            before = other.position.offset
+        mend = "compare the position with the earliest offset at each poll, and raise DataError naming both"
+        found: list[object] = []
+        with self.opened(name) as reader:
+            begun = self.read(reader, 5)
+            self.forget(name, before)
+            deadline = time.monotonic() + self.patience.total_seconds()
+            try:
+                while len(found) < 25 and reader.position.offset < reader.latest and time.monotonic() < deadline:
+                    raw = reader.poll(10, timedelta(milliseconds=100))
+                    if raw is not None:
+                        reading = Reading()
+                        reading.add(raw)
+                        found += reading.records
+            except DataError:
+                return
+        self.expect_bodies(
+            [*begun.records, *found], self.bodies(0, 30), what="DataError, or what was there before", mend=mend
         )
 
     def _expect_lost(self, name: str, position: ReadPosition) -> str:

@@ -67,16 +67,16 @@ class SourceWorldChecks(SourceHarness):
                 except BaseException as error:  # shown by the check, in its own thread
                     results[name] = error
 
-            threads = [threading.Thread(target=read, args=(name,)) for name in queue_names]
+            threads = [threading.Thread(target=read, args=(name,), daemon=True) for name in queue_names]
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join()
+                thread.join(2 * self.patience.total_seconds())
             for reader in readers.values():
                 reader.close()
         mend = "readers share nothing that changes, or lock it"
         for number, name in enumerate(queue_names):
-            found = results[name]
+            found = results.get(name, TimeoutError(f"queue {name!r} was not read in time"))
             if isinstance(found, BaseException):
                 violated(expected="three queues read at once", found=f"{type(found).__name__}: {found}", mend=mend)
             self.expect_bodies(found.records, self.bodies(number * 1000, 40), what=f"queue {name!r}", mend=mend)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import polars as pl
 import pytest
+from headrace.errors import CheckpointError
+from headrace.key_shares import KeyShare
 from headrace.messages import (
     CHANGE,
     INDEX,
@@ -23,6 +26,7 @@ from headrace.messages import (
 )
 from headrace.operator import PartedOperator, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.shuffle import by_shard
 from headrace.state_parts import Restore, pack_parts
 
 from headrace_contract.contract import Contract, expect, shortened, violated
@@ -53,6 +57,10 @@ class StatefulOperatorContract(Contract):
     def make_spec(self) -> StatefulSpec:
         """Return the operator's spec, as a verb of the DSL makes it."""
         raise NotImplementedError
+
+    def make_keys(self) -> Sequence[str]:
+        """Return the columns by which rows are divided among shards, as they stand in ``key_by``: the spec's ``keys``, if it has any."""
+        return tuple(getattr(self.make_spec(), "keys", ()))
 
     def make_rows(self, first: int, count: int) -> list[dict[str, Any]]:
         """Return rows of ``schema``. Override it so that keys come again and results change."""
@@ -95,6 +103,29 @@ class StatefulOperatorContract(Contract):
         return list(self.input().iter_slices(rows))
 
     # ------------------------------------------------------------------------------------------------- checks
+
+    def test_says_what_its_state_is_of(self) -> None:
+        """The definition of the state is made of JSON values, and two operators of the same job have the same one.
+
+        A definition that is another one each time (it holds an address in memory, a time, a set in no order) would keep a job from
+        going on over its own state. Passes when two specs, and one that travelled to another process, give equal definitions.
+        """
+        schema = Schema.of(self.schema)
+        texts = set()
+        for spec in (self.make_spec(), self.make_spec(), through_pickle(self.make_spec(), what="the spec")):
+            spec.output_schema(schema)
+            given = spec.definition(schema).to_json()
+            try:
+                texts.add(json.dumps(given, sort_keys=True))
+            except (TypeError, ValueError) as error:
+                violated(
+                    expected="definition() to hold JSON values only", found=f"{error} in {given!r:.300}",
+                    mend="give texts, numbers, booleans, lists and dicts",
+                )  # fmt: skip
+        expect(
+            len(texts) == 1, expected="one definition for one spec, whenever it is made", found=shortened(" / ".join(sorted(texts))),
+            mend="override definition(): name what matters, and leave out what is another in every process",
+        )  # fmt: skip
 
     def test_results_do_not_depend_on_batch_cuts(self) -> None:
         """The same input comes to the same results however it is cut: where batches end is chance.
@@ -221,6 +252,56 @@ class StatefulOperatorContract(Contract):
         operator.begin_restore([common for common, _ in stored], rows, restore)
         return operator, restore
 
+    def test_state_is_divided_by_key(self) -> None:
+        """A job that starts from a savepoint may have another number of shards: their state is divided by key.
+
+        Steps: run entries of 7 over 3 shards, each with the rows of its keys; after each of several, divide their snapshots among 2 and
+        among 4 new shards with ``share_of``, and give those the rest. Passes when all shards together come to the rows that one comes
+        to, or when ``share_of`` refuses, as the default does: the job then has to keep its number of shards.
+        """
+        keys = tuple(self.make_keys())
+        if not keys:
+            pytest.skip("not checked: the key is not known; return it from make_keys()")
+        parts = self.parts(7)
+        whole = table(self.run(self.open(), parts))
+        for stop in (1, len(parts) // 2, len(parts) - 1):
+            for count in (2, 4):
+                before, given = self._run_shards([self.open() for _ in range(3)], parts[:stop], keys)
+                states = [operator.snapshot() for operator in before]
+                after = []
+                for number in range(count):
+                    operator = self.open(through_pickle(self.make_spec(), what="the spec"))
+                    try:
+                        operator.apply(self.open().share_of(states, KeyShare(number, count, (keys,))))
+                    except CheckpointError as error:
+                        pytest.skip(f"not checked: the operator does not divide its state: {error.message}")
+                    after.append(operator)
+                _, rest = self._run_shards(after, parts[stop:], keys)
+                given += rest + [each for operator in after for each in texts(operator.on_system(EndOfInput()))]
+                found = table(given)
+                expect(
+                    found == whole,
+                    expected=f"after {stop} entries, divided among {count} shards: {shortened(whole - found)}",
+                    found=shortened(found - whole),
+                    mend="take the rows of share.holds(…) from each state, and what belongs to no key from all of them; count anew "
+                    "what is numbered per shard",
+                )
+
+    def _run_shards(
+        self, operators: Sequence[StatefulOperator], parts: Sequence[pl.DataFrame], keys: Sequence[str]
+    ) -> tuple[Sequence[StatefulOperator], Given]:
+        """Give each entry's rows to the shards of their keys, and its clock and watermark to all."""
+        given: Given = []
+        for part in parts:
+            own = dict(by_shard(part, keys, len(operators)))
+            last = int(part[WATERMARK][-1])
+            for number, operator in enumerate(operators):
+                given += texts(operator.on_system(Tick(last + 60 * _SECOND_US)))
+                if number in own:
+                    given += texts(operator.process(Batch(QUEUE, own[number])))
+                given += texts(operator.on_system(Watermark(QUEUE, last)))
+        return operators, given
+
     def test_saving_changes_nothing(self) -> None:
         """Checkpoints come at any moment, and results must not depend on when.
 
@@ -278,6 +359,25 @@ class StatefulOperatorContract(Contract):
                 found=f"{result.frame.columns}",
                 mend="let changes() say what the rows carry",
             )
+
+    def test_who_goes_by_the_clock_says_so(self) -> None:
+        """Backends tell of the clock without data only if the spec asks for it: else what is due would wait for a row.
+
+        Steps: run 75 rows; without data, tell that 1,000 days have passed. Passes when nothing comes and nothing is
+        forgotten, unless ``tick_seconds`` of the spec is a number.
+        """
+        spec = self.make_spec()
+        operator = self.open(spec)
+        self.feed(operator, self.input().head(75))
+        before = operator.state_rows()
+        given = texts(operator.on_system(Tick(_START_US + 86_400_000 * _SECOND_US)))
+        after = operator.state_rows()
+        expect(
+            spec.tick_seconds is not None or (not given and after == before),
+            expected="nothing happens when only the clock goes on, or tick_seconds says how often to tell of it",
+            found=f"{len(given)} rows came, state went from {before} rows to {after}",
+            mend="let the spec's tick_seconds return how often the operator must be told of the clock",
+        )
 
     def test_state_rows_are_counted(self) -> None:
         """People watch how large state is.

@@ -199,6 +199,7 @@ class BrokenHashes(Scales):
 
 class BrokenLosesRows(Scales):
     breaks = "test_every_row_is_accounted_for"
+    also = frozenset({"test_many_records"})
 
     class operator(ScaleOperator):
         def scaled(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -238,3 +239,29 @@ class BrokenChecksNothing(Scales):
                 return schema
 
         return Spec("price")
+
+
+class BrokenKeepsSums(Scales):
+    """Remembers in a lane: the sum of all prices so far, which a restart forgets."""
+
+    breaks = "test_output_does_not_depend_on_what_came_before"
+
+    class operator(ScaleOperator):
+        total = 0.0
+
+        def scaled(self, frame: pl.DataFrame) -> pl.DataFrame:
+            sums = frame["price"].fill_null(0.0).cum_sum() + self.total
+            self.total = sums[-1] if frame.height else self.total
+            return frame.with_columns(sums.alias("price"))
+
+
+class BrokenDropsThousandth(Scales):
+    """Works in blocks of 1,000 rows, and loses the one between two."""
+
+    breaks = "test_many_records"
+
+    class operator(ScaleOperator):
+        def scaled(self, frame: pl.DataFrame) -> pl.DataFrame:
+            blocks = [super(BrokenDropsThousandth.operator, self).scaled(frame.slice(begin, 1_000))
+                      for begin in range(0, max(1, frame.height), 1_001)]  # fmt: skip
+            return pl.concat(blocks)

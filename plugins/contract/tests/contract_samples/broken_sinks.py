@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
 import threading
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import headrace as hr
 import msgspec
+import polars as pl
 from headrace.errors import JobError
 from headrace.schema import Schema
 from headrace.sink import SinkBatch
@@ -231,6 +234,7 @@ class BrokenTakesAnyColumns(Table):
 class BrokenKeyWithoutIndex(Table):
     thorough = True
     breaks = "test_replay_keeps_the_guarantee"
+    also = frozenset({"test_equal_rows_are_all_stored"})
 
     class kind(TableSink):
         def ids(self, batch: SinkBatch) -> list[str]:
@@ -266,6 +270,7 @@ class BrokenStartsAtMinusOne(Ledger):
 class BrokenSilentZombie(Ledger):
     thorough = True
     breaks = "test_stale_writer_is_refused"
+    also = frozenset({"test_errors_are_not_swallowed"})
 
     class kind(LedgerSink):
         def _insert(self, connection: sqlite3.Connection, batch: SinkBatch) -> None:
@@ -301,6 +306,7 @@ class BrokenSharedKeys(Table):
 
 class BrokenOneThread(Line):
     breaks = "test_queues_are_written_at_once"
+    also = frozenset({"test_every_thread_may_call"})
 
     class kind(LineSink):
         concurrent = True
@@ -459,3 +465,150 @@ class BrokenKeyOfProcess(Table):
     class kind(TableSink):
         def ids(self, batch: SinkBatch) -> list[str]:
             return [f"{os.getpid()} {name}" for name in super().ids(batch)]
+
+
+# ---------------------------------------------------------------------------------------------- used by a runtime
+
+
+class BrokenOwnThread(Table):
+    """Keeps the connection of the thread that opened it."""
+
+    breaks = "test_every_thread_may_call"
+    also = frozenset({"test_outage_is_retried", "test_queues_are_written_at_once"})
+
+    class kind(TableSink):
+        held: sqlite3.Connection | None = None
+
+        def open(self) -> None:
+            self.held = self._connect()
+
+        def __getstate__(self) -> dict[str, Any]:
+            return {**self.__dict__, "held": None}
+
+        def batch_insert(self, batch: SinkBatch) -> None:
+            assert self.held is not None
+            try:
+                with self.held:
+                    self._insert(self.held, batch)
+            except sqlite3.OperationalError as error:
+                self.held.close()
+                self.held = self._connect()
+                raise hr.RetriableError(str(error)) from error
+
+        def close(self) -> None:
+            if self.held is not None:
+                self.held.close()
+                self.held = None
+
+
+class BrokenPasses(Line):
+    """``except Exception: pass`` around the writing."""
+
+    breaks = "test_errors_are_not_swallowed"
+
+    class kind(LineSink):
+        def batch_insert(self, batch: SinkBatch) -> None:
+            try:
+                lines = self.to_lines(self.rows_of(batch))
+                with self.path().open("ab", buffering=0) as file:
+                    file.write(lines)
+            except Exception:
+                pass
+
+
+class BrokenReturns(Table):
+    """``except sqlite3.OperationalError: return``: takes an outage for done."""
+
+    breaks = "test_errors_are_not_swallowed"
+    also = frozenset({"test_outage_is_retried"})
+
+    class kind(TableSink):
+        def batch_insert(self, batch: SinkBatch) -> None:
+            try:
+                super().batch_insert(batch)
+            except hr.RetriableError:
+                return
+
+
+class BrokenSuppresses(Line):
+    breaks = "test_errors_are_not_swallowed"
+
+    class kind(LineSink):
+        def batch_insert(self, batch: SinkBatch) -> None:
+            with contextlib.suppress(OSError):
+                super().batch_insert(batch)
+
+
+class BrokenKeyOfContent(Table):
+    """A key made of what the row holds."""
+
+    breaks = "test_equal_rows_are_all_stored"
+
+    class kind(TableSink):
+        def ids(self, batch: SinkBatch) -> list[str]:
+            return [f"{self.writer_name} {batch.queue.id} {row!r}" for row in batch.rows()]
+
+
+class BrokenCutsLater(Line):
+    breaks = "test_longest_text"
+
+    class kind(LineSink):
+        def to_lines(self, rows: list[dict[str, Any]]) -> bytes:
+            return super().to_lines([
+                {name: value[:150_000] if isinstance(value, str) else value for name, value in row.items()} for row in rows
+            ])  # fmt: skip
+
+
+class BrokenMarksBatch(Line):
+    breaks = "test_batch_is_left_as_it_is"
+    also = frozenset({"test_every_thread_may_call"})
+
+    class kind(LineSink):
+        def rows_of(self, batch: SinkBatch) -> list[dict[str, Any]]:
+            rows = super().rows_of(batch)
+            if "seen" not in batch.frame.columns:
+                batch.frame.insert_column(batch.frame.width, pl.Series("seen", [True] * len(batch)))
+            return rows
+
+
+class BrokenLeavesThread(Line):
+    breaks = "test_close_ends_threads"
+    patience = timedelta(seconds=2)
+
+    class kind(LineSink):
+        def open(self) -> None:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+class BrokenOwnQueue(Line):
+    """Hands rows to a thread of its own, which writes them a little later and keeps what goes wrong to itself."""
+
+    breaks = "test_checkpoint_stores_what_waits"
+
+    class kind(LineSink):
+        waiting: list[bytes]
+        thread: threading.Thread | None = None
+
+        def open(self) -> None:
+            self.waiting, self.ended = [], threading.Event()
+            self.thread = threading.Thread(target=self._write)
+            self.thread.start()
+
+        def batch_insert(self, batch: SinkBatch) -> None:
+            self.waiting.append(self.to_lines(self.rows_of(batch)))
+
+        def _write(self) -> None:
+            while not self.ended.wait(2.0):
+                self._write_waiting()
+            self._write_waiting()
+
+        def _write_waiting(self) -> None:
+            with contextlib.suppress(OSError), self.path().open("ab", buffering=0) as file:
+                while self.waiting:
+                    file.write(self.waiting.pop(0))
+
+        def close(self) -> None:
+            if self.thread is not None:
+                self.ended.set()
+                self.thread.join()
+                self.thread = None

@@ -17,6 +17,7 @@ from headrace.errors import DataError, JobError, RetriableError
 from headrace.source import EARLIEST, LATEST, StartPosition
 
 from contract_samples.broken import Fault
+from contract_samples.segments import SegmentContract, SegmentReader, SegmentSource
 from contract_samples.source_contracts import LogContract
 from contract_samples.sources import LogReader, LogSource
 
@@ -33,11 +34,24 @@ class Log(Fault, LogContract):
         return source
 
 
+class Segments(Fault, SegmentContract):
+    """The contract of a broken SegmentSource, with little patience."""
+
+    patience = timedelta(milliseconds=400)
+    reader: ClassVar[type[SegmentReader]] = SegmentReader
+
+    def make_source(self) -> SegmentSource:
+        source = super().make_source()
+        source.reader = self.reader
+        return source
+
+
 # -------------------------------------------------------------------------------------------------- reading a queue
 
 
 class BrokenSkipsAfterFullPolls(Log):
     breaks = "test_queue_is_drained"
+    also = frozenset({"test_many_records"})
 
     class reader(LogReader):
         def poll(self, max_records: int, timeout: timedelta) -> hr.RawBatch | None:
@@ -111,7 +125,8 @@ class BrokenBytesHint(Log):
 
     breaks = "test_positions_are_json"
     also = frozenset({
-        "test_forgotten_position_is_refused", "test_position_after", "test_resume_after_kill", "test_resume_from_position",
+        "test_many_writes_keep_their_order", "test_forgotten_position_is_refused", "test_position_after",
+        "test_resume_after_kill", "test_resume_from_position",
         "test_same_range_gives_same_records",
     })  # fmt: skip
 
@@ -142,6 +157,7 @@ class BrokenLatePosition(Log):
 
 class BrokenOldLatest(Log):
     breaks = "test_earliest_and_latest"
+    also = frozenset({"test_latest_does_not_fall"})
 
     class reader(LogReader):
         known: int | None = None
@@ -256,6 +272,79 @@ class BrokenVagueError(Log):
                 return super()._begin(start)
             except DataError as error:
                 raise DataError("records are gone") from error
+
+
+class BrokenSkipsThousandth(Log):
+    """Loses the record between two blocks of 1,000."""
+
+    breaks = "test_many_records"
+
+    class reader(LogReader):
+        given = 0
+
+        def made(self, offsets: Any, times: Any, bodies: list[bytes]) -> hr.RawBatch:
+            before, self.given = self.given, self.given + len(bodies)
+            lost = 1_000 - before % 1_000 - 1
+            if lost < len(bodies) > 1:
+                kept = np.arange(len(bodies)) != lost
+                return super().made(
+                    offsets[kept], times[kept], [body for place, body in enumerate(bodies) if place != lost]
+                )
+            return super().made(offsets, times, bodies)
+
+
+class BrokenLexicalSegments(Segments):
+    """Sorts segments by name: 10 before 2."""
+
+    breaks = "test_many_writes_keep_their_order"
+
+    class reader(SegmentReader):
+        def number(self, segment: Path) -> Any:
+            return segment.name
+
+
+class BrokenRestartingOffsets(Segments):
+    """Numbers records anew in each segment."""
+
+    breaks = "test_many_writes_keep_their_order"
+    also = frozenset({"test_many_records"})
+
+    class reader(SegmentReader):
+        def placed(self, lines: list[tuple[int, int, bytes]]) -> list[tuple[int, bytes]]:
+            return [(place, body) for _, place, body in lines]
+
+
+class BrokenSkipsWhileOpen(Log):
+    """Looks at the begin of its queue when it is opened, and never again."""
+
+    breaks = "test_forgotten_records_are_not_skipped_by_an_open_reader"
+
+    class reader(LogReader):
+        def check_held(self) -> None:
+            return
+
+
+class BrokenFallingLatest(Log):
+    breaks = "test_latest_does_not_fall"
+
+    class reader(LogReader):
+        @property
+        def latest(self) -> int:
+            latest, place = super().latest, getattr(self, "_next", None)
+            return latest - 1 if place is not None and self.earliest < place < latest else latest
+
+
+class BrokenHangs(Log):
+    breaks = "test_close_twice"
+    check_time_max = timedelta(seconds=10)
+
+    class reader(LogReader):
+        closed = False
+
+        def close(self) -> None:
+            while self.closed:
+                threading.Event().wait(60)
+            self.closed = True
 
 
 # ----------------------------------------------------------------------------------------------- the world around
@@ -421,7 +510,8 @@ class BrokenRestores(Log):
 
     breaks = "test_resume_from_position"
     also = frozenset({
-        "test_forgotten_position_is_refused", "test_position_after", "test_position_behind_the_end_is_refused",
+        "test_many_writes_keep_their_order", "test_forgotten_position_is_refused", "test_position_after",
+        "test_position_behind_the_end_is_refused",
         "test_resume_after_kill", "test_same_range_gives_same_records",
     })  # fmt: skip
 

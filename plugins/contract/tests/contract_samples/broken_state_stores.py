@@ -52,6 +52,17 @@ class BrokenVersion(Stores):
             yield from super().load(shard)
 
 
+class BrokenKeepsTheFirst(Stores):
+    """Ignores a version that is saved again, as INSERT IGNORE does."""
+
+    breaks = "test_load_of_a_version_knows_nothing_newer"
+
+    class store(LineStore):
+        def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
+            if version not in self._versions(shard):
+                super().save(shard, version, delta, snapshot=snapshot)
+
+
 class BrokenNames(Stores):
     breaks = "test_shards_are_kept_apart"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import polars as pl
-from headrace.messages import OFFSET, Batch, EndOfInput, SystemMessage
+from headrace.key_shares import KeyShare
+from headrace.messages import OFFSET, Batch, EndOfInput, SystemMessage, Tick
 from headrace.operator import RejectedRows, StatefulOperator, StatefulSpec, Watermark
 from headrace.schema import Schema
 from headrace_contract import StatefulOperatorContract
@@ -40,6 +41,23 @@ class Operators(Fault, StatefulOperatorContract):
         return [{"key": f"k{n * n % 7}", "value": n} for n in range(first, first + count)]
 
 
+class BrokenDefinition(Operators):
+    breaks = "test_says_what_its_state_is_of"
+
+    class operator(Summing):
+        pass
+
+    def make_spec(self) -> StatefulSpec:
+        return Nameless(self.operator)
+
+
+class Nameless(Spec):
+    """Its description holds an address in memory."""
+
+    def describe(self) -> str:
+        return f"{self.operator} {object()}"
+
+
 class BrokenCuts(Operators):
     breaks = "test_results_do_not_depend_on_batch_cuts"
 
@@ -55,12 +73,13 @@ class BrokenOrder(Operators):
 
     class operator(Summing):
         def on_system(self, message: SystemMessage) -> Results:
-            if isinstance(message, EndOfInput):
+            if isinstance(message, EndOfInput) and hasattr(self, "last"):
                 yield self.made(self.last, [(key, self.sums[key]) for key in sorted(self.sums, key=hash)])
 
 
 class BrokenRestore(Operators):
     breaks = "test_a_restored_operator_goes_on_as_the_original"
+    also = frozenset({"test_state_is_divided_by_key"})
 
     class operator(Summing):
         def apply(self, state: bytes) -> None:
@@ -79,6 +98,14 @@ class BrokenSaving(Operators):
             return state
 
 
+class BrokenShares(Operators):
+    breaks = "test_state_is_divided_by_key"
+
+    class operator(Summing):
+        def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+            return super().share_of(states[:1], share)  # keys of the other shards are lost
+
+
 class BrokenColumns(Operators):
     breaks = "test_rows_have_no_place_of_their_own"
 
@@ -86,6 +113,16 @@ class BrokenColumns(Operators):
         def made(self, batch: Batch, rows: list[tuple[str, int]]) -> Batch:
             made = super().made(batch, rows)
             return made.with_frame(made.frame.with_columns(pl.lit(7, dtype=pl.Int64).alias(OFFSET)))
+
+
+class BrokenClock(Operators):
+    breaks = "test_who_goes_by_the_clock_says_so"
+
+    class operator(Summing):
+        def on_system(self, message: SystemMessage) -> Results:
+            if isinstance(message, Tick) and message.time_us > 1_750_000_000_000_000:
+                self.sums.clear()
+            return super().on_system(message)
 
 
 class BrokenCount(Operators):

@@ -85,7 +85,14 @@ class LogReader(hr.Reader):
         with self._source.connected() as connection:
             return connection.execute(statement, parameters).fetchone()[0]
 
+    def check_held(self) -> None:
+        """Raise for records that were deleted before they were read."""
+        begin = self.one("SELECT begin FROM queues WHERE name = ?", self._name)
+        if self._next < begin:
+            raise DataError(f"offset {self._next} is not held: earliest {begin}", queue=self._name, offset=self._next)
+
     def poll(self, max_records: int, timeout: timedelta) -> hr.RawBatch | None:
+        self.check_held()
         with self._source.connected() as connection:
             rows = connection.execute(
                 "SELECT id, time, body FROM records WHERE queue = ? AND id >= ? ORDER BY id LIMIT ?",
@@ -190,6 +197,7 @@ class LogWorld:
     def forget(self, queue: str, before: int) -> None:
         with self.connected() as connection:
             connection.execute("DELETE FROM records WHERE queue = ? AND id < ?", (queue, before))
+            connection.execute("UPDATE queues SET begin = ? WHERE name = ?", (before, queue))
 
 
 __all__ = ["EARLIEST", "LATEST", "ColumnLogSource", "LogSource", "LogWorld"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
+from headrace.key_shares import KeyShare
 from headrace.messages import Batch, EndOfInput, SystemMessage
 from headrace.operator import PartedOperator, RejectedRows, StatefulOperator, StatefulSpec, Watermark
 from headrace.schema import Schema
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 
 class Sums(StatefulSpec):
     """Gives, for each row, its key and the sum so far; at the end of input each key's sum once more, by key."""
+
+    keys = ("key",)
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         return Schema({"key": pl.String(), "sum": pl.Int64()})
@@ -59,6 +62,11 @@ class Summing(StatefulOperator):
 
     def apply(self, state: bytes) -> None:
         self.sums.update(json.loads(state))
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        sums = {key: value for state in states for key, value in json.loads(state).items()}
+        own = share.holds(pl.DataFrame({"key": list(sums)}, schema={"key": pl.String}))
+        return json.dumps({key: sums[key] for key, mine in zip(sums, own, strict=True) if mine}).encode()
 
     def state_rows(self) -> int:
         return len(self.sums)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from headrace import at_work
 from headrace.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
 from headrace.clock import Clock, SystemClock
 from headrace.plan import Plan
@@ -70,10 +72,25 @@ class LightHandle(JobHandle):
     def status(self) -> JobStatus:
         return self._engine.status()
 
-    def stop(self, timeout: timedelta = timedelta(seconds=30)) -> None:
+    def savepoint(self, path: str | os.PathLike[str], timeout: timedelta = timedelta(minutes=5)) -> Path:
+        try:
+            return self._engine.savepoint(path).result(timeout.total_seconds())
+        except TimeoutError:
+            raise TimeoutError(f"no savepoint within {timeout.total_seconds():g} s") from None
+
+    def stop(
+        self, timeout: timedelta = timedelta(seconds=30), *, savepoint: str | os.PathLike[str] | None = None
+    ) -> None:
+        answer = None if savepoint is None else self._engine.savepoint(savepoint)
         self._engine.stop()
         if not self._engine.join(timeout):
-            raise TimeoutError(f"job {self._engine.job_name} has not stopped within {timeout.total_seconds():g} s")
+            work = at_work.described(self._engine.job_name)
+            raise TimeoutError(
+                f"job {self._engine.job_name} has not stopped within {timeout.total_seconds():g} s"
+                + (f": {work}" if work else "")
+            )
+        if answer is not None:
+            answer.result(0)
 
     def wait(self, timeout: timedelta | None = None) -> JobReport:
         if not self._engine.join(timeout):

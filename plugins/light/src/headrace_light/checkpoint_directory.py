@@ -5,15 +5,22 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.checksums import checksum_of
 from headrace.errors import CheckpointError
 from headrace.messages import Queue, ReadPosition
+from headrace.private_files import FILE_MODE, make_private_directory, private_opener
+from headrace.state_definition import DefinedState, definitions_from_json, definitions_to_json
 
-FORMAT_VERSION = 1
+#: 2 has a checksum; files of format 1 are read as they are.
+FORMAT_VERSION = 2
+_KEYS_OF_FORMAT_1 = frozenset(
+    {"format", "job", "id", "queues", "sequence", "shards", "definitions", "outputs", "savepoint"}
+)
 _FILE = "checkpoint.json"
 
 
@@ -26,6 +33,23 @@ class StoredCheckpoint:
     #: Number of the last entry of the keyed stages, and of their shards; None: the job has none.
     sequence: int | None = None
     shards: Mapping[str, int] = field(default_factory=dict)
+    #: Of what the state of the keyed stages is, by operator; None: an older version of headrace has not stored it.
+    definitions: Mapping[str, DefinedState] | None = None
+    #: Digests of what makes the rows of each output; None: an older version of headrace has not stored them.
+    outputs: Mapping[str, str] | None = None
+    #: Id of the savepoint at which the job began, if it did.
+    savepoint: str | None = None
+    #: Per shard the versions of its state that the checkpoint stands on, each with its checksum; None: not known.
+    states: Mapping[str, Sequence[tuple[int, str]]] | None = None
+
+
+def _check(stored: dict[str, Any]) -> None:
+    """Raise ValueError when the content is not what was written."""
+    if stored["format"] == 1:
+        if not set(stored) <= _KEYS_OF_FORMAT_1:
+            raise ValueError(f"unknown parts {sorted(set(stored) - _KEYS_OF_FORMAT_1)}")
+    elif stored["format"] != FORMAT_VERSION or stored["checksum"] != checksum_of(stored):
+        raise ValueError("its checksum is another")
 
 
 class CheckpointDirectory:
@@ -45,8 +69,10 @@ class CheckpointDirectory:
         if self._path is None:
             return StoredCheckpoint()
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
-            self._lock_file = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if not self._path.parent.exists():
+                make_private_directory(self._path.parent)  # dead letters are kept there too
+            make_private_directory(self._path)
+            self._lock_file = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.close()
@@ -81,9 +107,18 @@ class CheckpointDirectory:
         value: dict[str, Any] = {"format": FORMAT_VERSION, "job": self._job, "id": checkpoint.id, "queues": queues}
         if checkpoint.sequence is not None:
             value |= {"sequence": checkpoint.sequence, "shards": dict(checkpoint.shards)}
+        if checkpoint.outputs is not None:
+            value["outputs"] = dict(checkpoint.outputs)
+        if checkpoint.definitions:
+            value["definitions"] = definitions_to_json(checkpoint.definitions)
+        if checkpoint.savepoint is not None:
+            value["savepoint"] = checkpoint.savepoint
+        if checkpoint.states is not None:
+            value["states"] = {name: [list(each) for each in chain] for name, chain in checkpoint.states.items()}
+        value["checksum"] = checksum_of(value)
         text = json.dumps(value, indent=1)
         temporary = self._path / (_FILE + ".new")
-        with open(temporary, "w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8", opener=private_opener) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -109,6 +144,7 @@ class CheckpointDirectory:
                     job=self._job,
                     hint="run the job with that version, or with another checkpoint directory",
                 )
+            _check(stored)
             if stored["job"] != self._job:
                 raise CheckpointError(
                     f"{file} belongs to the job {stored['job']!r}",
@@ -120,12 +156,28 @@ class CheckpointDirectory:
                 Queue(entry["queue"], entry["source"]): ReadPosition.from_json(entry) for entry in stored["queues"]
             }
             shards = {name: int(count) for name, count in stored.get("shards", {}).items()}
-            return StoredCheckpoint(int(stored["id"]), positions, stored.get("sequence"), shards)
+            definitions = definitions_from_json(stored["definitions"]) if "definitions" in stored else None
+            outputs = {str(name): str(digest) for name, digest in stored.get("outputs", {}).items()}
+            savepoint = stored.get("savepoint")
+            states = None
+            if "states" in stored:
+                states = {name: [(int(v), str(c)) for v, c in chain] for name, chain in stored["states"].items()}
+            return StoredCheckpoint(
+                int(stored["id"]), positions, stored.get("sequence"), shards, definitions, outputs, savepoint, states
+            )
         except FileNotFoundError:
+            # An order log of a checkpoint is begun when that is made: only the first has none before it.
+            logs = [path.name for path in file.parent.glob("order-*.log") if path.name != "order-0.log"]
+            if logs:
+                raise CheckpointError(
+                    f"{file} is missing, but there is {logs[0]}, which belongs to it",
+                    job=self._job,
+                    hint="restore it from a backup, or begin anew with another directory",
+                ) from None
             return StoredCheckpoint()
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(
                 f"{file} is damaged: {error}",
                 job=self._job,
-                hint="restore it from a backup, or remove it to begin anew (sinks drop what they stored before)",
+                hint="restore it from a backup, or begin anew with another directory",
             ) from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,7 +28,8 @@ from headrace.plan import Plan
 from headrace.shard import Shard
 from headrace.shuffle import Envelope
 from headrace.source import EARLIEST, GroupListener, GroupSource, StartPosition
-from headrace.stages import needs_ticks, upstream_of
+from headrace.stages import tick_seconds, upstream_of
+from headrace.state_check import check_definitions
 from headrace.state_store import StateStore
 from headrace.topics import Topics
 
@@ -41,15 +41,12 @@ from headrace_light.shard_storage import ShardStorage
 from headrace_light.shuffle_records import encoded
 
 logger = logging.getLogger(__name__)
-_TICK_SECONDS = 1.0
 _TRIM_SECONDS = 60.0
 _FLUSH_SECONDS = 0.05
 #: Brokers that forget records after some days must not forget state.
 _SNAPSHOT_SECONDS_MAX = 6 * 3600.0
 #: How old the snapshot of a shard is taken to be that came from another instance.
 _SNAPSHOT_SECONDS_FOUND = 5.5 * 3600.0
-_OPEN_SECONDS_MAX = 60.0
-_OPEN_PAUSE_SECONDS = 0.5
 _NO_WAIT = timedelta(0)
 T = TypeVar("T")
 
@@ -122,35 +119,26 @@ class ElasticStages:
         self._announced: set[Queue] = set()
         #: Up to where the group had done a shard when this instance was given it.
         self._committed: dict[str, int | None] = {}
-        self._needs_ticks = needs_ticks(plan)
+        self._tick_seconds = tick_seconds(plan)
         now = clock.monotonic()
         self._ticked_seconds, self._trimmed_seconds, self._flushed_seconds = now, now, now
         self._unflushed = False
         #: Whether nothing has come of the shuffles at the last look; until when what comes in has precedence over restoring.
         self._idle = True
         self._rests_until = now
-        self._never = threading.Event()
         self._outages = Outages(clock)
+        self._warned_of_undefined = False
 
     # ------------------------------------------------------------------------------------------ begin and end
 
     def open(self) -> None:
         """Make the topics, and tell every shard which queues there are, before the first row.
 
-        Raises JobError; RetriableError when the broker has been away for as long as a start may take.
+        Raises JobError; RetriableError when the broker is away: call it again then.
         """
-        until = self._clock.monotonic() + min(self._retry_seconds, _OPEN_SECONDS_MAX)
-        while True:
-            try:
-                self._make_topics()
-                self._announce()
-                self._topics.flush()
-                return
-            except RetriableError as error:
-                if self._clock.monotonic() >= until:
-                    raise
-                logger.warning("job %s: %s; trying again", self._plan.job_name, error.message)
-                self._clock.wait(self._never, _OPEN_PAUSE_SECONDS)
+        self._make_topics()
+        self._announce()
+        self._topics.flush()
 
     def _make_topics(self) -> None:
         for name, count in self.shard_counts.items():
@@ -258,7 +246,10 @@ class ElasticStages:
                 del self._again[queue]
                 self._runs[queue] = run
         for run in list(self._runs.values()):
-            outputs = self._trying("read a shuffle", run.poll) if run.topic_queue in self._runs else None
+            # A group may have taken it away, and given it again, while another shard was polled.
+            if self._runs.get(run.topic_queue) is not run:
+                continue
+            outputs = self._trying("read a shuffle", run.poll)
             if outputs is not None:
                 progressed = True
                 fault_point("shard.after_process")
@@ -308,7 +299,7 @@ class ElasticStages:
         for shuffle in self._shuffles.values():
             shuffle.membership.poll(_NO_WAIT)
         now = self._clock.monotonic()
-        if self._needs_ticks and now - self._ticked_seconds >= _TICK_SECONDS:
+        if self._tick_seconds is not None and now - self._ticked_seconds >= self._tick_seconds:
             self._ticked_seconds = now
             self._send({(run.shard.queue.source, run.shard.number): [] for run in self._runs.values()})
         # A restore keeps the engine busy, but what came in before its step does not wait for more.
@@ -416,6 +407,9 @@ class ElasticStages:
             committed = shuffle.source.committed(queue)
             self._committed[shard.queue.id] = None if committed is None else committed.offset
             found = shuffle.storage.load(shard)
+            if found is not None:
+                shard.check_inputs()
+                self._warn_of_undefined(shard)
             if found is not None and not self._state_moves and committed and committed.offset > found[0]:
                 logger.warning(
                     "job %s: shard %s was with another instance meanwhile: what it remembered then is lost",
@@ -445,6 +439,8 @@ class ElasticStages:
                 start = ReadPosition(found[0])
             run = ShardRun(queue, shard, shuffle.source.open(queue, start), None if found is None else found[1])
             run.begun_seconds, run.restoring = begun, shard.restoring
+            # What it is of now is stored with it, so that the next start compares with that.
+            run.whole = run.whole or shard.has_other_definitions
         except BaseException:
             shard.close()
             raise
@@ -455,6 +451,12 @@ class ElasticStages:
             self._clock.monotonic() - begun,
         )  # fmt: skip
         return run
+
+    def _warn_of_undefined(self, shard: Shard) -> None:
+        """Say once that what a state is of is not known, as an older version stored it."""
+        if shard.has_undefined_state and not self._warned_of_undefined:
+            self._warned_of_undefined = True
+            check_definitions(self._plan, None, place=f"shard {shard.queue.id}")
 
     # ------------------------------------------------------------------------------------------------- status
 

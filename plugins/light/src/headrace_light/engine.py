@@ -6,43 +6,47 @@ discover ─▶ poll a queue ─▶ its lane ─▶ outlets (sink caches) ─▶
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from headrace.backend import JobReport, JobState, JobStatus, QueueStatus, RunOptions
+from headrace.backend import JobReport, JobState, JobStatus, RunOptions
 from headrace.clock import Clock
-from headrace.errors import CheckpointError, HeadraceError, JobFailedError, RetriableError
+from headrace.errors import HeadraceError, JobFailedError, RetriableError
 from headrace.faults import fault_point
 from headrace.lane import Lane, Shipment
 from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, ReadPosition
 from headrace.outlets import Outlets
+from headrace.output_definition import tell_outputs
+from headrace.patience import Patience
 from headrace.plan import Plan
 from headrace.progress import ProgressLine
 from headrace.registry import default_registry
-from headrace.source import EARLIEST, GroupListener, GroupSource, StartPosition
+from headrace.source import EARLIEST, GroupSource, StartPosition
 from headrace.stages import idle_timeouts_us
+from headrace.state_check import check_definitions
 from headrace.state_store import StateStore
 
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
 from headrace_light.elastic_stages import Elasticity, ElasticStages
-from headrace_light.keyed_stages import KeyedStages, as_time
-from headrace_light.membership import Membership
+from headrace_light.keyed_stages import KeyedStages, as_time, check_checkpoint
+from headrace_light.membership import Assignments, Membership
 from headrace_light.order_log import Entry, EntryKind
-from headrace_light.queue_run import QueueRun
+from headrace_light.pauses import Pauses
+from headrace_light.queue_run import QueueFigures, QueueRun, with_dead_letters
+from headrace_light.savepoint_places import begin_at, not_all_queues, not_of_instances, place_of, savepoint_start
+from headrace_light.savepoint_requests import OpenSavepoint, SavepointRequests
 from headrace_light.state_directory import NoStateStore
 
 logger = logging.getLogger(__name__)
 _NO_WAIT = timedelta(0)
 #: An idle engine looks for new records of the sources at least so often while it waits for those of a shuffle.
-_SHUFFLE_WAIT_SECONDS_MAX = 0.05
-#: An idle engine spends at most one part in this many of its time looking for new records.
-_IDLE_RATIO = 200
-#: A source that wakes us so often without a record that can be taken is not waited for in the source.
-_WOKEN_IN_VAIN_MAX = 3
+_SHUFFLE_WAIT_MAX = timedelta(milliseconds=50)
 
 
 class Engine:
@@ -61,25 +65,25 @@ class Engine:
         elastic: Elasticity | None = None,
     ) -> None:
         self._plan = plan
+        self.job_name = plan.job_name
         self._options = options
         self._clock = clock
         self._retry_seconds = retry_timeout.total_seconds()
-        self._idle_seconds_max = idle_wait_max.total_seconds()
-        self._stopping = threading.Event()
-        self._ended = threading.Event()
+        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._pauses = Pauses(clock, self._stopping, idle_wait_max, bounded=options.until == "end")
         self._outlets = Outlets(plan, clock=clock, stopping=self._stopping)
         self._directory = CheckpointDirectory(options.checkpoint, plan.job_name)
         self._checkpoint = StoredCheckpoint()
         self._checkpoint_seconds = 0.0
         self._discovery_seconds = 0.0
         self._runs: dict[Queue, QueueRun] = {}
-        self._finished: dict[str, QueueStatus] = {}
+        self._figures = QueueFigures()
         self._decode_columns = plan.decode_columns()
         self._groups: dict[str, Membership] = {}
-        self._woken_in_vain = 0
         self._closing = False
         self._state = JobState.STARTING
         self._error: BaseException | None = None
+        self._patience = Patience(plan.job_name, options.start_timeout, clock)
         self._begun = clock.monotonic()
         self._seconds = 0.0
         self._progress = ProgressLine(enabled=options.show_progress, clock=clock)
@@ -91,38 +95,45 @@ class Engine:
         self._elastic: ElasticStages | None = None
         self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         self._again: Entry | None = None
+        self._savepoints = SavepointRequests(plan.job_name)
         #: Whether nothing was taken in since the keyed stages were told of the end of input.
         self._end_told = False
-
-    @property
-    def job_name(self) -> str:
-        return self._plan.job_name
 
     # ---------------------------------------------------------------------------------------- called by the handle
 
     def prepare(self) -> None:
         """Check the outside world and take the checkpoint directory: raises JobError before anything is read."""
         self._checkpoint = self._directory.open()
+        wait_for = self._patience.wait_for
         try:
+            start, self._checkpoint = savepoint_start(
+                self._plan, self._options, self._checkpoint, shared=self._elasticity is not None
+            )
             if self._elasticity is not None:
                 self._elastic = self._make_elastic(self._elasticity)
             elif self._plan.shuffles:
-                self._keyed = self._open_keyed()
-            for node in self._plan.sinks.values():
-                node.sink.prepare(node.schema)
+                self._keyed = wait_for("its state store", self._open_keyed)
+            for name, node in self._plan.sinks.items():
+                wait_for(f"sink {name}", partial(node.sink.prepare, node.schema))
+            goes_on, replace_them = bool(self._checkpoint.id or start), self._options.replace_output
+            before, keeps = self._checkpoint.outputs if goes_on else None, bool(self._directory.path or start)
+            wait_for("its sinks", partial(tell_outputs, self._plan, before, keeps=keeps, replace=replace_them))
             for source_id, source_node in self._plan.sources.items():
                 own = {q: p for q, p in self._checkpoint.positions.items() if q.source == source_id}
                 source_node.source.use_run(until=self._options.until)
                 source_node.source.restore(own)
                 if isinstance(source_node.source, GroupSource) and self._options.until is None and not self._keyed:
-                    self._groups[source_id] = Membership(
-                        source_id, source_node.source, self._clock, self._retry_seconds
-                    )
-            self._outlets.open()
+                    member = partial(Membership, source_id, source_node.source, self._clock, self._retry_seconds)
+                    self._groups[source_id] = wait_for(f"source {source_id}", member)
+            wait_for("its sinks", self._outlets.open)
             if self._elastic is not None:
-                self._elastic.open()
-            self._repeat_entries()
-            self._discover(first=True)
+                wait_for("the broker of its shuffles", self._elastic.open)
+            if start is None:
+                self._repeat_entries()
+            else:
+                self._checkpoint = begin_at(start, self._checkpoint, self._keyed, self._groups.values(), self._clock)
+                self._directory.save(self._checkpoint)
+            wait_for("its sources", partial(self._discover, first=True))
         except BaseException:
             self._close_parts()
             self._directory.close()
@@ -131,6 +142,12 @@ class Engine:
     def start(self) -> None:
         """Start the engine's thread."""
         threading.Thread(target=self._run, name=f"headrace {self.job_name}", daemon=True).start()
+
+    def savepoint(self, path: str | os.PathLike[str]) -> Future[Path]:
+        """Ask for a savepoint. Raises JobError when the job has ended, or cannot be saved so."""
+        if self._elastic is not None:
+            raise not_of_instances(self.job_name)
+        return self._savepoints.ask(path)
 
     def stop(self) -> None:
         """Ask for a graceful stop."""
@@ -142,7 +159,7 @@ class Engine:
 
     def status(self) -> JobStatus:
         """Return the picture at this moment; lags are as of the last look at the sources."""
-        queues = self._queue_statuses()
+        queues = self._figures.statuses(self._runs.values())
         stages = self._keyed or self._elastic
         return JobStatus(
             job=self.job_name,
@@ -152,7 +169,9 @@ class Engine:
             rows_written=dict(self._outlets.rows_written()),
             rows_skipped=self._outlets.rows_skipped(),
             dead_letters=self._outlets.dead_letters,
-            queues=tuple(self._with_dead_letters(queue) for queue in queues),
+            dead_letter_reasons=self._outlets.frequent_reasons(),
+            dead_letter_places=self._outlets.dead_letter_places,
+            queues=with_dead_letters(queues, self._outlets.dead_letters_by_queue),
             checkpoint_id=self._checkpoint.id,
             seconds=self._seconds or self._clock.monotonic() - self._begun,
             error=None if self._error is None else str(self._error),
@@ -166,7 +185,7 @@ class Engine:
         """Return what the job did. Raises JobFailedError when it failed."""
         if self._error is not None:
             message = self._error.message if isinstance(self._error, HeadraceError) else repr(self._error)
-            hint = self._error.hint if isinstance(self._error, HeadraceError) else None
+            hint = getattr(self._error, "hint", None)
             raise JobFailedError(f"the job failed: {message}", job=self.job_name, hint=hint) from self._error
         return JobReport.of(self.status())
 
@@ -177,10 +196,11 @@ class Engine:
         self._hooks.headrace_job_started(job=self.job_name, backend="light")
         try:
             for group in self._groups.values():
-                group.join(_Assignments(self))
+                group.join(Assignments(self.assigned, self.revoked))
             if self._elastic is not None:
                 self._elastic.join()
             self._loop()
+            self._take_savepoints()
             self._state = JobState.STOPPING
             if self._options.until == "end" and not self._stopping.is_set() and not self._end_told:
                 self._entry("end")
@@ -196,10 +216,10 @@ class Engine:
             self._state = JobState.STOPPED if self._stopping.is_set() else JobState.FINISHED
         except BaseException as error:  # whatever it is, it ends the job and is raised by wait()
             logger.debug("job %s failed", self.job_name, exc_info=True)
-            self._error = error
-            self._state = JobState.FAILED
+            self._error, self._state = error, JobState.FAILED
         finally:
             self._seconds = self._clock.monotonic() - self._begun
+            self._savepoints.end(self._error)
             self._close_parts()
             self._directory.close()
             self._progress.end(self.status())
@@ -209,10 +229,12 @@ class Engine:
                 self._ended.set()
 
     def _loop(self) -> None:
-        idle_seconds = 0.001
         while not self._stopping.is_set():
-            looked = self._clock.monotonic()
-            progressed = self._poll_all(self._blocking_wait())
+            begun = self._clock.monotonic()
+            # A single queue waits inside its reader, which wakes at once when a record comes.
+            waits_in_reader = len(self._runs) == 1 and not self._groups
+            progressed = self._poll_all(self._pauses.inside() if waits_in_reader else _NO_WAIT)
+            looked_seconds = self._clock.monotonic() - begun if waits_in_reader else 0.0
             if self._options.until == "end" and all(run.done for run in self._runs.values()):
                 return
             if self._elastic is not None:
@@ -227,39 +249,32 @@ class Engine:
                 self._discover()
             if now - self._checkpoint_seconds >= self._options.checkpoint_interval.total_seconds():
                 self._make_checkpoint()
+            self._take_savepoints()
             self._progress.show(self.status)
             if progressed:
-                idle_seconds, self._woken_in_vain = 0.001, 0
-                continue
-            self._rest(idle_seconds, spent=self._clock.monotonic() - looked)
-            idle_seconds = min(2 * idle_seconds, self._idle_seconds_max)
+                self._pauses.begin_anew()
+            else:
+                self._rest(looked_seconds)
 
-    def _rest(self, seconds: float, *, spent: float) -> None:
+    def _rest(self, looked_seconds: float) -> None:
         """Pause before the next look. A group on its own waits in its source, which may know when a record comes."""
         if self._elastic is not None:
-            self._elastic.wait(timedelta(seconds=min(seconds, _SHUFFLE_WAIT_SECONDS_MAX)))
-            return
-        if len(self._groups) == len(self._plan.sources) == 1 and self._woken_in_vain < _WOKEN_IN_VAIN_MAX:
-            begun = self._clock.monotonic()
-            next(iter(self._groups.values())).poll(timedelta(seconds=seconds))
-            if self._clock.monotonic() - begun < seconds / 2:
-                self._woken_in_vain += 1
-            return
-        self._woken_in_vain = 0
-        # The records that a bounded run waits for are there already.
-        limit_seconds = 2.0 if self._options.until is None else 0.02
-        self._clock.wait(self._stopping, max(seconds, min(spent * _IDLE_RATIO, limit_seconds)))
-
-    def _blocking_wait(self) -> timedelta:
-        """A single queue waits inside its reader, which wakes at once when a record comes."""
-        return timedelta(seconds=self._idle_seconds_max) if len(self._runs) == 1 and not self._groups else _NO_WAIT
+            rested = self._pauses.rest_in(self._elastic.wait, _SHUFFLE_WAIT_MAX)
+        elif len(self._groups) == len(self._plan.sources) == 1:
+            [group] = self._groups.values()
+            rested = self._pauses.rest_in(group.poll)
+        else:
+            rested = False
+        if not rested:
+            self._pauses.rest(looked_seconds, ticking=bool(self._groups) or self._keyed is not None)
 
     def _poll_all(self, wait: timedelta) -> bool:
         progressed = False
         for run in list(self._runs.values()):
             if self._stopping.is_set():
                 break
-            if run.queue in self._runs and not run.done and not run.paused(self._clock.monotonic()):
+            # A group may have taken it away, and given it again, while another queue was polled.
+            if self._runs.get(run.queue) is run and not run.done and not run.paused(self._clock.monotonic()):
                 progressed |= self._poll(run, wait)
         return progressed
 
@@ -268,6 +283,8 @@ class Engine:
             entries: list[Entry] = []
             deliveries = run.poll(self._options.max_batch_records, wait, self._logging(run, entries))
         except RetriableError as error:
+            if self._runs.get(run.queue) is not run:
+                return False
             run.pause(error, self._clock.monotonic(), self._retry_seconds)
             return False
         if deliveries is None:
@@ -290,17 +307,13 @@ class Engine:
         if path is not None and self._make_state_store is not None:
             store = self._make_state_store(path)
         keyed = KeyedStages(self._plan, self._clock, shards=self._shards, store=store, directory=path)
-        if self._checkpoint.sequence is not None and dict(self._checkpoint.shards) != dict(keyed.shard_counts):
-            raise CheckpointError(
-                f"the checkpoint is of a job with shards {dict(self._checkpoint.shards)}, now they are "
-                f"{dict(keyed.shard_counts)}",
-                job=self.job_name,
-                option="shards",
-                hint="keys cannot move to other shards: use the number of before, or another checkpoint directory",
-            )
+        if self._checkpoint.id:
+            check_checkpoint(self._plan, self._checkpoint, keyed.shard_counts, place=str(path))
         return keyed
 
     def _make_elastic(self, elasticity: Elasticity) -> ElasticStages:
+        if self._checkpoint.definitions:
+            check_definitions(self._plan, self._checkpoint.definitions, place=str(self._directory.path))
         return ElasticStages(
             self._plan,
             self._clock,
@@ -316,12 +329,15 @@ class Engine:
         """Do again, in the same order, what was done since the checkpoint: sinks drop what they have of it."""
         if self._keyed is None:
             return
-        for entry in self._keyed.restore(self._checkpoint.id, self._checkpoint.sequence):
+        wait_for, stored = self._patience.wait_for, self._checkpoint
+        if self._checkpoint.id:
+            wait_for("its state store", partial(self._keyed.reach_store, self._checkpoint.id))
+        for entry in self._keyed.restore(stored.id, stored.sequence, stored.states):
             self._again = entry
             if entry.kind == "added":
                 assert entry.queue is not None
                 if entry.queue not in self._runs:
-                    self._add(entry.queue, appeared=False)
+                    wait_for("its sources", partial(self._add, entry.queue, appeared=False))
             elif entry.kind == "removed":
                 assert entry.queue is not None
                 if entry.queue in self._runs:
@@ -331,8 +347,10 @@ class Engine:
             else:
                 self._entry(entry.kind, entry.queue)
         self._again = None
+        self._keyed.check_sinks()
         for queue, run in self._runs.items():
-            run.go_on_with(self._plan.sources[queue.source].source.open(queue, run.position))
+            reopen = partial(self._plan.sources[queue.source].source.open, queue, run.position)
+            run.go_on_with(wait_for("its sources", reopen))
 
     def _repeat_reading(self, entry: Entry) -> None:
         queue, start, end = entry.queue, entry.start, entry.end
@@ -342,10 +360,11 @@ class Engine:
         assert end is not None
         if queue not in self._runs:
             # It was added before the checkpoint.
-            self._add(queue, appeared=False, at=start)
+            self._patience.wait_for("its sources", partial(self._add, queue, appeared=False, at=start))
         run = self._runs[queue]
         self._keyed.begin("read", again=entry)
-        self._outlets.deliver(run.read_again(start, end, self._options.max_batch_records))
+        again = partial(run.read_again, start, end, self._options.max_batch_records)
+        self._outlets.deliver(self._patience.wait_for("its sources", again))
         self._outlets.deliver(self._keyed.finish(entry, run.lane.take_shipments()))
 
     def _logging(self, run: QueueRun, entries: list[Entry]) -> Callable[[ReadPosition, ReadPosition], None] | None:
@@ -470,7 +489,7 @@ class Engine:
                 self._entry("removed", queue, run.lane.take_shipments())
             self._outlets.on_system(message)
             self._checkpoint = replace(self._checkpoint, positions={**self._checkpoint.positions, queue: run.position})
-        self._finish(run)
+        self._figures.finish(run)
         run.close()
         self._hooks.headrace_queue_removed(job=self.job_name, queue=queue)
 
@@ -498,7 +517,7 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------- checkpoints
 
-    def _make_checkpoint(self) -> None:
+    def _make_checkpoint(self, savepoints: Collection[OpenSavepoint] = ()) -> None:
         """Flush everything, then remember where each queue is, then tell the brokers."""
         begun = self._clock.monotonic()
         self._checkpoint_seconds = begun
@@ -510,17 +529,19 @@ class Engine:
         sequence = None if self._keyed is None else self._keyed.sequence
         unchanged = positions == self._checkpoint.positions and sequence == self._checkpoint.sequence
         unchanged &= self._elastic is None or not self._elastic.changed
-        if unchanged and not self._outlets_wait():
+        if unchanged and not savepoints and not self._outlets_wait():
             self._commit_what_is_behind()
             return
         self._outlets.on_system(message)
         if self._elastic is not None and not (self._elastic.flush() and self._elastic.save()):
             return  # the broker is away: nothing is committed, and what is read again then is dropped where it was seen
         shards = {} if self._keyed is None else self._keyed.shard_counts
-        self._checkpoint = StoredCheckpoint(message.id, positions, sequence, shards)
+        made = self._plan.state_definitions, self._plan.output_digests, self._checkpoint.savepoint
+        self._checkpoint = StoredCheckpoint(message.id, positions, sequence, shards, *made)
         fault_point("checkpoint.after_flush")
         if self._keyed is not None:
-            self._keyed.save(message.id)
+            self._keyed.save(message.id, savepoints)
+            self._checkpoint = replace(self._checkpoint, states=self._keyed.states_stored())
         self._directory.save(self._checkpoint)
         if self._keyed is not None:
             self._keyed.saved(message.id)
@@ -534,6 +555,17 @@ class Engine:
         self._hooks.headrace_checkpoint_completed(
             job=self.job_name, checkpoint_id=message.id, seconds=self._clock.monotonic() - begun
         )
+
+    def _take_savepoints(self) -> None:
+        """Write the savepoints that were asked for, of a checkpoint that is made for them."""
+        if not self._savepoints.waiting:
+            return
+        savepoints = self._savepoints.begin(not_all_queues(self._plan, self._groups, self._runs))
+        self._entry("tick")  # so that all shards have come to the same time
+        self._make_checkpoint(savepoints)
+        place = place_of(self._checkpoint, self._runs.values(), self._clock, stopped=self._stopping.is_set())
+        for each in savepoints:
+            each.finish(self._plan, place)
 
     @staticmethod
     def _commit_without_group(source_id: str, source: GroupSource, own: Mapping[Queue, ReadPosition]) -> None:
@@ -555,7 +587,7 @@ class Engine:
     def _close_parts(self) -> None:
         """Give everything back after a failure or at the end; what fails here is told, not raised."""
         for run in self._runs.values():
-            self._finish(run)
+            self._figures.finish(run)
         parts: list[Callable[[], None]] = [run.close for run in self._runs.values()]
         parts += [node.source.close for node in self._plan.sources.values()]
         parts.append(partial(self._outlets.close, flush=False))
@@ -566,34 +598,3 @@ class Engine:
             except Exception as error:  # the job has ended; what matters was made durable before
                 logger.warning("job %s: while closing: %s", self.job_name, error)
         self._runs.clear()
-
-    def _finish(self, run: QueueRun) -> None:
-        """Keep what a queue has come to, together with what it had before it went away and came back."""
-        status = run.status()
-        before = self._finished.get(run.queue.id)
-        records = status.records + (before.records if before else 0)
-        self._finished[run.queue.id] = replace(status, records=records)
-
-    def _queue_statuses(self) -> tuple[QueueStatus, ...]:
-        found = dict(self._finished)
-        for run in list(self._runs.values()):
-            status = run.status()
-            before = found.get(status.queue)
-            found[status.queue] = replace(status, records=status.records + (before.records if before else 0))
-        return tuple(found.values())
-
-    def _with_dead_letters(self, queue: QueueStatus) -> QueueStatus:
-        return replace(queue, dead_letters=self._outlets.dead_letters_by_queue.get(queue.queue, 0))
-
-
-class _Assignments(GroupListener):
-    """Hands a group's changes to the engine. Called on the engine's thread."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def assigned(self, queues: Iterable[Queue]) -> None:
-        self._engine.assigned(queues)
-
-    def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:
-        self._engine.revoked(queues, lost=lost)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headrace.clock import Clock
+from headrace.errors import CheckpointError
 from headrace.faults import fault_point
 from headrace.lane import Delivery, Shipment
 from headrace.messages import Queue, ReadPosition
 from headrace.plan import Plan, ShuffleNode
 from headrace.shard import Shard
 from headrace.shuffle import Envelope
-from headrace.stages import needs_ticks
+from headrace.sink import TransactionalSink
+from headrace.stages import tick_seconds
+from headrace.state_check import check_definitions
 from headrace.state_store import StateStore
 
+from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.order_log import Entry, EntryKind, OrderLog
 from headrace_light.routing import Pending, route, shard_counts
+from headrace_light.savepoint_requests import OpenSavepoint
 from headrace_light.shard_storage import ShardStorage
 from headrace_light.state_directory import NoStateStore
 
-_TICK_SECONDS = 1.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,7 +46,7 @@ class KeyedStages:
         self._shards: dict[str, list[Shard]] = {
             name: [Shard(plan, name, number) for number in range(count)] for name, count in self.shard_counts.items()
         }
-        self._needs_ticks = needs_ticks(plan)
+        self._tick_seconds = tick_seconds(plan)
         self._ticked_seconds = clock.monotonic()
         self.sequence = int(clock.now() * 1_000_000)
         self._replaying = False
@@ -51,24 +55,73 @@ class KeyedStages:
 
     # ----------------------------------------------------------------------------------------------- recovery
 
-    def restore(self, checkpoint_id: int, sequence: int | None) -> list[Entry]:
+    def reach_store(self, checkpoint_id: int) -> None:
+        """Ask the store for a state. Raises RetriableError while it is away."""
+        for shard in self._all()[:1]:
+            self._storage.reach(shard, checkpoint_id)
+
+    def restore(
+        self, checkpoint_id: int, sequence: int | None, states: Mapping[str, Sequence[tuple[int, str]]] | None = None
+    ) -> list[Entry]:
         """Take the state of a checkpoint; return the entries since, which the engine is to do again.
 
-        ``sequence`` None: the job begins; its entries are numbered from the clock, so that they come behind those of any
-        earlier run that sinks remember.
+        ``states``: the versions that the checkpoint stands on (``states_stored``); None: not known. ``sequence`` None: the job begins;
+        its entries are numbered from the clock, so that they come behind those of any earlier run that sinks remember.
+        Raises CheckpointError when something is missing, damaged or of another checkpoint.
         """
         if checkpoint_id:
             for shard in self._all():
-                self._storage.load(shard, checkpoint_id)
+                expected = None if states is None else states.get(shard.queue.id, ())
+                self._storage.load(shard, checkpoint_id, expected)
         if sequence is not None:
             self.sequence = sequence
         entries = list(self._log.entries(checkpoint_id))
+        if entries and sequence is not None and entries[0].sequence != sequence + 1:
+            raise CheckpointError(
+                f"the order log of checkpoint {checkpoint_id} begins with entry {entries[0].sequence}, not {sequence + 1}: it is of "
+                "another checkpoint, or a part of it is missing",
+                job=self._plan.job_name,
+                hint="restore the whole checkpoint directory from one copy, or begin with a new one",
+            )
         if entries:
             # What sinks hold may carry these numbers: go on behind them even if the clock has been put back.
             self.sequence = max(self.sequence, entries[0].sequence - 1) if sequence is None else sequence
         self._log.begin(checkpoint_id)
         self._replaying = bool(entries)
         return entries
+
+    def begin_at(self, states: Iterable[tuple[str, int, bytes]], checkpoint_id: int, sequence: int) -> None:
+        """Begin with the states of a savepoint, of each shard one; entries are numbered behind ``sequence``. They are stored at once."""
+        for shard in self._all():
+            self._storage.forget_stored(shard)
+        for shuffle, number, state in states:
+            self._shards[shuffle][number].apply(state)
+            self._shards[shuffle][number].end_restore()
+        self.sequence = sequence
+        self.save(checkpoint_id, whole=True)
+        self._log.begin(checkpoint_id)
+
+    def check_sinks(self) -> None:
+        """See that no sink has rows of entries that are still to come: they would be taken for replays of those, and dropped.
+
+        Called behind the replay. Raises CheckpointError; RetriableError when a server is away.
+        """
+        for sink_id, node in self._plan.sinks.items():
+            if not isinstance(node.sink, TransactionalSink):
+                continue
+            for name, shuffle in self._shuffles.items():
+                for shard in self._shards[name] if sink_id in self._plan.stage(shuffle) else ():
+                    last = node.sink.last_offset(shard.queue)
+                    if last is not None and last.offset > self.sequence:
+                        raise CheckpointError(
+                            f"{sink_id!r} has rows of shard {shard.queue} up to entry {last.offset}, and the state is at entry "
+                            f"{self.sequence}: new results would be dropped as known. An older checkpoint was put in place, a part of it "
+                            "is missing, or the clock was put back",
+                            job=self._plan.job_name,
+                            plugin=sink_id,
+                            hint="bring back the newest checkpoint; or begin anew with another checkpoint directory and an output "
+                            "without these rows (replace_output=True, where the sink can, another writer or place)",
+                        )
 
     def end_replay(self) -> None:
         """The logged entries have been done again: log what comes."""
@@ -120,9 +173,10 @@ class KeyedStages:
 
     def tick_due(self) -> bool:
         """Whether operators wait for the clock and it is time to tell them."""
-        if not self._needs_ticks or self._clock.monotonic() - self._ticked_seconds < _TICK_SECONDS:
+        now = self._clock.monotonic()
+        if self._tick_seconds is None or now - self._ticked_seconds < self._tick_seconds:
             return False
-        self._ticked_seconds = self._clock.monotonic()
+        self._ticked_seconds = now
         return True
 
     def _route(self, shipments: Iterable[Shipment], pending: Pending) -> None:
@@ -130,14 +184,26 @@ class KeyedStages:
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
-    def save(self, checkpoint_id: int) -> None:
-        """Store what has changed in the shards under the id of a checkpoint that is about to be made."""
+    def save(self, checkpoint_id: int, savepoints: Collection[OpenSavepoint] = (), *, whole: bool = False) -> None:
+        """Store what has changed in the shards under the id of a checkpoint that is about to be made.
+
+        With savepoints, or ``whole``, all of each shard is stored, and given to them.
+        """
         for shard in self._all():
             shard.checkpoint(checkpoint_id)
+            if savepoints or whole:
+                state = self._storage.save_whole(shard, checkpoint_id)
+                for each in savepoints:
+                    each.add_state(shard.queue.source, shard.number, state)
+                continue
             # Without a store what has changed is asked for now and then only so that operators need not remember it.
             if self._keeps_state or not self._at_end:
                 self._storage.save(shard, checkpoint_id)
         fault_point("shard.after_save")
+
+    def states_stored(self) -> dict[str, list[tuple[int, str]]]:
+        """Return per shard the versions that the state that was saved last stands on, each with its checksum."""
+        return {shard.queue.id: self._storage.chain(shard) for shard in self._all()}
 
     def saved(self, checkpoint_id: int) -> None:
         """The checkpoint is made: what came before it is not needed any more."""
@@ -168,8 +234,21 @@ class KeyedStages:
         self._log.close()
         self._storage.close()
 
-    def _all(self) -> Iterable[Shard]:
+    def _all(self) -> list[Shard]:
         return [shard for shards in self._shards.values() for shard in shards]
+
+
+def check_checkpoint(plan: Plan, stored: StoredCheckpoint, counts: Mapping[str, int], *, place: str) -> None:
+    """Compare the keyed stages that a checkpoint is of with those of now. Raises CheckpointError when they cannot go on with it."""
+    # Without keyed stages a job has stored nothing of them, though it has read rows.
+    check_definitions(plan, {} if stored.sequence is None else stored.definitions, place=place)
+    if stored.sequence is not None and dict(stored.shards) != dict(counts):
+        raise CheckpointError(
+            f"the checkpoint is of a job with shards {dict(stored.shards)}, now they are {dict(counts)}",
+            job=plan.job_name,
+            option="shards",
+            hint="keys cannot move to other shards: use the number of before, or another checkpoint directory",
+        )
 
 
 def as_time(time_us: int | None) -> datetime | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,6 +15,20 @@ from headrace.source import LATEST, GroupListener, GroupSource
 from headrace_light.outages import Outages
 
 logger = logging.getLogger(__name__)
+
+
+class Assignments(GroupListener):
+    """Hands a group's changes to an engine, on the thread that polls."""
+
+    def __init__(self, assigned: Callable[[Iterable[Queue]], None], revoked: Callable[..., None]) -> None:
+        self._assigned = assigned
+        self._revoked = revoked
+
+    def assigned(self, queues: Iterable[Queue]) -> None:
+        self._assigned(queues)
+
+    def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:
+        self._revoked(queues, lost=lost)
 
 
 class Membership:
@@ -38,6 +52,10 @@ class Membership:
     def behind(self) -> bool:
         """Whether something that is done could not be committed yet."""
         return bool(self._uncommitted)
+
+    def begin_at(self, positions: Mapping[Queue, ReadPosition]) -> None:
+        """Commit where a savepoint was, before the group is joined. Raises RetriableError when the broker does not take it."""
+        self._source.commit({queue: at for queue, at in positions.items() if queue.source == self._source_id})
 
     def join(self, listener: GroupListener) -> None:
         """Become a member."""

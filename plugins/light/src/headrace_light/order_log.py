@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from zlib import crc32
 
 from headrace.errors import CheckpointError
 from headrace.messages import Queue, ReadPosition
+from headrace.private_files import FILE_MODE
 
 EntryKind = Literal["read", "added", "removed", "idle", "tick", "end"]
 
@@ -38,11 +40,17 @@ class Entry:
             value |= {"source": self.queue.source, "queue": self.queue.name}
         if self.start is not None and self.end is not None:
             value |= {"start": self.start.to_json(), "end": self.end.to_json()}
-        return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        text = json.dumps(value, separators=(",", ":")).encode()
+        return text + f" {crc32(text):08x}\n".encode()
 
     @classmethod
     def from_line(cls, line: bytes) -> Entry:
         """Read a line. Raises ValueError, KeyError or TypeError when it is none."""
+        text, space, checksum = line.rpartition(b" ")
+        if not line.endswith(b"}"):  # else an older version wrote it, without a checksum
+            if not space or int(checksum, 16) != crc32(text):
+                raise ValueError("its checksum is another")
+            line = text
         value = json.loads(line)
         start, end = value.get("start"), value.get("end")
         return cls(
@@ -73,10 +81,15 @@ class OrderLog:
         if path is None or not path.exists():
             return
         lines = path.read_bytes().split(b"\n")
+        before: int | None = None
         for number, line in enumerate(lines[:-1], start=1):  # what stands behind the last newline was cut off
             try:
-                yield Entry.from_line(line)
-            except (ValueError, KeyError, TypeError) as error:
+                entry = Entry.from_line(line)
+                if before is not None and entry.sequence != before + 1:
+                    raise ValueError(f"entry {before + 1} is missing before entry {entry.sequence}")
+                before = entry.sequence
+                yield entry
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CheckpointError(
                     f"line {number} of {path} is damaged: {error}",
                     hint="restore the checkpoint directory from a backup, or begin with a new one",
@@ -90,7 +103,7 @@ class OrderLog:
             return
         assert self._directory is not None
         self._drop_torn_line(path)
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         for other in self._directory.glob("order-*.log"):
             if other != path:
                 other.unlink(missing_ok=True)

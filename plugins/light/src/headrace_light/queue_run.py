@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from headrace.backend import QueueStatus
@@ -32,6 +33,9 @@ class QueueRun:
         self._away_since: float | None = None
         self._pause_seconds = 0.1
         self._paused_until = 0.0
+        self._closed = False
+        #: What was read and could not be taken through the lane yet.
+        self._unfinished: RawBatch | None = None
         #: When records came last, and whether the keyed stages were told that none come (kept by the engine).
         self.heard_seconds = 0.0
         self.idle = False
@@ -47,22 +51,41 @@ class QueueRun:
         wait: timedelta,
         on_read: Callable[[ReadPosition, ReadPosition], None] | None = None,
     ) -> Sequence[Delivery] | None:
-        """Read and process the next records; None when there were none. ``on_read`` is told the range before that."""
+        """Read and process the next records; None when there were none. ``on_read`` is told the range before that.
+
+        A group may take the queue away while its reader looks for records: then the run is closed, and what the reader
+        still gives belongs to the queue's next owner, who begins at what was committed.
+        """
         start = self.position
         if self._end is not None:
             max_records = min(max_records, self._end - self.position.offset)
-        raw = self._reader.poll(max_records, wait)
-        fault_point("reader.after_poll")
-        self._away_since, self._pause_seconds = None, 0.1
+        raw = self._unfinished
         if raw is None:
+            raw = self._reader.poll(max_records, wait)
+            fault_point("reader.after_poll")
+        if self._closed:
+            return None
+        if raw is None:
+            self._works()
             self.position = self._reader.position
             return None
         if on_read is not None:
             on_read(start, raw.next_position)
-        deliveries = self.lane.process(raw) if len(raw) else []
+        # A function or a table that a lane asks may be away: the records are taken through it again, not read on behind.
+        self._unfinished = raw
+        try:
+            deliveries = self.lane.process(raw) if len(raw) else []
+        except RetriableError:
+            self.lane.take_shipments()  # they come again
+            raise
+        self._unfinished = None
+        self._works()
         self.position = raw.next_position
         self._records += len(raw)
         return deliveries
+
+    def _works(self) -> None:
+        self._away_since, self._pause_seconds = None, 0.1
 
     def read_again(self, start: ReadPosition, end: ReadPosition, max_records: int) -> Sequence[Delivery]:
         """Read and process a range that was read before a crash. Raises DataError when it is not there any more.
@@ -86,7 +109,7 @@ class QueueRun:
                 )
             pieces.append(raw.until(end))
             self.position = pieces[-1].next_position
-            self._records += len(pieces[-1])
+        self._records += sum(map(len, pieces))
         pieces = [piece for piece in pieces if len(piece)]
         return self.lane.process(RawBatch.joined(pieces)) if pieces else []
 
@@ -102,7 +125,7 @@ class QueueRun:
             logger.warning("queue %s: %s; trying again", self.queue.id, error.message)
         if now - self._away_since >= retry_seconds:
             raise JobFailedError(
-                f"the source was away for {now - self._away_since:.0f} s: {error.message}",
+                f"the {self._what_is_away} was away for {now - self._away_since:.0f} s: {error.message}",
                 plugin=self.queue.source,
                 queue=self.queue.id,
                 offset=self.position.offset,
@@ -110,6 +133,10 @@ class QueueRun:
             ) from error
         self._paused_until = now + self._pause_seconds
         self._pause_seconds = min(2 * self._pause_seconds, _PAUSE_SECONDS_MAX)
+
+    @property
+    def _what_is_away(self) -> str:
+        return "source" if self._unfinished is None else "server that an operator asks"
 
     def paused(self, now: float) -> bool:
         """Whether the queue is to be left alone for now."""
@@ -129,6 +156,37 @@ class QueueRun:
         return QueueStatus(self.queue.id, self.position.offset, self._latest, self._records)
 
     def close(self) -> None:
-        """Close lane and reader."""
+        """Close lane and reader. May be called twice, and from within the reader's ``poll``."""
+        self._closed = True
         self.lane.close()
         self._reader.close()
+
+
+class QueueFigures:
+    """What queues have come to, also those that have gone. Used by the engine."""
+
+    def __init__(self) -> None:
+        self._finished: dict[str, QueueStatus] = {}
+
+    def finish(self, run: QueueRun) -> None:
+        """Keep what a queue has come to, together with what it had before it went away and came back."""
+        status = run.status()
+        self._finished[run.queue.id] = self._with_before(status, self._finished)
+
+    def statuses(self, runs: Iterable[QueueRun]) -> tuple[QueueStatus, ...]:
+        """Return all queues, those that are read as they are now."""
+        found = dict(self._finished)
+        for run in list(runs):
+            status = run.status()
+            found[status.queue] = self._with_before(status, found)
+        return tuple(found.values())
+
+    @staticmethod
+    def _with_before(status: QueueStatus, known: Mapping[str, QueueStatus]) -> QueueStatus:
+        before = known.get(status.queue)
+        return replace(status, records=status.records + (before.records if before else 0))
+
+
+def with_dead_letters(queues: Iterable[QueueStatus], counts: Mapping[str, int]) -> tuple[QueueStatus, ...]:
+    """Return the queues with how many dead letters came from each."""
+    return tuple(replace(queue, dead_letters=counts.get(queue.queue, 0)) for queue in queues)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from zlib import crc32
 
+from headrace.errors import CheckpointError
 from headrace.shard import Shard
 from headrace.state_store import KeyedStateStore, StateStore, StoredVersion
 
@@ -21,6 +23,13 @@ class _Stored:
     snapshot_bytes: int = 0
     deltas: int = 0
     delta_bytes: int = 0
+    #: The versions from the newest snapshot on, each with its checksum.
+    chain: list[tuple[int, str]] = field(default_factory=list)
+
+    def note(self, version: int, content: bytes, *, whole: bool) -> None:
+        """A version of this content has been stored, over one of that number that may be there."""
+        kept = [] if whole else [each for each in self.chain if each[0] != version]
+        self.chain = [*kept, (version, _checksum(content))]
 
     def add(self, size: int, *, whole: bool) -> None:
         """A version of so many bytes has been stored."""
@@ -29,6 +38,10 @@ class _Stored:
         else:
             self.deltas += 1
             self.delta_bytes += size
+
+
+def _checksum(content: bytes) -> str:
+    return f"{crc32(content):08x}"
 
 
 class ShardStorage:
@@ -44,10 +57,18 @@ class ShardStorage:
         self._header_bytes = header_bytes
         self._stored: dict[str, _Stored] = {}
 
-    def load(self, shard: Shard, version: int | None = None) -> tuple[int, bytes] | None:
+    def reach(self, shard: Shard, version: int) -> None:
+        """Ask the store for a version, to see whether it answers. Raises RetriableError."""
+        for _ in self._store.load(shard.queue.id, version):
+            return
+
+    def load(
+        self, shard: Shard, version: int | None = None, expected: Sequence[tuple[int, str]] | None = None
+    ) -> tuple[int, bytes] | None:
         """Give a new shard the state of a version, or the newest; return that version and its header. None: there is none.
 
-        Raises CheckpointError when it is damaged or of another job.
+        ``expected``: the versions that must be there, each with its checksum (``chain``); None: not known. Raises CheckpointError when
+        something is missing, damaged or of another job.
         """
         name = shard.queue.id
         if self._keyed is not None and version is None and shard.has_parts:
@@ -56,25 +77,57 @@ class ShardStorage:
                 self._stored[name] = _Stored()
                 return None
             if all(each.first is not None for each in versions):
-                return self._begin_restore(self._keyed, shard, versions)
+                begun = self._begin_restore(self._keyed, shard, versions)
+                if begun is not None:
+                    return begun
         found: tuple[int, bytes] | None = None
         stored = _Stored()
+        waiting = None if expected is None else list(expected)
         for number, content, whole in self._store.load(name, version):
+            if waiting is not None:
+                self._check(name, waiting, number, content)
             header, state = content[: self._header_bytes], content[self._header_bytes :]
             shard.apply(state)
             found = number, header
             stored.add(len(content), whole=whole)
+            stored.note(number, content, whole=whole)
+        if waiting:
+            raise self._missing(name, waiting[0][0])
+        shard.end_restore()
         self._stored[name] = stored
         return found
 
+    def chain(self, shard: Shard) -> list[tuple[int, str]]:
+        """Return the versions that the stored state of a shard stands on, from its newest snapshot, each with its checksum."""
+        stored = self._stored.get(shard.queue.id)
+        return [] if stored is None else list(stored.chain)
+
+    def _check(self, name: str, waiting: list[tuple[int, str]], number: int, content: bytes) -> None:
+        while waiting and waiting[0][0] < number:
+            raise self._missing(name, waiting[0][0])
+        if not waiting or waiting[0] != (number, _checksum(content)):
+            raise CheckpointError(
+                f"{self._store.place(name, number)} is damaged, or not what the checkpoint stands on: its checksum is another",
+                hint="go back to a copy of the checkpoint with its state, or begin anew with another directory",
+            )
+        del waiting[0]
+
+    def _missing(self, name: str, number: int) -> CheckpointError:
+        return CheckpointError(
+            f"{self._store.place(name, number)} is missing, which the checkpoint stands on",
+            hint="go back to a copy of the checkpoint with its state, or begin anew with another directory",
+        )
+
     def _begin_restore(
         self, store: KeyedStateStore, shard: Shard, versions: Sequence[StoredVersion]
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes] | None:
         name, cut = shard.queue.id, self._header_bytes
         firsts = [(each.number, each.first or b"") for each in versions]
         sizes = shard.begin_restore(
             [(number, first[cut:]) for number, first in firsts], partial(store.load_parts, name)
         )
+        if sizes is None:
+            return None
         stored = _Stored()
         for version, size in zip(versions, sizes, strict=True):
             stored.add(size, whole=version.snapshot)
@@ -97,10 +150,26 @@ class ShardStorage:
             state = shard.snapshot() if whole else shard.delta()
             if state:
                 self._store.save(name, version, header + state, snapshot=whole)
+                stored.note(version, header + state, whole=whole)
             size = len(state)
         if size:
             stored.add(size, whole=whole)
         return whole
+
+    def save_whole(self, shard: Shard, version: int) -> bytes:
+        """Store all of a shard as a version, uncut, and return it: what ``Shard.snapshot`` gives."""
+        name, state = shard.queue.id, shard.snapshot()
+        content = bytes(self._header_bytes) + state
+        self._store.save(name, version, content, snapshot=True)
+        stored = self._stored.setdefault(name, _Stored())
+        stored.add(len(state), whole=True)
+        stored.note(version, content, whole=True)
+        return state
+
+    def forget_stored(self, shard: Shard) -> None:
+        """Forget every version that is stored: it belongs to no checkpoint that was finished."""
+        for _ in self._store.load(shard.queue.id, 0):
+            pass
 
     @staticmethod
     def _save_parts(store: KeyedStateStore, shard: Shard, version: int, header: bytes, *, whole: bool) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from headrace.errors import CheckpointError
+from headrace.private_files import make_private_directory, private_opener
 from headrace.settings import Settings, option
 from headrace.state_store import StateStore, versions_to_load, versions_to_remove
 
@@ -45,10 +46,10 @@ class DirectoryStateStore(StateStore):
 
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
         directory = self._directory(shard)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
         path = directory / f"{version:020d}.{'snapshot' if snapshot else 'delta'}"
         temporary = path.with_suffix(".new")
-        with open(temporary, "wb", buffering=0) as file:
+        with open(temporary, "wb", buffering=0, opener=private_opener) as file:
             file.write(delta)
             os.fsync(file.fileno())
         # A version that an unfinished checkpoint left behind is replaced, whichever kind it was.
@@ -76,6 +77,9 @@ class DirectoryStateStore(StateStore):
         files = self._versions(shard)
         for number in versions_to_remove([(number, whole) for number, (whole, _) in files.items()], before):
             files[number][1].unlink(missing_ok=True)
+
+    def place(self, shard: str, version: int) -> str:
+        return f"state file {self._directory(shard) / f'{version:020d}'} (.delta or .snapshot)"
 
     def _versions(self, shard: str) -> dict[int, tuple[bool, Path]]:
         """Return (is snapshot, file) by version, in order."""

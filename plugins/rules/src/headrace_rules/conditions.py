@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 from headrace.schema import Schema
-from headrace_columnar import patterns
+from headrace_columnar import patterns, regular_expressions
 from headrace_columnar.expressions import CompiledExpression, compile_node
 from sqlglot import exp
 
@@ -90,7 +90,7 @@ def native_condition(
     """
     try:
         return _Builder(slots, schema, functions, text).condition(node)
-    except patterns.PatternError as error:
+    except regular_expressions.PatternError as error:
         raise NotNativeError from error
 
 

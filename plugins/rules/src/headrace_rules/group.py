@@ -47,6 +47,8 @@ class Member:
     journal: str | None = None
     watched: RulesInput | None = None
     reload_interval: timedelta | None = None
+    #: When the job was started with these rules, as the audit file has it; empty for a verb that is not in a job.
+    since: str = ""
 
     @classmethod
     def of_condition(cls, name: str, text: str) -> Member:
@@ -57,7 +59,8 @@ class Member:
         if self.journal is None:
             return None
         return MemberVersions(self.rules, self.journal, preparer, watched=self.watched,
-                              reload_interval=self.reload_interval, clock=clock, background=background)  # fmt: skip
+                              reload_interval=self.reload_interval, clock=clock, background=background,
+                              since=self.since)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

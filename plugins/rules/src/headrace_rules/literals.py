@@ -3,8 +3,9 @@
 A pattern gives *candidates*. Each is a set of literals of which at least one is in every text that the pattern matches;
 a scan for the literals of any one candidate finds all matches, and some texts besides. No candidate: nothing is known.
 
-Regular expressions are those of headrace_columnar.patterns: Rust's syntax, or Python's where a pattern needs look-around
-or back references. The parser here understands what both have; whatever else it meets ends its knowledge, not the pattern.
+Regular expressions are those of headrace_columnar.regular_expressions: Rust's syntax, or that of Python's ``re`` where a
+pattern needs look-around or back references. The parser here understands what both have; whatever else it meets ends
+its knowledge, not the pattern.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class _UnknownError(Exception):
 def regex_candidates(pattern: str, *, python: bool = False) -> list[Candidate]:
     """Return the candidates of a regular expression that is searched for anywhere in a text.
 
-    ``python``: the pattern is one that runs in Python's ``re``. The pattern must be valid in its engine.
+    ``python``: the pattern has the syntax of Python's ``re``, and backtracks. The pattern must be valid in its engine.
     """
     try:
         return _Parser(pattern, python=python).parse()

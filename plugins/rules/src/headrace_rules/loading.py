@@ -25,6 +25,10 @@ from headrace_rules.prepared import Preparer
 RulesInput = str | os.PathLike[str] | Sequence[Mapping[str, Any] | Rule | str | os.PathLike[str]] | Mapping[str, str]
 _FIELDS = ("id", "expression", "severity", "labels", "description")
 _YAML_SUFFIXES = (".yaml", ".yml")
+#: Levels of lists and mappings within each other in a YAML file.
+_NESTING_MAX = 50
+#: Without aliases every value takes a character at least.
+_VALUES_PER_CHARACTER = 4
 _ID = re.compile(r"[^\s,;'\"\\]{1,200}")
 
 
@@ -117,11 +121,46 @@ def _load_file(path: Path, loaded: Loaded) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Loads YAML as ``yaml.safe_load`` does, with pauses where batches are processed meanwhile."""
+    """Loads YAML as ``yaml.safe_load`` does, within bounds, and with pauses where batches are processed meanwhile.
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    Aliases let a short text stand for any number of values. So the values are counted as they would be written out.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values_max = len(text) * _VALUES_PER_CHARACTER
+        self._nesting = 0
+        #: Values that a node stands for, with those below it.
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         pause()
-        return super().compose_node(parent, index)
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        self._nesting += 1
+        if self._nesting > _NESTING_MAX:
+            raise _refused(f"values nest deeper than {_NESTING_MAX} levels", event)
+        node = super().compose_node(parent, index)
+        self._nesting -= 1
+        if node is None:
+            return None
+        if isinstance(event, yaml.AliasEvent):
+            if id(node) not in self._sizes:
+                raise _refused("an alias stands for what it is a part of", event)
+        else:
+            self._sizes[id(node)] = 1 + sum(self._sizes[id(each)] for each in _children(node))
+        if self._sizes[id(node)] > self._values_max:
+            raise _refused("aliases stand for too many values", event)
+        return node
+
+
+def _refused(problem: str, event: Any) -> yaml.YAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def _children(node: yaml.Node) -> Iterable[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 def _load_yaml(path: Path, text: str, loaded: Loaded) -> None:

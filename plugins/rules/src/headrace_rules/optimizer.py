@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
 from headrace.plan import Node, OperatorNode, Plan, SourceNode, input_schema, rebuilt
 from headrace_columnar import dialect
@@ -22,6 +23,7 @@ from headrace_rules.plugin import PATTERNS_MIN
 from headrace_rules.raw_scan import RawScan
 from headrace_rules.triggers import TextAtom, all_atoms, need_of
 from headrace_rules.verb import EngineWhere, Rules
+from headrace_rules.versions import now_text
 
 
 def optimized(plan: Plan) -> Plan | None:
@@ -93,7 +95,8 @@ def _patterns(node: OperatorNode) -> int:
     if not isinstance(node.spec.predicate, str):
         return 0
     try:
-        need = need_of(dialect.parse(node.spec.predicate), schema, node.spec.functions or {})
+        functions = node.spec.functions
+        need = need_of(dialect.parse(node.spec.predicate), schema, {} if functions is None else functions)
     except HeadraceError:
         return 0
     return 0 if need is None else sum(isinstance(atom, TextAtom) for atom in all_atoms(need))
@@ -115,13 +118,14 @@ def _alike(nodes: Sequence[OperatorNode]) -> list[list[OperatorNode]]:
 def _grouped(plan: Plan, nodes: Sequence[OperatorNode], place: str, changes: dict[Node, Node]) -> RuleGroup:
     """Put nodes into one group and note what replaces them."""
     members = []
+    since = now_text(SystemClock())
     for node in nodes:
         node_id = plan.id_of(node)
         if isinstance(node.spec, Rules):
             spec = node.spec
             watched = spec.given if spec.reload_interval is not None else None
             journal = str(Path(place) / node_id)
-            members.append(Member(node_id, spec.rules, journal, watched, spec.reload_interval))
+            members.append(Member(node_id, spec.rules, journal, watched, spec.reload_interval, since))
         else:
             assert isinstance(node.spec, Where)
             members.append(Member.of_condition(node_id, str(node.spec.predicate)))

@@ -10,7 +10,8 @@ looked at: which rows a rule is for is up to the stream that it is put to.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -18,6 +19,11 @@ from headrace_rules.model import SEVERITIES, Rejection, Rule
 
 _MODIFIERS = ("contains", "startswith", "endswith", "all", "re", "cased", "exists", "lt", "lte", "gt", "gte")
 _COMPARISONS = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+#: Brackets and ``not`` within each other in a condition, and lists within each other in a search.
+_NESTING_MAX = 100
+#: So many tests stand side by side in one OR or AND; more are put in brackets, group by group, as expressions nest by the
+#: number of tests in a row.
+_TESTS_IN_A_ROW = 50
 _TOKEN = re.compile(r"\s*(\(|\)|[^\s()]+)")
 
 
@@ -50,7 +56,7 @@ def _condition(detection: Any) -> str:
         raise _UnsupportedError("timeframe is not supported: rules look at one row")
     condition = detection.get("condition")
     if isinstance(condition, list):
-        return " OR ".join(f"({_Conditions(str(one), searches).parse()})" for one in condition)
+        return _joined([f"({_Conditions(str(one), searches).parse()})" for one in condition], "OR")
     if not isinstance(condition, str):
         raise _UnsupportedError("detection has no condition")
     return _Conditions(condition, searches).parse()
@@ -64,6 +70,7 @@ class _Conditions:
             raise _UnsupportedError("aggregations in conditions are not supported")
         self._tokens = _TOKEN.findall(text)
         self._searches = searches
+        self._nesting = 0
 
     def parse(self) -> str:
         found = self._or()
@@ -84,26 +91,36 @@ class _Conditions:
         while self._peek() == "or":
             self._next()
             parts.append(self._and())
-        return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
+        return parts[0] if len(parts) == 1 else f"({_joined(parts, 'OR')})"
 
     def _and(self) -> str:
         parts = [self._not()]
         while self._peek() == "and":
             self._next()
             parts.append(self._not())
-        return parts[0] if len(parts) == 1 else "(" + " AND ".join(parts) + ")"
+        return parts[0] if len(parts) == 1 else f"({_joined(parts, 'AND')})"
 
     def _not(self) -> str:
         if self._peek() == "not":
             self._next()
             # What is not there is not what was looked for: NULL counts as "does not match".
-            return f"({self._not()}) IS NOT TRUE"
+            with self._deeper():
+                return f"({self._not()}) IS NOT TRUE"
         return self._operand()
+
+    @contextmanager
+    def _deeper(self) -> Iterator[None]:
+        self._nesting += 1
+        if self._nesting > _NESTING_MAX:
+            raise _UnsupportedError(f"the condition nests deeper than {_NESTING_MAX} levels")
+        yield
+        self._nesting -= 1
 
     def _operand(self) -> str:
         token = self._next()
         if token == "(":
-            inner = self._or()
+            with self._deeper():
+                inner = self._or()
             if self._next() != ")":
                 raise _UnsupportedError("a bracket is not closed in the condition")
             return f"({inner})"
@@ -113,8 +130,8 @@ class _Conditions:
             names = [n for n in self._searches if _meant(pattern, n)]
             if not names:
                 raise _UnsupportedError(f"no search is called {pattern!r}")
-            joined = (" AND " if token.lower() == "all" else " OR ").join(_search(self._searches[n]) for n in names)
-            return f"({joined})"
+            tests = [_search(self._searches[name]) for name in names]
+            return f"({_joined(tests, 'AND' if token.lower() == 'all' else 'OR')})"
         if token not in self._searches:
             raise _UnsupportedError(f"no search is called {token!r}")
         return _search(self._searches[token])
@@ -126,11 +143,19 @@ def _meant(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern)
 
 
+def _joined(tests: Sequence[str], operator: str) -> str:
+    """Join tests by AND or OR so that the expression does not nest deeply, however many there are."""
+    while len(tests) > _TESTS_IN_A_ROW:
+        groups = [tests[start : start + _TESTS_IN_A_ROW] for start in range(0, len(tests), _TESTS_IN_A_ROW)]
+        tests = ["(" + f" {operator} ".join(group) + ")" for group in groups]
+    return f" {operator} ".join(tests)
+
+
 def _search(search: Any) -> str:
     if isinstance(search, Mapping):
-        return "(" + " AND ".join(_field(name, value) for name, value in search.items()) + ")"
+        return "(" + _joined([_field(name, value) for name, value in search.items()], "AND") + ")"
     if isinstance(search, list) and search and all(isinstance(one, Mapping) for one in search):
-        return "(" + " OR ".join(_search(one) for one in search) + ")"
+        return "(" + _joined([_search(one) for one in search], "OR") + ")"
     raise _UnsupportedError("a search is a mapping of fields, or a list of such; keywords have no column here")
 
 
@@ -144,7 +169,7 @@ def _field(key: Any, value: Any) -> str:
     if not values:
         raise _UnsupportedError(f"field {name!r} has no values")
     tests = [_test(column, one, modifiers) for one in values]
-    joined = (" AND " if "all" in modifiers else " OR ").join(tests)
+    joined = _joined(tests, "AND" if "all" in modifiers else "OR")
     return joined if len(tests) == 1 else f"({joined})"
 
 

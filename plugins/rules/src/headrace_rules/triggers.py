@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 from headrace.schema import Schema
-from headrace_columnar import patterns
+from headrace_columnar import patterns, regular_expressions
 from sqlglot import exp
 
 from headrace_rules.literals import (
@@ -145,7 +145,7 @@ def need_of(node: exp.Expr, schema: Schema, functions: Mapping[str, Any]) -> Nee
     """Return the need of a condition; None when it has none, or does not compile for these columns and functions."""
     try:
         return _Finder(schema, functions).find(node)
-    except patterns.PatternError:
+    except regular_expressions.PatternError:
         return None
 
 
@@ -257,7 +257,7 @@ class _Finder:
         return self._regex(source, regex)
 
     def _regex(self, source: tuple[Source, Fold], pattern: str) -> Need | None:
-        candidates = regex_candidates(pattern, python=patterns.engine(pattern) == "python")
+        candidates = regex_candidates(pattern, python=regular_expressions.engine(pattern) == "backtracking")
         if source[1] is not Fold.EXACT:
             folded = []
             for candidate in candidates:

@@ -191,7 +191,8 @@ class Rules(GroupedSpec):
 
     def replace_rules(self, rules: RulesInput, schema: Schema, who: str | None = None) -> RulesUpdate:
         """Give a running job other rules; what ``handle.update_rules`` calls, in the process that started the job."""
-        place = self.group.members[self.place].journal
+        member = self.group.members[self.place]
+        place = member.journal
         assert place is not None, "the plan of a running job was optimized"
         if self._replacing is None:
             self._replacing = Preparer(schema, self.functions)
@@ -200,7 +201,7 @@ class Rules(GroupedSpec):
         at = now_text(SystemClock())
         with behind_batches():
             return update(RuleJournal(place), self.rules, load(rules), self._replacing, who=who or whoami(), at=at,
-                          forget=True)  # fmt: skip
+                          since=member.since, forget=True)  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ private
 

@@ -31,6 +31,7 @@ class MemberVersions:
 
     ``watched`` and ``reload_interval``: files that are looked at now and then, for rules to be replaced when they change.
     ``background``: changed files are read and checked in a thread of their own, so that no batch waits for it.
+    ``since``: when the job was started with these rules.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class MemberVersions:
         reload_interval: timedelta | None = None,
         clock: Clock | None = None,
         background: bool = False,
+        since: str = "",
     ) -> None:
         self._first = rules
+        self._since = since
         self.preparer = preparer
         self._watched = watched
         self._interval_seconds = None if reload_interval is None else reload_interval.total_seconds()
@@ -68,7 +71,7 @@ class MemberVersions:
         if stamp != self._stamp:
             if self._stamp is None and stamp[0]:
                 # The job goes on after a restart: its own rules count if they are others than at its last start.
-                self.journal.begin(self._first, at=now_text(self._clock))
+                self.journal.begin(self._first, at=self._since or now_text(self._clock))
                 stamp = self.journal.stamp()
             self._stamp = stamp
             self.newest = max(self.journal.latest(), FIRST)
@@ -128,7 +131,7 @@ class MemberVersions:
         try:
             with behind_batches():
                 update(self.journal, self._first, load(self._watched), self.preparer, who=f"{whoami()} (files)",
-                       at=now_text(self._clock))  # fmt: skip
+                       at=now_text(self._clock), since=self._since)  # fmt: skip
         except HeadraceError as error:
             logger.warning("rules: the files cannot be read, the rules stay as they are: %s", error)
         except Exception:
@@ -153,9 +156,12 @@ def update(
     *,
     who: str,
     at: str,
+    since: str = "",
     forget: bool = False,
 ) -> RulesUpdate:
     """Add a version of the rules that were given. ``forget``: the preparer is for updates alone and keeps nothing else.
+
+    ``since`` is the time of the first version, the job's own rules; ``at`` that of the new one.
 
     A rule that is wrong stays as it was before, if there was one of that id; a file that cannot be read keeps its rules.
     Raises RulesError when no rule is left.
@@ -163,7 +169,7 @@ def update(
     good, wrong = check_rules(given.rules, preparer)
     rejections = [*given.rejections, *wrong]
     if journal.latest() == 0:
-        journal.begin(first, at=at)
+        journal.begin(first, at=since or at)
     rules = RuleSet([*good, *_kept(journal.read(journal.latest()).rules, good, rejections)])
     if not rules:
         raise RulesError(rejections, total=given.total, hint="the rules in use stay")

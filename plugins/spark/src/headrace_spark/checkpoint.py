@@ -11,6 +11,8 @@ from typing import Any
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import CheckpointError
+from headrace.private_files import make_private_directory
+from headrace.state_definition import DefinedState, definitions_from_json, definitions_to_json
 from pyspark.sql import SparkSession
 
 from headrace_spark.offsets import JobOffsets
@@ -22,6 +24,8 @@ _LOCK_PAUSE_SECONDS = 0.1
 _DIRECTORY = "spark"
 _STATE_DIRECTORY = "shards"
 _BEGINNING = "beginning.json"
+_DEFINITIONS = "definitions.json"
+_SAVEPOINT = "savepoint.json"
 
 
 class SparkCheckpoint:
@@ -47,6 +51,10 @@ class SparkCheckpoint:
         """Make the directory and, on the local disk, take it for this process. Raises CheckpointError."""
         try:
             self._files = self._root.getFileSystem(self._configuration)
+            if self._lock_path is not None:
+                if not self._lock_path.parent.parent.exists():
+                    make_private_directory(self._lock_path.parent.parent)  # dead letters are kept there too
+                make_private_directory(self._lock_path.parent)
             self._files.mkdirs(self._root)
             if self._lock_path is not None:
                 self._take_lock(clock or SystemClock())
@@ -77,9 +85,14 @@ class SparkCheckpoint:
     def offsets(self) -> tuple[int, JobOffsets] | None:
         """Return the last micro-batch that was planned, and where it ends; None when there is none."""
         batches = self._batches("offsets")
-        if not batches:
-            return None
-        last = max(batches)
+        return self._offsets_of(max(batches)) if batches else None
+
+    def completed(self) -> tuple[int, JobOffsets] | None:
+        """Return the last micro-batch that was completed, and where it ends; None when there is none."""
+        batches = self._batches("commits")
+        return self._offsets_of(max(batches)) if batches else None
+
+    def _offsets_of(self, last: int) -> tuple[int, JobOffsets]:
         lines = self._read(f"offsets/{last}").splitlines()
         try:
             return last, JobOffsets.from_json(json.loads(lines[2]))
@@ -102,20 +115,69 @@ class SparkCheckpoint:
         It is kept before anything is planned, so that a start after a crash in the first micro-batch begins at the same
         place. Without ``find``, for jobs that have planned already, None says that nothing was known when they began.
         """
-        path = self._jvm.org.apache.hadoop.fs.Path(self._root, _BEGINNING)
-        if self._files.exists(path):
-            kept: Mapping[str, Any] = json.loads(self._read(_BEGINNING))
-            return kept
-        found = None if find is None else find()
+        kept = self._find(_BEGINNING)
+        found = None if kept is not None or find is None else find()
         if found is None:
+            return kept
+        self._keep(_BEGINNING, found.to_json())
+        return found.to_json()
+
+    def definitions(self) -> dict[str, DefinedState] | None:
+        """Return of what the stored state is, by operator; None: nothing is stored, or by a version that did not store it."""
+        # A crash while they were replaced leaves the new ones under the other name.
+        found = self._find(_DEFINITIONS) or self._find(f"{_DEFINITIONS}.new")
+        return None if found is None else definitions_from_json(found)
+
+    def outputs(self) -> dict[str, str]:
+        """Return the digests of what makes the rows of each output, by sink; none where an older version has stored nothing."""
+        found = self._find(_DEFINITIONS) or self._find(f"{_DEFINITIONS}.new") or {}
+        return {str(name): str(digest) for name, digest in found.get("outputs", {}).items()}
+
+    def keep_definitions(self, definitions: Mapping[str, DefinedState], outputs: Mapping[str, str]) -> None:
+        """Store of what state and outputs are from now on. Called before the query starts."""
+        content = {**definitions_to_json(definitions), "outputs": dict(outputs)}
+        if self._find(_DEFINITIONS) != content:
+            self._keep(_DEFINITIONS, content)
+
+    def _find(self, name: str) -> Mapping[str, Any] | None:
+        """Return the JSON values of a file of ours; None when there is none. Raises CheckpointError when it is damaged."""
+        if not self._files.exists(self._jvm.org.apache.hadoop.fs.Path(self._root, name)):
             return None
-        content = found.to_json()
-        written = self._jvm.org.apache.hadoop.fs.Path(self._root, f"{_BEGINNING}.new")
+        try:
+            found = json.loads(self._read(name))
+            if not isinstance(found, dict):
+                raise ValueError("it holds no map")
+            return found
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self.location}/{name} is damaged: {error}",
+                job=self._job,
+                hint="go back to a copy of it, or begin anew",
+            ) from error
+
+    def savepoint(self) -> tuple[bool, str | None]:
+        """Return whether the job has begun here, and the id of the savepoint at which it did."""
+        beginning = self._jvm.org.apache.hadoop.fs.Path(self._root, _BEGINNING)
+        if not (self._files.exists(beginning) or self._batches("offsets")):
+            return False, None
+        found = self._find(_SAVEPOINT)
+        return True, None if found is None else str(found["id"])
+
+    def begin_at(self, savepoint_id: str, offsets: JobOffsets) -> None:
+        """Let the job begin at a savepoint. Until this is done it has not begun."""
+        self._keep(_SAVEPOINT, {"id": savepoint_id})
+        self._keep(_BEGINNING, offsets.to_json())
+
+    def _keep(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a file of ours, over one that may be there; a crash leaves one of them."""
+        path = self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+        written = self._jvm.org.apache.hadoop.fs.Path(self._root, f"{name}.new")
         stream = self._files.create(written, True)
         stream.write(bytearray(json.dumps(content).encode()))
         stream.close()
+        # A rename does not replace; an older file is there only where definitions have changed.
+        self._files.delete(path, False)
         self._files.rename(written, path)
-        return content
 
     def _batches(self, directory: str) -> set[int]:
         path = self._jvm.org.apache.hadoop.fs.Path(self._root, directory)

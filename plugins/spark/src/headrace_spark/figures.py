@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.backend import JobState, JobStatus, QueueStatus
+from headrace.dead_letters import DeadLetterReason, ReasonCounts, dead_letter_places
 from headrace.messages import Queue
 from headrace.plan import Plan
 from headrace.stages import upstream_of
@@ -46,6 +47,8 @@ class Figures:
             name for name, sides in upstream_of(plan).items() if not any(ids & self._shuffles for ids in sides)
         }
         self._shard_dead_letters = 0
+        self._reasons = ReasonCounts()
+        self._dead_letter_places = dead_letter_places(plan)
 
     @property
     def checkpoint_id(self) -> int:
@@ -69,6 +72,7 @@ class Figures:
                 shard = self._shards.setdefault(queue_id, _ShardFigures())
                 shard.watermark_us, shard.state_rows = figures["watermark_us"], figures["state_rows"]
                 shard.late_rows += figures["late_rows"]
+            self._reasons.merge(DeadLetterReason(*each) for each in task["reasons"])
             for queue_id, count in task["dead_letters"].items():
                 if _source_of(queue_id) in self._shuffles:
                     self._shard_dead_letters += count
@@ -88,9 +92,7 @@ class Figures:
     def status(self, state: JobState, seconds: float, error: str | None) -> JobStatus:
         """Return the figures as they are."""
         queues = tuple(
-            QueueStatus(
-                queue_id, q.offset, None if q.latest is None else max(q.latest, q.offset), q.records, q.dead_letters
-            )
+            QueueStatus(queue_id, q.offset, q.latest, q.records, q.dead_letters)
             for queue_id, q in sorted(self._queues.items())
         )
         return JobStatus(
@@ -101,6 +103,8 @@ class Figures:
             rows_written=dict(self._written),
             rows_skipped=self._skipped,
             dead_letters=sum(queue.dead_letters for queue in queues) + self._shard_dead_letters,
+            dead_letter_reasons=self._reasons.most_frequent(),
+            dead_letter_places=self._dead_letter_places,
             queues=queues,
             checkpoint_id=self.checkpoint_id,
             seconds=seconds,

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from headrace.backend import JobHandle, JobReport, JobState, JobStatus, RunOptions
 from headrace.clock import Clock, SystemClock
-from headrace.errors import HeadraceError, JobFailedError
+from headrace.errors import CheckpointError, HeadraceError, JobFailedError
 from headrace.messages import Queue
 from headrace.plan import Plan
 from headrace.progress import ProgressLine
 from headrace.registry import default_registry
+from headrace.savepoints import check_free
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
 from headrace_spark.failures import original_error
 from headrace_spark.figures import Figures
 from headrace_spark.query import StartedQuery
+from headrace_spark.savepoints import take_savepoint
+from headrace_spark.troubles import KINDS, Troubles
 
 logger = logging.getLogger(__name__)
 _FOLLOW_SECONDS = 0.2
@@ -46,9 +51,12 @@ class SparkHandle(JobHandle):
         self, plan: Plan, options: RunOptions, start: Callable[[], StartedQuery], clock: Clock | None = None
     ) -> None:
         self._job = plan.job_name
+        self._plan = plan
+        self._saving = threading.Lock()
         self._clock = clock or SystemClock()
         self._begun = self._clock.monotonic()
         self._figures = Figures(plan)
+        self._troubles = Troubles(plan.job_name)
         self._lock = threading.Lock()
         self._stop_asked = False
         self._end: _End | None = None
@@ -76,8 +84,18 @@ class SparkHandle(JobHandle):
                 return self._figures.status(end.state, end.seconds, None if end.error is None else str(end.error))
             return self._figures.status(state, self._clock.monotonic() - self._begun, None)
 
-    def stop(self, timeout: timedelta = timedelta(seconds=30)) -> None:
+    def savepoint(self, path: str | os.PathLike[str], timeout: timedelta = timedelta(minutes=5)) -> Path:
+        """Write a savepoint of the last micro-batch that was completed; the next ones go on meanwhile."""
+        self._check_saveable(path)
+        with self._saving:
+            return take_savepoint(self._plan, self._started, path, self._clock, timeout, self._ended, stopped=False)
+
+    def stop(
+        self, timeout: timedelta = timedelta(seconds=30), *, savepoint: str | os.PathLike[str] | None = None
+    ) -> None:
         """Let the batch at hand be finished, then stop. Raises TimeoutError when that takes longer."""
+        if savepoint is not None:
+            self._check_saveable(savepoint)
         if self._ended.is_set():
             return
         self._stop_asked = True
@@ -86,9 +104,16 @@ class SparkHandle(JobHandle):
         deadline = self._clock.monotonic() + timeout.total_seconds()
         while not self._started.run_directory.drained:
             if self._clock.wait(self._ended, _STOP_LOOK_SECONDS):
+                if savepoint is not None:
+                    self._check_saveable(savepoint)
                 return
             self._check_time(deadline, timeout)
-        self._started.query.stop()
+        try:
+            if savepoint is not None:
+                take_savepoint(self._plan, self._started, savepoint, self._clock, timeout, self._ended, stopped=True)
+        finally:
+            with self._saving:  # a savepoint that is being taken needs the session
+                self._started.query.stop()
         if not self._ended.wait(max(0.0, deadline - self._clock.monotonic())):
             self._check_time(deadline, timeout)
 
@@ -106,6 +131,13 @@ class SparkHandle(JobHandle):
         message = error.message if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
         hint = error.hint if isinstance(error, HeadraceError) else None
         raise JobFailedError(f"the job failed: {message}", job=self._job, hint=hint) from error
+
+    def _check_saveable(self, path: str | os.PathLike[str]) -> None:
+        if self._ended.is_set():
+            raise CheckpointError(
+                "the job has ended: there is nothing to take a savepoint of", job=self._job, option="savepoint"
+            )
+        check_free(path)
 
     def _check_time(self, deadline: float, timeout: timedelta) -> None:
         if self._clock.monotonic() >= deadline:
@@ -173,6 +205,8 @@ class SparkHandle(JobHandle):
                 self._take_batch(**event)
             elif kind == "queues":
                 self._take_queues(**event)
+            elif kind in KINDS:
+                self._troubles.take(kind, **event)
             else:
                 with self._lock:
                     self._figures.set_latest(**event)

@@ -128,6 +128,7 @@ def _shard_before(payload: JobPayload, address: Address, chain: StateChain, batc
     for state, at in chain.after(kept.at, batch_id):
         kept.shard.apply(state)
         kept.at = at
+    kept.shard.end_restore()
     return kept
 
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from headrace.errors import RetriableError
 from headrace.faults import fault_point
-from headrace.lane import Lane
+from headrace.lane import Delivery, Lane
 from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, RawBatch
 from headrace.source import Reader
 
@@ -22,6 +22,7 @@ from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.payload import JobPayload
 from headrace_spark.planner import QueueRange
 from headrace_spark.shipping import Control, Outbox, addressed, control_envelopes
+from headrace_spark.troubles import TroubleNotes
 
 #: Lanes kept per process.
 _LANES_MAX = 256
@@ -84,7 +85,7 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
         count = 0
         for raw in _raw_batches(payload, kept.reader, part):
             count += len(raw)
-            yield from _of(kept.lane.process(raw))
+            yield from _of(_processed(payload, kept.lane, raw))
             if outbox is not None:
                 yield from outbox.take(kept.lane.take_shipments())
             fault_point("lane.after_process")
@@ -128,9 +129,28 @@ def _keep(payload: JobPayload, queue: Queue, kept: _KeptLane) -> None:
         _kept.popitem(last=False)[1].close()
 
 
+def _processed(payload: JobPayload, lane: Lane, raw: RawBatch) -> list[Delivery]:
+    """Take records through the lane. A function or table that it asks may be away: raises RetriableError when it stays away."""
+    notes, what = TroubleNotes(payload.run_directory), f"what an operator of queue {lane.queue.id} asks"
+    begun, pause = time.monotonic(), 0.05
+    while True:
+        try:
+            made = lane.process(raw)
+            notes.back(what)
+            return made
+        except RetriableError as error:
+            lane.take_shipments()  # they come again
+            notes.away(what, error.message)
+            if time.monotonic() - begun >= payload.retry_seconds:
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+
+
 def _raw_batches(payload: JobPayload, reader: Reader, part: QueueRange) -> Iterator[RawBatch]:
     """Yield the records of a range. Raises RetriableError when they do not come for a long time."""
     end = part.end.offset
+    notes = TroubleNotes(payload.run_directory)
     moved_at = time.monotonic()
     pause = 0.05
     while (before := reader.position.offset) < end:
@@ -138,7 +158,9 @@ def _raw_batches(payload: JobPayload, reader: Reader, part: QueueRange) -> Itera
             raw = reader.poll(min(payload.batch_records, end - before), _POLL_TIMEOUT)
             fault_point("reader.after_poll")
             pause = 0.05
-        except RetriableError:
+            notes.back(part.queue.id)
+        except RetriableError as error:
+            notes.away(part.queue.id, error.message)
             if time.monotonic() - moved_at >= payload.retry_seconds:
                 raise
             time.sleep(pause)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-import shutil
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,13 +16,17 @@ from typing import Any
 
 import pyspark
 from headrace.errors import JobError
+from headrace.secrecy import is_secret_name
 from pyspark import SparkConf
 
 from headrace_spark.java import JavaRuntime
 from headrace_spark.output import VARIABLE, OutputRelay
+from headrace_spark.temporary import remove, remove_abandoned, temporary_directory
 
 #: Spark moves blobs; the work is done in Python. Little is gained by compiling Java well, much by starting it quickly.
 _JVM_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto", "-Xlog:disable")
+#: What drivers make in the temporary directory: of Spark itself, of a run, and checkpoints of jobs that keep none.
+TEMPORARY_KINDS = ("spark", "run", "checkpoint")
 #: The command line is made by a Java program of its own.
 _LAUNCHER_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xshare:auto"
 #: From this version on Java warns of what Spark's libraries do unless it is allowed.
@@ -48,8 +50,9 @@ class LocalSpark:
     """What a local Spark needs on disk: a directory for this process, and one that is kept for a quick next start."""
 
     def __init__(self, java: JavaRuntime, *, startup_cache: bool = True) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix=f"headrace-spark-{os.getpid()}-"))
-        atexit.register(shutil.rmtree, self.directory, ignore_errors=True)
+        remove_abandoned(TEMPORARY_KINDS)
+        self.directory = temporary_directory("spark")
+        atexit.register(remove, self.directory)
         self.log_file = self.directory / "spark.log"
         self.output = OutputRelay(self.directory / "output")
         self._java = java
@@ -67,7 +70,10 @@ class LocalSpark:
         spark_conf = SparkConf(loadDefaults=False)
         flags = " ".join([*self._flags(log_level), conf.get("spark.driver.extraJavaOptions", "")]).strip()
         for key, value in {**conf, "spark.driver.extraJavaOptions": flags}.items():
-            spark_conf.set(key, value)
+            # The settings go to Java on its command line, which every user of the machine can read. The session gets
+            # those with secrets later, through the connection to Java.
+            if not is_secret_name(key):
+                spark_conf.set(key, value)
         try:
             return launch_gateway(spark_conf)  # type: ignore[no-untyped-call]
         except Exception as error:  # py4j, the operating system or pyspark: Java did not start
@@ -147,6 +153,10 @@ class LocalSpark:
         yield f"-Dlog4j2.configurationFile={config.as_uri()}"
         yield f"-Dheadrace.log.file={self.log_file}"
         yield f"-Dheadrace.log.level={log_level}"
+        # What Java leaves when it is killed is removed with the rest.
+        temporary = self.directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        yield f"-Djava.io.tmpdir={temporary}"
         if self._java.version >= _WARNS_OF_NATIVE_ACCESS:
             yield "--enable-native-access=ALL-UNNAMED"
             yield "--sun-misc-unsafe-memory-access=allow"

@@ -12,9 +12,6 @@ from headrace_spark.offsets import JobOffsets, KeyedMarks
 from headrace_spark.payload import KeyedPlan
 from headrace_spark.shipping import Control
 
-#: How often operators that wait for the clock are told of it.
-TICK_US = 1_000_000
-
 
 class MarkKeeper:
     """Keeps the marks of one run. Used by the planner's thread."""
@@ -38,7 +35,9 @@ class MarkKeeper:
         idle = () if self._bounded else self._idle(start, end, before)
         ending = self._bounded and all_read and not self._ended
         moved = end.queues != start.queues or end.gone != start.gone
-        ticking = self._keyed.ticks and not self._bounded and now_us - before.time_us >= TICK_US
+        tick_seconds = self._keyed.tick_seconds
+        since_us = now_us - before.time_us
+        ticking = tick_seconds is not None and not self._bounded and since_us >= tick_seconds * 1_000_000
         if start.keyed is not None and not (moved or ending or ticking or idle != before.idle):
             return replace(end, keyed=before)
         self._ended = self._ended or ending

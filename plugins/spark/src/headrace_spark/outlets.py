@@ -33,6 +33,8 @@ class TaskCounts:
     #: The offset after the last record that was read, per queue id.
     ends: dict[str, int] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
+    #: Their reasons: origin, error, reason, count.
+    reasons: list[tuple[str, str, str, int]] = field(default_factory=list)
     #: Figures of shards per queue id: ``watermark_us``, ``state_rows``, ``late_rows`` (those of this micro-batch).
     shards: dict[str, dict[str, int | None]] = field(default_factory=dict)
 
@@ -84,6 +86,7 @@ def _write(kept: _KeptOutlets, envelopes: Iterable[Envelope], batch_id: int, *, 
     written_before, skipped_before = dict(outlets.rows_written()), dict(_skipped(outlets))
     dead_before = dict(outlets.dead_letters_by_queue)
     counts = TaskCounts()
+    outlets.take_reasons()  # an attempt that failed may have left some
     for envelope in envelopes:
         queue = envelope.queue
         if envelope.kind == "rows":
@@ -111,6 +114,7 @@ def _write(kept: _KeptOutlets, envelopes: Iterable[Envelope], batch_id: int, *, 
     for queue_id, total in outlets.dead_letters_by_queue.items():
         if total != dead_before.get(queue_id, 0):
             counts.dead_letters[queue_id] = total - dead_before.get(queue_id, 0)
+    counts.reasons = [(each.origin, each.error, each.reason, each.count) for each in outlets.take_reasons()]
     return counts
 
 

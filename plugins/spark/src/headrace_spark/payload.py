@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import JobError, PlanError
 from headrace.source import Source
-from headrace.stages import idle_timeouts_us, needs_ticks
+from headrace.stages import idle_timeouts_us, tick_seconds
 from pyspark import cloudpickle as untyped_cloudpickle
 
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output import print_to_driver
 from headrace_spark.state_files import StateFiles, state_files
 from headrace_spark.topology import Topology
+
+_PICKLE_DEPTH = 5_000
 
 if TYPE_CHECKING:
     from headrace.plan import Plan
@@ -42,8 +44,8 @@ class KeyedPlan:
     levels: tuple[tuple[str, ...], ...]
     #: Per source how long a queue may be silent before it is not waited for.
     idle_timeouts_us: Mapping[str, int]
-    #: Whether operators wait for the clock.
-    ticks: bool
+    #: How often operators that wait for the clock are told of it without data; None: none of them does.
+    tick_seconds: float | None
     #: The directory of the shards' state, as a URI.
     state_uri: str = ""
 
@@ -54,7 +56,7 @@ class KeyedPlan:
         if not topology.levels:
             return None
         levels = tuple(tuple(names) for names in topology.levels)
-        return cls(shards, levels, idle_timeouts_us(plan), needs_ticks(plan), state_uri)
+        return cls(shards, levels, idle_timeouts_us(plan), tick_seconds(plan), state_uri)
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def sources_of(plan: Plan) -> Mapping[str, Source]:
 
 def pickled(part: object, job: str) -> bytes:
     """Return a plan or a part of it as bytes. Raises PlanError when something in it cannot travel."""
-    with _unimportable_modules_by_value():
+    with _unimportable_modules_by_value(), _deep_recursion():
         try:
             content: bytes = cloudpickle.dumps(part)
         except Exception as error:  # whatever a user's object raises: it cannot travel
@@ -157,6 +159,17 @@ def pickled(part: object, job: str) -> bytes:
                 "a connection or an open file; make it when it is first used",
             ) from error
     return content
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Let pickle go as deep as a plan's chain of nodes and expressions is; Python's default is for code, not for data."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _PICKLE_DEPTH))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def unpickled(content: bytes) -> Any:

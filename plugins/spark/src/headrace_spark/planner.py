@@ -22,6 +22,7 @@ from headrace_spark.marks import MarkKeeper
 from headrace_spark.offsets import JobIdentity, JobOffsets
 from headrace_spark.payload import JobPayload
 from headrace_spark.run_directory import RunDirectory
+from headrace_spark.troubles import TroubleNotes
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class Planner:
         self._clock = clock or SystemClock()
         self._run = RunDirectory(payload.run_directory)
         self._run.note_planner()
+        self._notes = TroubleNotes(payload.run_directory)
         self._never = threading.Event()
         self._readers: dict[Queue, Reader] = {}
         self._latest: dict[Queue, int] = {}
@@ -169,8 +171,9 @@ class Planner:
         for source_id, source in self._sources.items():
             try:
                 names = self._retrying(source.queues, source_id) if first else source.queues()
+                self._notes.back(source_id)
             except RetriableError as error:
-                logger.warning("job %s, source %s: %s", self._job, source_id, error.message)
+                self._notes.away(source_id, error.message)
                 names = [queue for queue in self._existing or () if queue.source == source_id]
             found.update(replace(queue, source=source_id) for queue in names)
         self._existing = found
@@ -270,9 +273,11 @@ class Planner:
         def latest_of(queue: Queue) -> int:
             reader = self._open(queue, positions[queue])
             try:
-                return reader.latest
+                latest = reader.latest
+                self._notes.back(queue.id)
+                return latest
             except RetriableError as error:
-                logger.warning("job %s, queue %s: %s", self._job, queue.id, error.message)
+                self._notes.away(queue.id, error.message)
                 return self._latest.get(queue, positions[queue].offset)
 
         self._latest.update(in_parallel(latest_of, positions))
@@ -316,7 +321,9 @@ class Planner:
         pause = 0.1
         while True:
             try:
-                return action()
+                result = action()
+                self._notes.back(what)
+                return result
             except RetriableError as error:
                 away = self._clock.monotonic() - begun
                 if away >= self._payload.retry_seconds or self._run.stop_asked:
@@ -326,7 +333,7 @@ class Planner:
                         queue=what,
                         hint="mend the server and start the job again: it goes on from its checkpoint",
                     ) from error
-                logger.warning("job %s, %s: %s; trying again", self._job, what, error.message)
+                self._notes.away(what, error.message)
                 self._clock.wait(self._never, pause)
                 pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 

@@ -6,21 +6,26 @@ import atexit
 import contextlib
 import logging
 import os
-import shutil
 import sys
-import tempfile
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from headrace.backend import RunOptions
-from headrace.errors import CheckpointError, JobError, RetriableError
+from headrace.clock import SystemClock
+from headrace.errors import CheckpointError, JobError
+from headrace.output_definition import tell_outputs
+from headrace.patience import Patience
 from headrace.plan import Plan, input_schema
+from headrace.savepoint_start import SavepointStart
+from headrace.shard import Shard
 from headrace.source import Source
+from headrace.state_check import check_definitions
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.udf import UserDefinedFunction
@@ -32,10 +37,14 @@ from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
 from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of, tell_run, unpickled
 from headrace_spark.planner import ENDS, beginning_of, ends_of, ends_to_json
 from headrace_spark.run_directory import RunDirectory
+from headrace_spark.savepoints import begin_at, shards_wanted
 from headrace_spark.session import SessionInUse, active, first_line, note_query, session_for
 from headrace_spark.settings import SparkSettings
+from headrace_spark.shard_state import StateChain, StateVersion
 from headrace_spark.state_files import state_files
 from headrace_spark.streaming import KeyedStage, data_sources_of
+from headrace_spark.temporary import remove, temporary_directory
+from headrace_spark.topology import Topology
 
 logger = logging.getLogger(__name__)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -48,6 +57,8 @@ class StartedQuery:
     query: StreamingQuery
     run_directory: RunDirectory
     in_use: SessionInUse
+    payload: JobPayload
+    checkpoint: SparkCheckpoint
     _cleanup: contextlib.ExitStack
 
     def clean_up_at_end(self) -> None:
@@ -69,23 +80,39 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
 
     Raises JobError for what can be seen before anything is read.
     """
-    for node in plan.sinks.values():
-        node.sink.prepare(input_schema(node.input))
+    patience = Patience(plan.job_name, options.start_timeout, SystemClock())
+    for name, node in plan.sinks.items():
+        patience.wait_for(f"sink {name}", partial(node.sink.prepare, input_schema(node.input)))
     identity = JobIdentity.of(plan)
     plan_bytes, sources_bytes = pickled(plan, plan.job_name), pickled(sources_of(plan), plan.job_name)
-    begin = _Begin(identity, sources_bytes, options.until)
-    if not _may_have_offsets(options.checkpoint):
+    begin = _Begin(identity, sources_bytes, options.until, patience)
+    savepoint = SavepointStart.of(plan, options)
+    if savepoint is None and not _may_have_offsets(options.checkpoint):
         begin.find()  # what is wrong with a source is told before Spark has started
     in_use = session_for(settings)
     with contextlib.ExitStack() as cleanup:
-        run_path = tempfile.mkdtemp(prefix="headrace-run-")
+        run_place = temporary_directory("run")
+        cleanup.callback(remove, run_place)
+        run_path = str(run_place)
         run_directory = RunDirectory(run_path)
         cleanup.callback(run_directory.remove)
         checkpoint = _open_checkpoint(plan, options, in_use, cleanup)
         stored = checkpoint.offsets()
         if stored is not None:
             stored[1].check_belongs_to(identity)
-        keyed = _keyed_plan(plan, None if stored is None else stored[1], settings, checkpoint, in_use)
+        wanted = shards_wanted(settings.shards, savepoint)
+        keyed = _keyed_plan(plan, None if stored is None else stored[1], wanted, checkpoint, in_use)
+        if keyed is not None and stored is not None:
+            _check_definitions(plan, keyed, stored[0], checkpoint)
+        outputs: Mapping[str, str] | None = None if stored is None else checkpoint.outputs()
+        if stored is None and savepoint is not None:
+            outputs = savepoint.savepoint.outputs
+        keeps = options.checkpoint is not None or savepoint is not None
+        replace = options.replace_output
+        patience.wait_for("its sinks", partial(tell_outputs, plan, outputs, keeps=keeps, replace=replace))
+        if savepoint is not None:
+            begin_at(savepoint, checkpoint, keyed, identity, options)
+        checkpoint.keep_definitions(plan.state_definitions, plan.output_digests)
         beginning = checkpoint.beginning(begin.find if stored is None else None)
         payload = JobPayload(
             token=uuid.uuid4().hex[:12],
@@ -112,7 +139,7 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
         # A process that ends without waiting for its job leaves nothing behind either.
         kept = cleanup.pop_all()
         atexit.register(kept.close)
-        return StartedQuery(query, run_directory, in_use, kept)
+        return StartedQuery(query, run_directory, in_use, payload, checkpoint, kept)
 
 
 def _may_have_offsets(checkpoint: str | None) -> bool:
@@ -128,8 +155,11 @@ class _Begin:
     The plan's own sources stay untouched, since they are to travel. The ends are counted in a thread while Spark starts.
     """
 
-    def __init__(self, identity: JobIdentity, sources_bytes: bytes, until: Literal["end"] | None) -> None:
+    def __init__(
+        self, identity: JobIdentity, sources_bytes: bytes, until: Literal["end"] | None, patience: Patience
+    ) -> None:
         self._identity = identity
+        self._patience = patience
         self._bytes = sources_bytes
         self._until = until
         self._found = False
@@ -137,14 +167,13 @@ class _Begin:
         self._ends: Future[list[Any]] | None = None
 
     def find(self) -> JobOffsets | None:
-        """Return where queues begin; None when a server is away: the job waits for it. Raises JobError as sources do."""
+        """Return where queues begin; it is asked once. Raises JobError as sources do, RetriableError when a server stays away."""
         if not self._found:
             self._found = True
             sources = self._copies()
             try:
-                self._beginning = beginning_of(self._identity, sources)
-            except RetriableError as error:
-                logger.warning("job %s: %s", self._identity.job, error.message)
+                found = partial(beginning_of, self._identity, sources)
+                self._beginning = self._patience.wait_for("its sources", found)
             finally:
                 _close(sources)
             if self._beginning is not None and self._until == "end":
@@ -194,8 +223,9 @@ def _open_checkpoint(
 ) -> SparkCheckpoint:
     place = options.checkpoint
     if place is None:
-        place = tempfile.mkdtemp(prefix="headrace-checkpoint-")
-        cleanup.callback(shutil.rmtree, place, ignore_errors=True)
+        made = temporary_directory("checkpoint")
+        cleanup.callback(remove, made)
+        place = str(made / "state")
     # Nothing but the driver writes to a directory of its own that is thrown away: it is local even on a cluster.
     local = in_use.local or options.checkpoint is None
     checkpoint = SparkCheckpoint(in_use.session, place, local=local, job=plan.job_name)
@@ -241,11 +271,11 @@ def _mapped(envelopes: DataFrame, stage: KeyedStage) -> DataFrame:
 
 
 def _keyed_plan(
-    plan: Plan, stored: JobOffsets | None, settings: SparkSettings, checkpoint: SparkCheckpoint, in_use: SessionInUse
+    plan: Plan, stored: JobOffsets | None, shards: int | None, checkpoint: SparkCheckpoint, in_use: SessionInUse
 ) -> KeyedPlan | None:
     """Return the keyed stages with their number of shards: the checkpoint's, if it has one. Raises CheckpointError."""
     before = None if stored is None else stored.keyed
-    wanted = settings.shards or in_use.session.sparkContext.defaultParallelism
+    wanted = shards or in_use.session.sparkContext.defaultParallelism
     keyed = KeyedPlan.of(plan, wanted if before is None else before.shards, checkpoint.state_uri)
     if keyed is not None:
         if checkpoint.only_here and not in_use.local:
@@ -265,15 +295,36 @@ def _keyed_plan(
             option="checkpoint",
             hint="their state cannot be taken over: begin anew with another directory",
         )
-    if before is not None and settings.shards not in (None, before.shards):
+    if before is not None and shards not in (None, before.shards):
         raise CheckpointError(
-            f"the checkpoint is of a job with {before.shards} shards, and {settings.shards} are asked for",
+            f"the checkpoint is of a job with {before.shards} shards, and {shards} are asked for",
             job=plan.job_name,
             option="shards",
             hint=f"leave 'shards' out or say {before.shards}: keys belong to shards for as long as there is state; "
             "or begin anew with another checkpoint directory",
         )
     return keyed
+
+
+def _check_definitions(plan: Plan, keyed: KeyedPlan, last_batch: int, checkpoint: SparkCheckpoint) -> None:
+    """Compare the verbs with those whose state is stored. Raises CheckpointError."""
+    must_be_empty = check_definitions(plan, checkpoint.definitions(), place=checkpoint.location)
+    if must_be_empty:
+        interrupted = checkpoint.interrupted_batch()
+        _check_restored(plan, keyed, last_batch + 1 if interrupted is None else interrupted)
+
+
+def _check_restored(plan: Plan, keyed: KeyedPlan, batch_id: int) -> None:
+    """Restore every shard once, one after the other: what it holds decides. Raises CheckpointError."""
+    files = state_files(keyed.state_uri)
+    for address in Topology(plan, keyed.shards).addresses():
+        shard = Shard(plan, address.shuffle, address.shard)
+        try:
+            for state, _ in StateChain(files, address).after(StateVersion(), batch_id):
+                shard.apply(state)
+            shard.end_restore()
+        finally:
+            shard.close()
 
 
 def _named(keyed: KeyedPlan | KeyedMarks | None) -> str:

@@ -172,13 +172,18 @@ def _submitted(settings: SparkSettings) -> SparkSession:
     builder = SparkSession.builder
     if settings.master is not None:
         builder = builder.master(settings.master)
-    for key, value in settings.conf.items():
+    for key, value in settings.revealed_conf().items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
 def _key(settings: SparkSettings) -> tuple[object, ...]:
-    return (local_master(settings.master), settings.memory, settings.log_level, tuple(sorted(settings.conf.items())))
+    return (
+        local_master(settings.master),
+        settings.memory,
+        settings.log_level,
+        tuple(sorted(settings.revealed_conf().items())),
+    )
 
 
 def _stop_for_restart(own: _OwnSpark) -> None:
@@ -240,7 +245,7 @@ def _start(settings: SparkSettings) -> _OwnSpark:
         "spark.master": master,
         "spark.driver.memory": settings.memory,
         "spark.sql.warehouse.dir": str(local.directory / "warehouse"),
-        **settings.conf,
+        **settings.revealed_conf(),
     }
     with environment_with(local.environment(workers=on_this_machine)):
         gateway = local.launch(conf, log_level=settings.log_level)

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 import msgspec
 from headrace.errors import OptionError
-from headrace.settings import Settings, option
+from headrace.secrecy import is_secret_name
+from headrace.settings import Secret, Settings, option
 
 
 class SparkSettings(Settings, frozen=True, kw_only=True):
@@ -18,9 +19,12 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
 
     session: Annotated[object, option("a SparkSession to run in; it is left running")] = None
     master: Annotated[str | None, option("Spark's master URL; by default local[*] with retries of failed tasks")] = None
-    conf: Annotated[Mapping[str, str], option("further settings of Spark, by their names in Spark's documentation")] = (
-        msgspec.field(default_factory=dict)
-    )
+    conf: Annotated[
+        Mapping[str, object],
+        option(
+            "further settings of Spark, by their names in Spark's documentation; those that hold secrets show nowhere"
+        ),
+    ] = msgspec.field(default_factory=dict)
     memory: Annotated[str, option("heap of the Java process, as Spark writes it", pattern=r"^[0-9]+[kmgKMG]$")] = "768m"
     install_java: Annotated[bool, option("have pip install a Java runtime when the machine has none")] = True
     startup_cache: Annotated[bool, option("keep Java's loaded classes in ~/.cache for a quicker next start")] = True
@@ -48,7 +52,27 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
         option("shards of each keyed stage; fixed by a job's first start, by default as many as cores"),
     ] = None
 
+    def __post_init__(self) -> None:
+        # A plain text, too, may be the name of a place: "${VARIABLE}".
+        guarded = {
+            name: Secret(value) if isinstance(value, str) and is_secret_name(name) else value
+            for name, value in self.conf.items()
+        }
+        msgspec.structs.force_setattr(self, "conf", guarded)
+
+    def revealed_conf(self) -> dict[str, str]:
+        """Return ``conf`` with its secrets, for Spark itself. Raises OptionError for a secret that is not at its place."""
+        return {name: value.reveal() if isinstance(value, Secret) else str(value) for name, value in self.conf.items()}
+
     def validate(self) -> None:
+        for name, value in self.conf.items():
+            if not isinstance(value, str | int | float | Secret) or isinstance(value, bool):
+                raise OptionError(
+                    f"the setting {name!r} has a value of type {type(value).__name__}; Spark takes texts",
+                    plugin="spark",
+                    option="conf",
+                    hint="write true and false as texts",
+                )
         if self.session is not None:
             for name in ("master", "conf"):
                 if getattr(self, name):

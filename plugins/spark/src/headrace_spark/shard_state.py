@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from headrace.checksums import sealed, unsealed
 from headrace.errors import CheckpointError
 from headrace.shard import Shard
 
@@ -63,14 +64,18 @@ class StateChain:
         Raises CheckpointError when a file is missing.
         """
         first = 0 if at.batch_id is None else at.batch_id + 1
-        if at.batch_id is None and batch_id > 0:
+        if at.batch_id is None:
             for number in self._snapshots(batch_id):
                 content = self._files.read(self._path(number, "snapshot"))
                 if content is not None and content[:_TOKEN_BYTES] == self._token(number):
                     at = StateVersion(number, content[:_TOKEN_BYTES], number, len(content))
                     first = number + 1
-                    yield content[_TOKEN_BYTES:], at
+                    yield self._state_in(content, number, "snapshot"), at
                     break
+            else:
+                begun = self._files.read(self._beginning)
+                if begun is not None:
+                    yield begun, at
         for number in range(first, batch_id):
             content = self._files.read(self._path(number, "delta"))
             if content is None:
@@ -78,16 +83,21 @@ class StateChain:
                     f"the state of shard {self._address} after micro-batch {number} is missing",
                     hint="files were removed from the checkpoint directory: go back to a copy of it, or begin anew",
                 )
+            state = self._state_in(content, number, "delta")
             at = at.after_delta(number, content[:_TOKEN_BYTES], len(content))
-            yield content[_TOKEN_BYTES:], at
+            yield state, at
+
+    def begin(self, state: bytes) -> None:
+        """Store what the shard remembers before the first micro-batch: a whole state."""
+        self._files.write(self._beginning, state)
 
     def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
         """Store what micro-batch ``batch_id`` has changed in a shard that was at ``at``; return where it is now."""
         token = uuid.uuid4().bytes
-        content = token + shard.delta()
+        content = self._sealed(batch_id, "delta", token + shard.delta())
         now = at.after_delta(batch_id, token, len(content))
         if now.deltas > _DELTAS_MAX or now.delta_bytes > max(now.snapshot_bytes, _DELTA_BYTES_MIN):
-            snapshot = token + shard.snapshot()
+            snapshot = self._sealed(batch_id, "snapshot", token + shard.snapshot())
             self._files.write(self._path(batch_id, "snapshot"), snapshot)
             self._files.write(self._path(batch_id, "delta"), content)
             self._remove_before(now.snapshot_id)
@@ -98,6 +108,21 @@ class StateChain:
     def _token(self, batch_id: int) -> bytes | None:
         return self._files.read(self._path(batch_id, "delta"), _TOKEN_BYTES)
 
+    def _sealed(self, number: int, kind: str, content: bytes) -> bytes:
+        """Return a file's content with a checksum that is right under its name only."""
+        return sealed(content, self._path(number, kind).encode())
+
+    def _state_in(self, content: bytes, number: int, kind: str) -> bytes:
+        """Return the state that a file holds. Raises CheckpointError when it is damaged or empty."""
+        path = self._path(number, kind)
+        found = unsealed(content, f"state file {path} of the checkpoint", path.encode())
+        if len(found) <= _TOKEN_BYTES:
+            raise CheckpointError(
+                f"state file {path} of the checkpoint is empty",
+                hint="go back to a copy of the checkpoint, or begin anew",
+            )
+        return found[_TOKEN_BYTES:]
+
     def _snapshots(self, before: int) -> list[int]:
         """Return which micro-batches before one have a snapshot, the last first."""
         found = [_NAME.match(name) for name in self._files.names(self._directory)]
@@ -106,10 +131,16 @@ class StateChain:
 
     def _remove_before(self, batch_id: int) -> None:
         """Remove what is older than the snapshot before the newest: the newest's micro-batch may have to run again."""
+        if batch_id > 0:
+            self._files.remove(self._beginning)
         for name in self._files.names(self._directory):
             match = _NAME.match(name)
             if match is not None and int(match[1]) < batch_id:
                 self._files.remove(f"{self._directory}/{name}")
+
+    @property
+    def _beginning(self) -> str:
+        return f"{self._directory}/beginning.snapshot"
 
     def _path(self, batch_id: int, kind: str) -> str:
         return f"{self._directory}/{batch_id:012}.{kind}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from headrace.errors import CheckpointError
+from headrace.private_files import private_opener
 from pyarrow import fs as untyped_fs
 
 #: Schemes of stores where a file appears as a whole when it is closed; a rename would be a copy there.
@@ -67,14 +68,19 @@ class _LocalFiles:
         to = self._root / path
         new = to.with_name(f".{to.name}.{os.getpid()}.new")
         try:
-            new.write_bytes(content)
+            _write(new, content)
         except FileNotFoundError:
             to.parent.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(content)
+            _write(new, content)
         new.replace(to)
 
     def remove(self, path: str) -> None:
         (self._root / path).unlink(missing_ok=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with open(path, "wb", opener=private_opener) as file:
+        file.write(content)
 
 
 class _ArrowFiles:

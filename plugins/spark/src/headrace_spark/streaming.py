@@ -113,6 +113,7 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from headrace_spark.lanes import read_ranges
 
             assert isinstance(partition, LanePartition)
+            _note_attempt(self._payload, "source stage")
             yield from to_arrow(read_ranges(self._payload, partition.value, _batch_id(), partition.control))
             _spare_the_collector("read")
 
@@ -136,6 +137,7 @@ class KeyedStage:
             context = TaskContext.get()
             assert context is not None
             number = context.partitionId()
+            _note_attempt(self._payload, f"keyed stage {self._level}")
             yield from to_arrow(run_shards(self._payload, self._level, number, from_arrow(batches), _batch_id()))
             _spare_the_collector("keyed stage")
 
@@ -154,6 +156,7 @@ class LaneWriter(DataSourceStreamArrowWriter):
             context = TaskContext.get()
             assert context is not None
             batch_id = _batch_id()
+            _note_attempt(self._payload, "sink stage")
             repeated = context.attemptNumber() > 0 and batch_id != self._payload.replayed_batch_id
             done = TaskDone(write_envelopes(self._payload, from_arrow(iterator), batch_id, repeated=repeated))
             _spare_the_collector("write")
@@ -229,3 +232,11 @@ def _batch_id() -> int:
     context = TaskContext.get()
     assert context is not None, "called outside a Spark task"
     return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+
+
+def _note_attempt(payload: JobPayload, stage: str) -> None:
+    from headrace_spark.troubles import TroubleNotes
+
+    context = TaskContext.get()
+    assert context is not None, "called outside a Spark task"
+    TroubleNotes(payload.run_directory).begun(stage, _batch_id(), context.attemptNumber())

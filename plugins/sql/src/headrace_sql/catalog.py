@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,13 @@ from headrace.functions import UserFunction, resolve
 from sqlglot import exp
 
 from headrace_sql import connectors, nodes, types
-from headrace_sql.expressions import Translator, interval_length, physical, text_of
+from headrace_sql.constants import factor
+from headrace_sql.expressions import Translator, interval_us, physical, text_of
 from headrace_sql.scope import Column, Relation, error_at
 from headrace_sql.zones import zone_name
 
 if TYPE_CHECKING:
     from headrace.jobs import Job
-
-MILLISECOND_US = 1_000
 
 
 @dataclass
@@ -53,6 +52,17 @@ class Table:
         """The columns that an INSERT fills: no computed ones."""
         known = {**self.columns, **{k: v for k, v in self.metadata_types.items() if k not in self.virtual}}
         return {name: known[name] for name in self.order if name in known}
+
+    def with_options(self, given: tuple[tuple[str, str, int], ...], text: str) -> Table:
+        """Return the table with the options of a hint in place of its own. ``given``: (key, value, place in the text)."""
+        if not given:
+            return self
+        made = dict(self.options)
+        for key, value, place in given:
+            node = exp.Literal.string(key)
+            node.meta.update(start=place, end=place + 2)
+            made[key] = connectors.Option(key, value, node)
+        return replace(self, options=made, text=text)
 
 
 def read_table(node: exp.Create, text: str) -> Table:
@@ -151,6 +161,8 @@ class Catalog:
         #: Table functions, by lower-case name.
         self.table_functions: dict[str, Any] = {}
         self._relations: dict[str, Relation] = {}
+        #: What expressions are compiled over that name no column.
+        self.no_columns: Relation | None = None
         self._unnamed: dict[str, int] = {}
         self.jobs: list[Job] = []
         for name, function in self.given.items():
@@ -220,6 +232,17 @@ class Catalog:
             self._relations[found] = self._made(found)
         return self._relations[found]
 
+    def hinted(self, name: str, options: tuple[tuple[str, str, int], ...], node: exp.Expr, text: str) -> Relation:
+        """Return the relation of a table with the options of a hint; of equal hints the same one."""
+        found = self.find(name)
+        if found is None or found not in self.tables:
+            raise error_at(node, text, f"OPTIONS goes with tables, and {name!r} is none")
+        key = f"{found} {sorted((key, value) for key, value, _ in options)}"
+        if key not in self._relations:
+            table = self.tables[found].with_options(options, text)
+            self._relations[key] = self.scanned(table, self.unused_source_name(f"{found}_hinted"))
+        return self._relations[key]
+
     def _made(self, name: str) -> Relation:
         if name in self.views:
             from headrace_sql.query import QueryCompiler
@@ -233,9 +256,9 @@ class Catalog:
         schema = dict(stream.schema or {})
         return Relation(stream, tuple(Column(each, each, name) for each in schema), base=name)
 
-    def scanned(self, table: Table) -> Relation:
+    def scanned(self, table: Table, source_name: str | None = None) -> Relation:
         """Return the stream of a table: its source, computed columns, watermark."""
-        stream = connectors.source_stream(self, table)
+        stream = connectors.source_stream(self, table, source_name)
         columns = [Column(each, each, table.name) for each in (*table.columns, *table.metadata_types)]
         relation = Relation(stream, tuple(columns), base=table.name)
         for name, node in table.computed.items():
@@ -259,10 +282,8 @@ class Catalog:
         if not isinstance(kind, pl.Datetime):
             raise error_at(node, table.text, f"WATERMARK: {name!r} is no TIMESTAMP column")
         delay_us = _watermark_delay(node, name, table.text)
-        # Flink's watermark says that nothing up to it comes any more, ours that nothing before it does: one millisecond apart.
-        stream = relation.stream.watermark(
-            column.physical, delay=timedelta(microseconds=max(0, delay_us - MILLISECOND_US))
-        )
+        # Flink's watermark says that nothing up to it comes any more, ours that nothing before it does.
+        stream = relation.stream.watermark(column.physical, delay=timedelta(microseconds=delay_us), inclusive=True)
         columns = [Column(c.name, c.physical, c.table, "event") if c is column else c for c in relation.columns]
         return Relation(stream, tuple(columns), base=relation.base)
 
@@ -272,13 +293,11 @@ def _watermark_delay(node: exp.Expr, name: str, text: str) -> int:
     if isinstance(node, exp.Column) and node.name == name:
         return 0
     if isinstance(node, exp.Sub) and isinstance(node.this, exp.Column) and node.this.name == name:
-        months, micros = interval_length(node.expression, text)
-        if not months and micros >= 0:
+        micros = interval_us(node.expression, text, "WATERMARK")
+        if micros >= 0:
             return micros
     if isinstance(node, exp.Anonymous) and node.name.upper() == "WITHOFFSET" and len(node.expressions) == 2:
-        offset = node.expressions[1]
-        if isinstance(offset, exp.Literal) and not offset.is_string:
-            return int(offset.name) * 1000
+        return round(factor(node.expressions[1], text) * 1000)
     raise error_at(node, text, "this watermark is not supported", f"write {name} - INTERVAL '5' SECOND")
 
 

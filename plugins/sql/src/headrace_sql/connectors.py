@@ -280,8 +280,8 @@ def _format_option(key: str, option: Option, made: dict[str, Any], table: Table)
                    "csv.allow-comments", "json.encode.decimal-as-plain-number")  # fmt: skip
 
 
-def source_stream(catalog: Catalog, table: Table) -> Stream:
-    """Begin the stream of a table: its source with the columns that it declares."""
+def source_stream(catalog: Catalog, table: Table, name: str | None = None) -> Stream:
+    """Begin the stream of a table: its source with the columns that it declares, called like the table or otherwise."""
     from datetime import UTC, datetime
 
     plugin, options, format_options = mapped_options(catalog, table, "source")
@@ -322,7 +322,13 @@ def source_stream(catalog: Catalog, table: Table) -> Stream:
     if format_name == "json":
         schema = json_maps.declared_as_text(table.columns)
     stream = catalog.pipeline.from_(
-        source, format=format_name, schema=schema, metadata=metadata, name=table.name, start=start, **format_options
+        source,
+        format=format_name,
+        schema=schema,
+        metadata=metadata,
+        name=name or table.name,
+        start=start,
+        **format_options,
     )
     if format_name == "json":
         stream = json_maps.with_maps(stream, table.columns)

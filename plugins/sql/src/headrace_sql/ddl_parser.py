@@ -12,6 +12,7 @@ from sqlglot import parser as sqlglot_parser
 from sqlglot import tokens as sqlglot_tokens
 
 from headrace_sql import nodes
+from headrace_sql.nodes import EXPLAIN_DETAILS as DETAILS
 
 _T: Any = sqlglot_tokens.TokenType  # type: ignore[attr-defined]
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
@@ -129,6 +130,17 @@ class DefinitionParser(sqlglot_parser.Parser):
         if value is None:
             self.raise_error("expected the option's value, a text or a number")
         return exp.Property(this=key, value=value)
+
+    def _parse_types(self, *arguments: Any, **options: Any) -> Any:
+        """Parse a type. ``NOT NULL`` inside of MAP, ARRAY and ROW is read, and like that of columns not checked."""
+        self._depth_of_types = getattr(self, "_depth_of_types", 0) + 1
+        try:
+            made = super()._parse_types(*arguments, **options)
+            if made is not None and self._depth_of_types > 1:
+                self._match_text_seq("NOT", "NULL") or self._match(_T.NULL)
+            return made
+        finally:
+            self._depth_of_types -= 1
 
     def _parse_element(self) -> exp.Expr:
         if self._match_text_seq("WATERMARK"):
@@ -269,8 +281,30 @@ class DefinitionParser(sqlglot_parser.Parser):
         return nodes.SetOption(this=option.this, expression=option.args["value"])
 
     def _parse_explain(self) -> exp.Expr:
-        style = "PLAN FOR" if self._match_text_seq("PLAN", "FOR") else None
-        return nodes.Explain(this=self._parse_statement(), style=style)
+        """``EXPLAIN [PLAN FOR | details] statement``, ``EXPLAIN [EXECUTE] STATEMENT SET BEGIN …``."""
+        if self._prev.text.upper() != "EXPLAIN":
+            self.raise_error(f"{self._prev.text.upper()} is not supported", self._prev)
+        details = []
+        if not self._match_text_seq("PLAN", "FOR") and self._curr and self._curr.text.upper() in DETAILS:
+            details = self._parse_csv(self._parse_detail)
+        index = self._index
+        self._match(_T.EXECUTE)
+        if self._match_text_seq("STATEMENT", "SET"):
+            if not self._match(_T.BEGIN):
+                self._expect("BEGIN")
+            first = self._parse_statement() if self._curr else None
+            return nodes.Explain(this=first, details=details, set=True)
+        self._retreat(index)
+        statement = self._parse_statement()
+        if statement is None:
+            self.raise_error("expected the statement to explain")
+        return nodes.Explain(this=statement, details=details)
+
+    def _parse_detail(self) -> str:
+        word = self._parse_id().name.upper()
+        if word not in DETAILS:
+            self.raise_error(f"{word} is no detail of EXPLAIN; {', '.join(DETAILS)} are", self._prev)
+        return word
 
     def _parse_execute(self) -> exp.Expr | None:
         if self._match_text_seq("STATEMENT", "SET"):
@@ -328,7 +362,7 @@ class DefinitionParser(sqlglot_parser.Parser):
                 descriptor = self._parse_column()
                 self._match_r_paren()
             else:
-                length = self._parse_interval()
+                length = self._parse_bitwise()  # an interval, or a sum or multiple of some
                 if length is None:
                     self.raise_error("expected TABLE, DESCRIPTOR or INTERVAL")
                 assert length is not None

@@ -144,7 +144,7 @@ class Flink(Dialect):
             nodes.TableCall: lambda self, e: f"TABLE({self.sql(e, 'this')})",
             nodes.Emit: lambda self, e: _emit_sql(self, e),
             nodes.SetOption: lambda self, e: f"SET {self.sql(e, 'this')} = {self.sql(e, 'expression')}",
-            nodes.Explain: lambda self, e: f"EXPLAIN {self.sql(e, 'this')}",
+            nodes.Explain: lambda self, e: _explain_sql(self, e),
             nodes.StatementSet: lambda self, e: "EXECUTE STATEMENT SET BEGIN" if e.name == "BEGIN" else "END",
             exp.Property: lambda self, e: f"{self.sql(e, 'this')} = {self.sql(e, 'value')}",
             exp.ComputedColumnConstraint: lambda self, e: f"AS {self.sql(e, 'this')}",
@@ -191,6 +191,12 @@ class Flink(Dialect):
             emit = expression.args.get("emit")
             text = f"INSERT INTO {self.sql(expression, 'this')} {self.sql(expression, 'expression')}"
             return f"{text} {self.sql(emit)}" if emit is not None else text
+
+
+def _explain_sql(self: Any, node: exp.Expr) -> str:
+    details = ", ".join(node.args.get("details") or ())
+    words = ["EXPLAIN", details, "STATEMENT SET BEGIN" if node.args.get("set") else "", self.sql(node, "this")]
+    return " ".join(each for each in words if each)
 
 
 def _metadata_sql(self: Any, node: exp.Expr) -> str:

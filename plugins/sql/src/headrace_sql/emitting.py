@@ -13,13 +13,15 @@ from headrace.operator import Changes, Operator, OperatorSpec
 from headrace.windows import Emit
 from sqlglot import exp
 
-from headrace_sql.expressions import interval_length
+from headrace_sql.expressions import interval_us
 
 if TYPE_CHECKING:
     from headrace.schema import Schema
 
 _PREFIX = "table.exec.emit."
 _TTL = "table.exec.state.ttl"
+#: For how long windows take late rows that EMIT … AFTER WATERMARK asks for, where nothing else is said.
+LATENESS_US = 3_600_000_000
 _UNITS = {"ms": 1_000, "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000, "min": 60_000_000, "minute": 60_000_000,
           "h": 3_600_000_000, "hour": 3_600_000_000, "d": 86_400_000_000, "day": 86_400_000_000, "": 1_000}  # fmt: skip
 
@@ -49,21 +51,42 @@ def emit_of(options: Mapping[str, str], clause: exp.Expr | None, text: str) -> E
         before = duration_us(options.get(_PREFIX + "early-fire.delay", "0 ms"), _PREFIX + "early-fire.delay")
     if options.get(_PREFIX + "late-fire.enabled", "").lower() == "true":
         after = duration_us(options.get(_PREFIX + "late-fire.delay", "0 ms"), _PREFIX + "late-fire.delay")
-    lateness = options.get(_PREFIX + "allow-lateness")
-    until = duration_us(lateness, _PREFIX + "allow-lateness") if lateness is not None else 0
     if clause is not None:
         for key in ("before", "after"):
             delay = clause.args.get(key)
             if delay is None:
                 continue
-            length = 0 if isinstance(delay, exp.Boolean) else interval_length(delay, text)[1]
+            length = 0 if isinstance(delay, exp.Boolean) else interval_us(delay, text, "EMIT")
             if key == "before":
                 before = length
             else:
                 after = length
+    until = _lateness(options, clause, after)
     if before is None and after is None and not until:
         return None
     return Emit(before, after, until)
+
+
+def _lateness(options: Mapping[str, str], clause: exp.Expr | None, after: int | None) -> int:
+    """Return for how long after its end a window takes rows. Raises OptionError where only Flink's options ask for late results.
+
+    Without a word on it, what is asked for by AFTER WATERMARK comes for an hour, as in Blink, or for the state's time to live.
+    """
+    given = options.get(_PREFIX + "allow-lateness")
+    if given is not None:
+        return duration_us(given, _PREFIX + "allow-lateness")
+    if after is None:
+        return 0
+    ttl = options.get(_TTL)
+    if ttl is not None and duration_us(ttl, _TTL):
+        return duration_us(ttl, _TTL)
+    if clause is not None and clause.args.get("after") is not None:
+        return LATENESS_US
+    raise OptionError(
+        f"{_PREFIX}late-fire.enabled has no effect alone: windows take no late rows",
+        option=_PREFIX + "allow-lateness",
+        hint=f"SET '{_PREFIX}allow-lateness' = '1 h'",
+    )
 
 
 class WithoutEqualUpdates(OperatorSpec):

@@ -16,6 +16,7 @@ from headrace_columnar.expressions import CompiledExpression, compile_node
 from sqlglot import exp
 
 from headrace_sql import functions, types, zones
+from headrace_sql.constants import folded, names_columns
 from headrace_sql.functions import call, cast
 from headrace_sql.scope import Relation, error_at, resolve
 
@@ -114,9 +115,17 @@ class Translator:
         return made
 
     def arguments(self, name: str, node: exp.Anonymous) -> list[Any]:
-        """Return the translated arguments of a call. Functions of the parts of a time take those of the session's zone."""
-        made = [self.translate(each) for each in node.expressions]
+        """Return the translated arguments of a call, constant ones as literals.
+
+        Functions of the parts of a time take those of the session's zone.
+        """
+        made = [self.folded(self.translate(each)) for each in node.expressions]
         return [self.as_local(each) for each in made] if name in zones.LOCAL_FUNCTIONS else made
+
+    def folded(self, made: Any) -> Any:
+        """Return a translated constant expression as a literal, where it is a text or a whole number."""
+        is_known = isinstance(made, exp.Binary | exp.Cast | exp.Paren | exp.Anonymous | exp.DPipe | exp.Neg | exp.Case)
+        return folded(made, self.compile(made)) if is_known and not names_columns(made) else made
 
     def as_local(self, made: Any) -> Any:
         """Return an instant as what clocks of the session's zone show; anything else as it is."""
@@ -199,10 +208,21 @@ def _dot(self: Translator, node: exp.Dot) -> exp.Expr:
 
 
 def interval_length(node: exp.Expr, text: str) -> tuple[int, int]:
-    """Return an interval as (months, microseconds). Raises ExpressionError."""
+    """Return a constant interval as (months, microseconds): a literal, or a sum, difference or multiple of some.
+
+    Raises ExpressionError.
+    """
+    if isinstance(node, exp.Paren):
+        return interval_length(node.this, text)
     if isinstance(node, exp.Neg):
         months, micros = interval_length(node.this, text)
         return -months, -micros
+    if isinstance(node, exp.Add | exp.Sub):
+        sign = 1 if isinstance(node, exp.Add) else -1
+        (months, micros), (more, further) = (interval_length(each, text) for each in (node.left, node.right))
+        return months + sign * more, micros + sign * further
+    if isinstance(node, exp.Mul | exp.Div):
+        return _multiple(node, text)
     if not isinstance(node, exp.Interval):
         raise error_at(node, text, "expected INTERVAL '…' unit")
     value, unit = node.this, node.args.get("unit")
@@ -222,6 +242,29 @@ def interval_length(node: exp.Expr, text: str) -> tuple[int, int]:
     return 0, round(float(words) * _UNIT_US[name])
 
 
+def _multiple(node: exp.Mul | exp.Div, text: str) -> tuple[int, int]:
+    from headrace_sql.constants import factor
+
+    of, by = node.left, node.right
+    if isinstance(node, exp.Mul) and next(of.find_all(exp.Interval), None) is None:
+        of, by = by, of
+    months, micros = interval_length(of, text)
+    number = factor(by, text)
+    if isinstance(node, exp.Div):
+        if not number:
+            raise error_at(node, text, "division by zero")
+        return int(months / number), int(micros / number)
+    return round(months * number), round(micros * number)
+
+
+def interval_us(node: exp.Expr, text: str, what: str) -> int:
+    """Return a constant interval in microseconds. Raises ExpressionError, also for months, which have no fixed length."""
+    months, micros = interval_length(node, text)
+    if months:
+        raise error_at(node, text, f"{what}: months have no fixed length", "use days and smaller units")
+    return micros
+
+
 def _span_length(node: exp.Expr, words: str, first: str, last: str, text: str) -> tuple[int, int]:
     sign = -1 if words.startswith("-") else 1
     numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", words)]
@@ -235,14 +278,27 @@ def _span_length(node: exp.Expr, words: str, first: str, last: str, text: str) -
     raise error_at(node, text, f"{words!r} is no interval of {first} TO {last}")
 
 
-def _interval(self: Translator, node: exp.Interval) -> exp.Expr:
-    if not isinstance(node.this, exp.Literal):
+def _interval(self: Translator, node: exp.Expr) -> exp.Expr:
+    if isinstance(node, exp.Interval) and not isinstance(node.this, exp.Literal):
         return self.rebuilt(node)
     months, micros = interval_length(node, self.text)
     unit, amount = ("MONTH", months) if months else ("MICROSECOND", micros)
     made = exp.Interval(this=exp.Literal.string(str(amount)), unit=exp.var(unit))
     made.this.meta.update(_positions(node))
     return made
+
+
+_OF_INTERVALS = (exp.Interval, exp.Literal, exp.Binary, exp.Paren, exp.Neg, exp.Cast, exp.DataType, exp.Var)
+
+
+def _multiplied(self: Translator, node: exp.Binary) -> exp.Expr:
+    """A multiple of a constant interval is an interval: also of months, which have no fixed length."""
+    is_interval = node.find(exp.Interval) is not None and not names_columns(node)
+    return (
+        _interval(self, node)
+        if is_interval and all(isinstance(each, _OF_INTERVALS) for each in node.walk())
+        else self.rebuilt(node)
+    )
 
 
 def _cast(self: Translator, node: exp.Cast) -> exp.Expr:
@@ -427,7 +483,7 @@ def _in(self: Translator, node: exp.In) -> exp.Expr:
 def _similar(self: Translator, node: exp.SimilarTo) -> exp.Expr:
     """In Flink a dot of a SIMILAR TO pattern is any character, as ``_`` is: outside of ``[…]``."""
     made = self.rebuilt(node)
-    pattern = made.args["expression"]
+    pattern = self.folded(made.args["expression"])
     if isinstance(pattern, exp.Literal) and not isinstance(node.parent, exp.Escape):
         parts = re.split(r"(\[[^\]]*\])", pattern.name)
         made.set(
@@ -441,6 +497,7 @@ _HANDLERS: dict[type, Callable[[Translator, Any], exp.Expr]] = {
     exp.Column: _column, exp.Identifier: _identifier, exp.Dot: _dot, exp.Interval: _interval, exp.Cast: _cast, exp.TryCast: _cast,
     exp.Anonymous: _call, exp.Floor: _floor, exp.Ceil: _floor, exp.Is: _is, exp.Subquery: _subquery, exp.Select: _subquery,
     exp.Exists: _subquery, exp.Window: _window, exp.JSONValue: _json_value, exp.StrPosition: _position, exp.Bracket: functions.bracket,
+    exp.Mul: _multiplied, exp.Div: _multiplied,
     exp.CurrentDate: _current_date, exp.SimilarTo: _similar,
     exp.In: _in, exp.CurrentTimestamp: lambda self, node: call("current_timestamp"),
 }  # fmt: skip

@@ -9,6 +9,7 @@ from headrace.errors import PlanError
 from headrace.messages import Batch
 from headrace.operator import Changes, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
 from headrace_stateful.state_bytes import pack, unpack
 
 
@@ -32,6 +33,9 @@ class FirstRows(StatefulSpec):
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningFirstRows(self)
+
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        return StateDefinition(self.name, {"rows": self.n, "skipped": self.skipped})
 
     def describe(self) -> str:
         return f"{self.n}" + (f" behind {self.skipped}" if self.skipped else "")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _GROUP_WINDOWS = ("TUMBLE", "HOP", "SESSION")
 _MILLISECOND_US = 1_000
+#: Column for the last moment of a window, where it is asked for.
+_LAST_MOMENT = "__last_moment"
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ def _keys(
         column = resolve(relation, part, compiler.text)[0] if isinstance(part, exp.Column) else None
         if column is not None and column.window is not None and relation.table_window is not None:
             table_window = True
-            window_parts[translator.key_of(part)] = {"start": WINDOW_START, "end": WINDOW_END, "time": "__window_time"}[
+            window_parts[translator.key_of(part)] = {"start": WINDOW_START, "end": WINDOW_END, "time": _LAST_MOMENT}[
                 column.window
             ]
             continue
@@ -278,6 +280,9 @@ def _aggregate_text(translator: Translator, node: exp.Expr) -> str:
     texts = [translator.sql(each) for each in arguments]
     distinct = "DISTINCT " if is_distinct else ""
     if name in ("LISTAGG", "STRING_AGG", "CONCAT_AGG"):
+        texts = [
+            text_of(translator.folded(translator.translate(each))) for each in arguments
+        ]  # the separator is a constant
         if name == "CONCAT_AGG" and len(texts) == 2:
             texts.reverse()  # Blink's separator stands first
         return (
@@ -326,13 +331,6 @@ def _streamed(
         if not texts:
             return _distinct_keys(stream, keys, options), {}
         return shuffled(stream, tuple(keys))._operator("aggregate", tuple(keys), texts, **options), {}
-    if relation.table_window is not None and window.kind == "session":
-        partition = set(relation.table_window.partition)
-        if partition != set(keys):
-            raise compiler.error(
-                node.args.get("group"), "a SESSION table is grouped by its partition and window_start, window_end",
-                "TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), …)) … GROUP BY k, window_start, window_end",
-            )  # fmt: skip
     texts = texts or {"__agg_rows": "count(*)"}
     emit = compiler.catalog.emit
     result = stream.key_by(*keys).window(window, emit=emit).agg(**texts)
@@ -375,7 +373,7 @@ def _group_window_parts(compiler: QueryCompiler, node: exp.Select, relation: Rel
         for call in part.find_all(exp.Anonymous):
             name, _, what = call.name.upper().rpartition("_")
             if name in _GROUP_WINDOWS and what in ("START", "END", "ROWTIME", "PROCTIME"):
-                target = {"START": WINDOW_START, "END": WINDOW_END}.get(what, "__window_time")
+                target = {"START": WINDOW_START, "END": WINDOW_END}.get(what, _LAST_MOMENT)
                 made[part_key(relation, call, compiler.text)] = target
     return made
 
@@ -394,10 +392,10 @@ def _with_absent(
         word = types.word_for(translator.type_of(part))
         added[name] = f"CAST(NULL AS {word})" if word else "NULL"
         replaced = {**replaced, key: name}
-    if "__window_time" in replaced.values():
-        added["__window_time"] = f"{WINDOW_END} - INTERVAL '1' MILLISECOND"
+    if _LAST_MOMENT in replaced.values():
+        added[_LAST_MOMENT] = f"{WINDOW_END} - INTERVAL '1' MILLISECOND"
     stream = stream.with_columns(**added) if added else stream
-    return (stream.apply(TimedResults()) if "__window_time" in added else stream), replaced
+    return (stream.apply(TimedResults()) if _LAST_MOMENT in added else stream), replaced
 
 
 def _result_columns(relation: Relation, grouping: _Grouping, stream: Any) -> tuple[Column, ...]:
@@ -408,11 +406,12 @@ def _result_columns(relation: Relation, grouping: _Grouping, stream: Any) -> tup
         kind = before.window if before else None
         if grouping.window is not None:
             # A window of processing time has no moment at which its rows are all there, for whoever groups by it again.
-            bounds = {WINDOW_START: "start", WINDOW_END: "end"} if grouping.window.on is not None else {}
+            whole = {WINDOW_START: "start", WINDOW_END: "end", _LAST_MOMENT: "time"}
+            bounds = whole if grouping.window.on is not None else {}
             kind = bounds.get(name)
-        time: Any = "event" if name == "__window_time" else before.time if before is not None and kind is None else None
+        time: Any = "event" if name == _LAST_MOMENT else before.time if before is not None and kind is None else None
         made.append(Column(before.name if before else name, name, before.table if before else None, time, kind))
-    if grouping.window is not None and "__window_time" not in (stream.schema or {}):
+    if grouping.window is not None and _LAST_MOMENT not in (stream.schema or {}):
         made = [c for c in made if c.physical != "window_result"]
     return tuple(made)
 

@@ -13,6 +13,7 @@ from headrace_stateful.join import Join
 from sqlglot import exp
 
 from headrace_sql import nodes, types
+from headrace_sql.constants import names_columns
 from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import Translator, interval_length, physical, text_of
 from headrace_sql.functions import cast
@@ -23,6 +24,8 @@ from headrace_sql.sources import from_item, pruned, windowed
 if TYPE_CHECKING:
     from headrace_sql.query import QueryCompiler
 
+#: The time columns of a bound in processing time, which has none.
+_BY_CLOCK = ("", "")
 _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
 
 
@@ -233,8 +236,15 @@ def split_condition(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr
             raise compiler.error(
                 each, f"{types.word_for(kinds[0])} and {types.word_for(kinds[1])} are never equal", "CAST one of them"
             )
-        left, left_key = _key_column(compiler, left, pair[0], common, "left", len(keys))
-        right, right_key = _key_column(compiler, right, pair[1], common, "right", len(keys))
+        used = [{one for one, _ in keys}, {other for _, other in keys}]
+        names = [_plain_key(compiler, side, part, common) for side, part in zip((left, right), pair, strict=True)]
+        if tuple(names) in keys:
+            continue
+        # A column that is a key already is copied: each key has a column of its own on both sides.
+        for place, taken in enumerate(used):
+            names[place] = None if names[place] in taken else names[place]
+        left, left_key = _key_column(compiler, left, pair[0], common, names[0], f"__left_key_{len(keys)}")
+        right, right_key = _key_column(compiler, right, pair[1], common, names[1], f"__right_key_{len(keys)}")
         keys.append((left_key, right_key))
     made = replace_sides(sides, left, right)
     made.keys, made.rest = keys, rest
@@ -242,7 +252,9 @@ def split_condition(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr
 
 
 def _equal_pair(compiler: QueryCompiler, sides: Sides, node: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
-    if not isinstance(node, exp.EQ):
+    if not isinstance(node, exp.EQ) or any(
+        _is_processing(compiler, sides.both, part) for part in (node.left, node.right) if isinstance(part, exp.Column)
+    ):
         return None
     where = [touches(compiler, sides, part) for part in (node.left, node.right)]
     if where == ["left", "right"]:
@@ -252,17 +264,26 @@ def _equal_pair(compiler: QueryCompiler, sides: Sides, node: exp.Expr) -> tuple[
     return None
 
 
-def _key_column(
-    compiler: QueryCompiler, side: Relation, node: exp.Expr, common: Any, what: str, number: int
-) -> tuple[Relation, str]:
-    translator = Translator(side, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
+def _plain_key(compiler: QueryCompiler, side: Relation, node: exp.Expr, common: Any) -> str | None:
+    """Return the column that holds a key as it is to be compared; None where it has to be made."""
+    translator = compiler.translator(side)
     made = translator.translate(node)
     kind = translator.compile(made).data_type
-    if isinstance(made, exp.Column) and (kind == common or (kind.is_integer() and common.is_integer())):
-        return side, str(made.name)
-    if kind != common and types.word_for(common) is not None:
+    is_plain = isinstance(made, exp.Column) and (kind == common or (kind.is_integer() and common.is_integer()))
+    return str(made.name) if is_plain else None
+
+
+def _key_column(
+    compiler: QueryCompiler, side: Relation, node: exp.Expr, common: Any, plain: str | None, wanted: str
+) -> tuple[Relation, str]:
+    """Return a side with the column of a key: the plain one, or one that is made under the wanted name."""
+    if plain is not None:
+        return side, plain
+    translator = compiler.translator(side)
+    made = translator.translate(node)
+    if translator.compile(made).data_type != common and types.word_for(common) is not None:
         made = cast(made, str(types.word_for(common)))
-    name = unused_name(f"__{what}_key_{number}", side.schema)
+    name = unused_name(wanted, side.schema)
     return replace(side, stream=side.stream.with_columns(**{name: text_of(made)})), name
 
 
@@ -282,7 +303,8 @@ def joined_sides(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], 
     bound = _time_bound(compiler, sides)
     if bound is not None:
         (low, high), times, sides.rest = bound
-        options = {"within": (f"{low} us", f"{high} us"), "time": times}
+        by_clock = times == _BY_CLOCK
+        options = {"within": (f"{low} us", f"{high} us"), **({"by_clock": True} if by_clock else {"time": times})}
     else:
         options = dict(state_ttl(compiler.catalog.options))
         sides = with_one_watermark(sides)
@@ -290,7 +312,7 @@ def joined_sides(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], 
     stream = sides.left.stream.join(
         sides.right.stream, sides.keys, how=how, where=condition, suffix="__other", **options
     )
-    keeps_times = bound is not None or (has_watermark(stream._edge) and sides.has_one_watermark)
+    keeps_times = (bound is not None and "time" in options) or (has_watermark(stream._edge) and sides.has_one_watermark)
     keeps_times = keeps_times and changes_of(stream._edge) is None
     columns = [_after_join(column, bounded=keeps_times) for column in sides.both.columns]
     return Relation(stream, tuple(columns))
@@ -335,9 +357,28 @@ def residual(compiler: QueryCompiler, sides: Sides) -> str | None:
     """Return what is left of the condition as text over the columns of both sides."""
     if not sides.rest:
         return None
+    for each in sides.rest:
+        _refuse_clock(compiler, sides.both, each)
     translator = _PairTranslator(sides.both, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
     translator.schema = _pair_schema(sides)
     return " AND ".join(f"({translator.sql(each)})" for each in sides.rest)
+
+
+def _refuse_clock(compiler: QueryCompiler, relation: Relation, node: exp.Expr) -> None:
+    """Raise ExpressionError for a condition on pairs of rows that reads processing time: its rows would be kept for ever."""
+    # The columns of a query in the condition are its own.
+    for part in node.walk(prune=lambda each: isinstance(each, exp.Query)):
+        is_column = isinstance(part, exp.Column) and _is_processing(compiler, relation, part)
+        if is_column or (isinstance(part, exp.Anonymous) and part.name.upper() == "PROCTIME"):
+            raise compiler.error(
+                node,
+                "a join compares processing times only within a bound on both sides",
+                "a.proc BETWEEN b.proc - INTERVAL '10' SECOND AND b.proc + INTERVAL '10' SECOND, both of PROCTIME()",
+            )
+
+
+def _is_processing(compiler: QueryCompiler, relation: Relation, node: exp.Column) -> bool:
+    return resolve(relation, node, compiler.text)[0].time == "processing"
 
 
 def _pair_schema(sides: Sides) -> Any:
@@ -386,28 +427,39 @@ def _event_column(side: Relation, name: str) -> bool:
 def _bound(
     compiler: QueryCompiler, sides: Sides, node: exp.Expr
 ) -> tuple[tuple[int | None, int | None], tuple[str, str]] | None:
-    """Read ``right.t >= left.t - INTERVAL …`` and its like."""
-    if not isinstance(node, exp.GT | exp.GTE | exp.LT | exp.LTE):
+    """Read ``right.t >= left.t - INTERVAL …`` and its like. The columns are ``_BY_CLOCK`` for processing time."""
+    if not isinstance(node, exp.GT | exp.GTE | exp.LT | exp.LTE | exp.EQ):
         return None
     first, second = (_shifted(compiler, sides, part) for part in (node.left, node.right))
     if first is None or second is None or first[0] == second[0]:
         return None
     kind: type[exp.Expr] = type(node)
+    if (first[1] == "") != (second[1] == ""):
+        return None  # event time of one side with processing time of the other
     if first[0] == "left":
-        first, second, kind = second, first, _MIRRORED[kind]
+        first, second, kind = second, first, _MIRRORED.get(kind, kind)
     # right.t + a  <op>  left.t + b   =>   right.t - left.t  <op>  b - a
     difference = second[2] - first[2]
     times = (second[1], first[1])
+    if kind is exp.EQ:
+        return (difference, difference), times
     if kind in (exp.GT, exp.GTE):
         return (difference + (kind is exp.GT), None), times
     return (None, difference - (kind is exp.LT)), times
 
 
 def _shifted(compiler: QueryCompiler, sides: Sides, node: exp.Expr) -> tuple[str, str, int] | None:
-    """Return (side, event-time column, microseconds added) of ``t``, ``t + INTERVAL …``, ``t - INTERVAL …``."""
+    """Return (side, time column, microseconds added) of ``t``, ``t + INTERVAL …``, ``t - INTERVAL …``.
+
+    The column is "" for processing time, and None is returned for columns that are no time attributes.
+    """
     while isinstance(node, exp.Paren):
         node = node.this
-    if isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval):
+    if (
+        isinstance(node, exp.Add | exp.Sub)
+        and node.expression.find(exp.Interval)
+        and not names_columns(node.expression)
+    ):
         inner = _shifted(compiler, sides, node.this)
         months, micros = interval_length(node.expression, compiler.text)
         if inner is None or months:
@@ -419,7 +471,9 @@ def _shifted(compiler: QueryCompiler, sides: Sides, node: exp.Expr) -> tuple[str
     if where not in ("left", "right"):
         return None
     column, fields = resolve(sides.both, node, compiler.text)
-    return None if fields or column.time != "event" else (where, column.physical, 0)
+    if fields or column.time is None:
+        return None
+    return where, "" if column.time == "processing" else column.physical, 0
 
 
 __all__ = ["Join", "Sides", "joined", "nodes", "physical", "sides_of", "split_condition"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.keyed import shuffled
 from sqlglot import exp
 
-from headrace_sql.expressions import interval_length
+from headrace_sql.expressions import interval_us
 from headrace_sql.match_operator import MatchRecognize, PatternPart
 from headrace_sql.match_reader import Reader, is_rowtime
 from headrace_sql.query import is_updating
@@ -18,6 +18,8 @@ from headrace_sql.scope import Column, Relation, resolve
 if TYPE_CHECKING:
     from headrace_sql.query import QueryCompiler
 
+#: A name in backticks; anything may stand in it.
+_QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 _PART = re.compile(r"\s*([A-Za-z_]\w*)\s*(\*|\+|\?|\{\s*\d*\s*(?:,\s*\d*\s*)?\})?(\?)?")
 
 
@@ -57,7 +59,7 @@ def matched(compiler: QueryCompiler, node: exp.MatchRecognize, relation: Relatio
     spec = MatchRecognize(
         keys=tuple(c.physical for c in keys), on=time.physical, order=tuple(further), pattern=tuple(pattern), definitions=definitions,
         measures=measures, types=types, skip=_skip(compiler, node, names),
-        within_us=interval_length(within, compiler.text)[1] if within is not None else None,
+        within_us=interval_us(within, compiler.text, "WITHIN") if within is not None else None,
     )  # fmt: skip
     source = relation.stream.with_columns(**reader.computed) if reader.computed else relation.stream
     stream = shuffled(source, spec.keys).apply(spec)
@@ -104,7 +106,13 @@ def _without_groups(compiler: QueryCompiler, text: str) -> str:
 
 
 def _pattern(compiler: QueryCompiler, node: exp.Expr) -> list[PatternPart]:
-    text, at, parts = _without_groups(compiler, node.name.strip()), 0, []
+    quoted: dict[str, str] = {}
+
+    def named(found: re.Match[str]) -> str:
+        quoted[name := f"__quoted_{len(quoted)}"] = found[1].replace("``", "`")
+        return f" {name}"
+
+    text, at, parts = _without_groups(compiler, _QUOTED.sub(named, node.name.strip())), 0, []
     while at < len(text):
         found = _PART.match(text, at)
         if found is None or not found[0]:
@@ -118,7 +126,7 @@ def _pattern(compiler: QueryCompiler, node: exp.Expr) -> list[PatternPart]:
             low, comma, high = found[2].strip("{} ").partition(",")
             least = int(low or 0)
             most = (int(high) if high.strip() else None) if comma else least
-        parts.append(PatternPart(found[1], least, most, greedy=found[3] is None))
+        parts.append(PatternPart(quoted.get(found[1], found[1]), least, most, greedy=found[3] is None))
         at = found.end()
     if any(not part.greedy and (part.least, part.most) == (0, 1) for part in parts):
         raise compiler.error(None, f"PATTERN ({text}): ?? is not supported, as in Flink", "A*? or two queries")

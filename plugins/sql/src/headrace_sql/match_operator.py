@@ -7,6 +7,7 @@ left of them.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +16,22 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
 from headrace.errors import JobError, PlanError
-from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark
+from headrace.key_shares import KeyShare
+from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark, watermark_times
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
+from headrace.state_inputs import quoted
 from headrace_columnar.evaluation import evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_expression
+from headrace_stateful.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
 from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.state_columns import kept_columns
 
-NEVER = -(2**63)
+NEVER, _END = -(2**63), 2**62
 _SEQ, _TS, _MARK, _NUMBER = "__mr_seq", "__mr_time", "__mr_mark", "__mr_number"
 #: (kind, …): operators over other nodes; ("LAST", variable, column, distance) and its like; ("value", constant).
 Node = tuple[Any, ...]
@@ -92,6 +99,17 @@ class MatchRecognize(StatefulSpec):
         assert schema is not None
         return RunningMatch(self, schema)
 
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        assert schema is not None
+        settings = {
+            "on": quoted(self.on), "order": [quoted(name) for name in self.order], "skip": list(self.skip), "within_us": self.within_us,
+            "pattern": [[part.variable, part.least, part.most, part.greedy] for part in self.pattern],
+            "definitions": {name: repr(node) for name, node in sorted(self.definitions.items())},
+            "measures": {name: repr(node) for name, node in sorted(self.measures.items())},
+        }  # fmt: skip
+        columns = dict.fromkeys([*self.keys, self.on, *self.order, *self.columns()])
+        return StateDefinition(self.name, settings, self.keys, kept_columns(schema, list(columns)))
+
     def describe(self) -> str:
         parts = []
         for part in self.pattern:
@@ -125,6 +143,9 @@ class RunningMatch(StatefulOperator):
         self._waiting = pl.DataFrame(schema={**kinds, **extra})
         self._schema = {**{name: schema[name] for name in spec.keys}, **spec.types}
         self._partitions: dict[tuple[Any, ...], _Partition] = {}
+        #: (event time at which a match under way ends by WITHIN, running number, key): at most one for each partition.
+        self._deadlines: list[tuple[int, int, tuple[Any, ...]]] = []
+        self._number = 0
         self._sequence = 0
         self._watermark = NEVER
         self._late = 0
@@ -132,14 +153,9 @@ class RunningMatch(StatefulOperator):
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame
-        marks = (
-            frame[WATERMARK].fill_null(NEVER)
-            if WATERMARK in frame.columns
-            else pl.repeat(NEVER, frame.height, dtype=pl.Int64, eager=True)
-        )
         rows = frame.select(self._columns).with_columns(
             pl.int_range(self._sequence, self._sequence + frame.height, dtype=pl.Int64).alias(_SEQ),
-            pl.col(self._spec.on).dt.epoch("us").alias(_TS), marks.alias(_MARK),
+            pl.col(self._spec.on).dt.epoch("us").alias(_TS), pl.Series(_MARK, watermark_times(frame)),
         )  # fmt: skip
         self._sequence += frame.height
         self._changed = True
@@ -152,9 +168,12 @@ class RunningMatch(StatefulOperator):
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
         if isinstance(message, Watermark):
             yield from self._reached(message.queue, message.time_us)
-        elif isinstance(message, EndOfInput) and self._waiting.height:
-            last: Any = self._waiting[_TS].max()
-            yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark))
+        elif isinstance(message, EndOfInput):
+            if self._waiting.height:
+                last: Any = self._waiting[_TS].max()
+                yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark))
+            if self._deadlines:  # no row comes any more that could complete what is under way
+                yield from self._matched(Queue("end"), self._waiting.clear(), _END)
 
     def _reached(self, queue: Queue, time_us: int) -> Iterable[Batch]:
         if time_us <= self._watermark:
@@ -164,6 +183,11 @@ class RunningMatch(StatefulOperator):
         due = pl.col(_TS) < time_us
         rows = self._waiting.filter(due).sort(_TS, *self._spec.order, _SEQ)
         self._waiting = self._waiting.filter(~due)
+        yield from self._matched(queue, rows, time_us)
+
+    def _matched(self, queue: Queue, rows: pl.DataFrame, time_us: int) -> Iterable[Batch]:
+        """Take rows in their order, and leave out matches under way that are too old at a time; give what is decided by that."""
+        self._changed = True
         found: list[tuple[Any, ...]] = []
         marks: list[int] = []
         for row in rows.iter_rows(named=True):
@@ -174,11 +198,37 @@ class RunningMatch(StatefulOperator):
             for match in partition.take(row):
                 found.append((*key, *match))
                 marks.append(partition.last_time_us - 1)
-            if partition.is_idle:
-                del self._partitions[key]
+            self._settle(key, partition)
+        for key, partition in self._expired(time_us):
+            for match in partition.expire(time_us):
+                found.append((*key, *match))
+                marks.append(partition.last_time_us - 1)
+            self._settle(key, partition)
         if found:
             frame = pl.DataFrame([self._rounded(row) for row in found], schema=self._schema, orient="row")
-            yield Batch(queue, frame.with_columns(pl.Series(WATERMARK, marks, dtype=pl.Int64).cum_max()))
+            # Results of one step of the watermark: none is late for what comes behind because another was given before it.
+            least = np.minimum.accumulate(np.array(marks, dtype=np.int64)[::-1])[::-1]
+            yield Batch(queue, frame.with_columns(pl.Series(WATERMARK, least, dtype=pl.Int64)))
+
+    def _expired(self, time_us: int) -> Iterable[tuple[tuple[Any, ...], _Partition]]:
+        """Return the partitions of which a match under way has begun too long ago, by WITHIN, once event time is so far."""
+        while self._deadlines and self._deadlines[0][0] <= time_us:
+            _, number, key = heapq.heappop(self._deadlines)
+            partition = self._partitions.get(key)
+            if partition is not None and partition.awaited == number:
+                partition.awaited = None
+                yield key, partition
+
+    def _settle(self, key: tuple[Any, ...], partition: _Partition) -> None:
+        """Forget a partition without matches; note when the oldest match under way of another ends by WITHIN."""
+        if partition.is_idle:
+            del self._partitions[key]
+            return
+        deadline = partition.deadline_us
+        if deadline is not None and partition.awaited is None:
+            self._number += 1
+            partition.awaited = self._number
+            heapq.heappush(self._deadlines, (deadline, self._number, key))
 
     def _rounded(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return a result with decimals of the digits that their columns have."""
@@ -197,7 +247,7 @@ class RunningMatch(StatefulOperator):
 
     def snapshot(self) -> bytes:
         self._changed = False
-        # Rows of matches under way are taken again when the state is applied: they lead to the same matches.
+        # Rows of matches under way are taken again when the state is applied: they lead to the same matches and deadlines.
         kept = [row for partition in self._partitions.values() for row in partition.history()]
         frames = {"waiting": self._waiting, "kept": pl.DataFrame(kept, schema=self._waiting.schema, orient="row")}
         starts = [partition.starts() for partition in self._partitions.values()]
@@ -215,9 +265,26 @@ class RunningMatch(StatefulOperator):
             if partition is None:
                 partition = self._partitions[key] = _Partition(self._spec, restored=frozenset(next(order)))
             partition.take(row)
-        for partition in self._partitions.values():
+        self._deadlines = []
+        for key, partition in self._partitions.items():
             partition.restored = None
+            self._settle(key, partition)
         self._changed = False
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        reached, order, parts, starts = Reached(), Renumbering(), [], list[list[int]]()
+        for frames, values in snapshots(states):
+            waiting, kept = frames["waiting"], frames["kept"]
+            reached.add(int(values["watermark"]), waiting[_TS])
+            waiting, kept = (rows_of(frame, share.holds(frame)) for frame in (waiting, kept))
+            new = order.of(np.sort(np.concatenate([numbers(waiting, _SEQ), numbers(kept, _SEQ)])))
+            parts.append([renumbered(frame, _SEQ, new.to(numbers(frame, _SEQ))) for frame in (waiting, kept)])
+            # A match under way has its first row among the rows that are kept; keys stand in the order of theirs.
+            theirs = [new.to(np.array(each, dtype=np.int64)) for each in values["starts"]]
+            starts += [each.tolist() for each in theirs if len(each) and each[0] >= 0]
+        made = {name: joined([part[place] for part in parts]) for place, name in enumerate(("waiting", "kept"))}
+        values = {"sequence": order.next, "watermark": reached.time_us(), "starts": starts}
+        return pack("snapshot", made, values)
 
     def state_rows(self) -> int:
         return self._waiting.height + sum(
@@ -238,11 +305,29 @@ class _Partition:
         self.restored = restored
         #: Time of the last row of the match that was given last.
         self.last_time_us = NEVER + 1
+        #: The number of the deadline that the operator has noted for it.
+        self.awaited: int | None = None
         self._number = 0
 
     @property
     def is_idle(self) -> bool:
         return not self.runs and not self.complete
+
+    @property
+    def deadline_us(self) -> int | None:
+        """The event time at which the oldest match under way ends by WITHIN; None without WITHIN, or when none is under way."""
+        within = self.spec.within_us
+        return None if within is None or not self.runs else min(run.rows[0][1][_TS] for run in self.runs) + within
+
+    def expire(self, time_us: int) -> list[tuple[Any, ...]]:
+        """Leave out matches under way that no row from a time on can complete; return the measures of those decided by that."""
+        self._prune(time_us)
+        return self._decided()
+
+    def _prune(self, time_us: int) -> None:
+        within = self.spec.within_us
+        if within is not None:
+            self.runs = [run for run in self.runs if time_us - run.rows[0][1][_TS] < within]
 
     def starts(self) -> list[int]:
         return sorted({int(run.rows[0][1][_SEQ]) for run in (*self.runs, *self.complete)})
@@ -256,16 +341,15 @@ class _Partition:
         """Take the next row; return the measures of the matches that are decided by it."""
         self._number += 1
         row = {**row, _NUMBER: self._number}
-        within = self.spec.within_us
-        if within is not None:
-            self.runs = [run for run in self.runs if row[_TS] - run.rows[0][1][_TS] < within]
+        self._prune(row[_TS])
+        made = [] if self.restored is not None else self._decided()
         begins = self.restored is None or row[_SEQ] in self.restored
         going: list[_Run] = []
         for run in [*self.runs, *([_Run(self._number, 0, 0, ())] if begins else [])]:
             for after in self._advanced(run, row):
                 (self.complete if self._is_complete(after) else going).append(after)
         self.runs = going
-        return [] if self.restored is not None else self._decided()
+        return made if self.restored is not None else [*made, *self._decided()]
 
     def _advanced(self, run: _Run, row: dict[str, Any]) -> Iterable[_Run]:
         """Yield the matches that a row makes of one.

@@ -13,7 +13,8 @@ import polars as pl
 from headrace.schema import Schema
 from sqlglot import exp
 
-from headrace_sql.expressions import Translator, interval_length, part_key
+from headrace_sql.constants import whole_number
+from headrace_sql.expressions import Translator, interval_us, part_key
 from headrace_sql.match_operator import Node
 from headrace_sql.scope import Column, Relation, resolve, standing_for, unused_name
 
@@ -72,7 +73,7 @@ class Reader:
         if isinstance(node, exp.Literal) and (node.is_string or "." not in node.name):
             return ("value", node.name if node.is_string else int(node.name))
         if isinstance(node, exp.Interval):
-            return ("interval", interval_length(node, self._compiler.text)[1])
+            return ("interval", interval_us(node, self._compiler.text, "MATCH_RECOGNIZE"))
         if isinstance(node, exp.Case) and node.this is None:
             whens = [self.read(each.args[key], current) for each in node.args["ifs"] for key in ("this", "true")]
             default = node.args.get("default")
@@ -96,9 +97,9 @@ class Reader:
         variable, column = self._of_one_row(arguments[0], node)
         distance = 0
         if len(arguments) > 1:
-            if name not in ("FIRST", "LAST") or not isinstance(arguments[1], exp.Literal):
+            if name not in ("FIRST", "LAST"):
                 raise self._compiler.error(node, f"{name} takes one argument")
-            distance = int(arguments[1].name)
+            distance = whole_number(self._compiler, arguments[1], f"the distance of {name}")
         return (name, variable or current, column, distance)
 
     def _calculated(self, node: exp.Expr, current: str | None) -> Node:

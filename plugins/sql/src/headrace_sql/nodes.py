@@ -6,6 +6,9 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 
+#: What Flink can add to a plan that EXPLAIN shows.
+EXPLAIN_DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
+
 
 class Watermark(exp.Expression):
     """``WATERMARK [name] FOR column AS expression`` among the columns of a table."""
@@ -60,9 +63,9 @@ class SetOption(exp.Expression):
 
 
 class Explain(exp.Expression):
-    """``EXPLAIN statement``."""
+    """``EXPLAIN [details] statement``. ``set``: of a statement set, of which ``this`` is the first statement, if it is there."""
 
-    arg_types: ClassVar[dict[str, Any]] = {"this": True, "style": False}
+    arg_types: ClassVar[dict[str, Any]] = {"this": False, "details": False, "set": False}
 
 
 class StatementSet(exp.Expression):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.keyed import shuffled
 from sqlglot import exp
 
+from headrace_sql.constants import whole_number
 from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import physical, text_of
 from headrace_sql.first_rows import FirstRows
@@ -132,9 +133,9 @@ def _number(compiler: QueryCompiler, node: exp.Expr | None, word: str) -> int:
     count = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
     if isinstance(node, exp.Fetch) and count is None:
         return 1  # FETCH FIRST ROW ONLY
-    if not isinstance(count, exp.Literal) or not count.name.isdigit():
+    if count is None:
         raise compiler.error(node, f"{word} takes a whole number", f"{word} 10")
-    return int(count.name)
+    return whole_number(compiler, count, word)
 
 
 def _first_come(compiler: QueryCompiler, limit: exp.Expr, relation: Relation, count: int, skipped: int) -> Relation:

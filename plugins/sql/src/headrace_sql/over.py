@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from headrace.keyed import shuffled
+from headrace_columnar.sql_types import common_type
 from sqlglot import exp
 
-from headrace_sql.expressions import Translator, interval_length, physical
+from headrace_sql.constants import constant, names_columns, whole_number
+from headrace_sql.expressions import Translator, interval_us, physical
 from headrace_sql.ordering import ordered_terms
 from headrace_sql.over_aggregate import OverAggregate, OverCall
 from headrace_sql.query import is_updating
 from headrace_sql.scope import Column, Ranking, Relation, Time, resolve, unused_name
+from headrace_sql.values import no_columns
 
 if TYPE_CHECKING:
     from headrace_sql.query import QueryCompiler
@@ -116,7 +119,11 @@ def _partition_and_order(
         computed[name] = translator.sql(node)
         return name, None
 
-    partition = tuple(column_of(each)[0] for each in window.args.get("partition_by") or ())
+    partitions = [(each, *column_of(each)) for each in window.args.get("partition_by") or ()]
+    for node, _, time in partitions:
+        if time == "processing":
+            raise compiler.error(node, "a partition by processing time would have one row each", "ORDER BY it instead")
+    partition = tuple(name for _, name, _ in partitions)
     order = window.args.get("order")
     if order is None:
         raise compiler.error(window, "OVER needs ORDER BY in a stream")
@@ -192,32 +199,27 @@ def _call(compiler: QueryCompiler, given: Translator, window: exp.Window, inputs
         value = inputs[argument] if argument else "1"
         inputs[name] = f"CASE WHEN {given.sql(condition)} THEN {value} END"
         argument = name
-    distance = int(arguments[1].name) if len(arguments) > 1 and isinstance(arguments[1], exp.Literal) else 1
     kind, preceding = _frame(compiler, window)
     if len(arguments) > {"LAG": 3, "LISTAGG": 2}.get(function, 1):
         raise compiler.error(call, f"{function} with OVER takes fewer arguments")
-    default = _default(compiler, function, arguments)
-    if function == "LAG" and isinstance(default, str) and not isinstance(given.type_of(arguments[0]), pl.String):
-        raise compiler.error(arguments[2], "the default of LAG has another type than its values", "CAST one of them")
+    distance, default = 1, None
+    if function == "LAG":
+        distance, default = _lag(compiler, given, arguments)
+    elif function == "LISTAGG" and len(arguments) > 1:
+        default = constant(compiler, arguments[1], "the separator of LISTAGG", pl.String())
     return OverCall(function, argument, kind, preceding, distance, is_distinct, default)
 
 
-def _default(compiler: QueryCompiler, function: str, arguments: list[exp.Expr]) -> Any:
-    """Return the third argument of LAG or the second of LISTAGG: a constant. Raises ExpressionError for another."""
-    place = {"LAG": 2, "LISTAGG": 1}.get(function)
-    if place is None or len(arguments) <= place:
-        return None
-    node = arguments[place]
-    negative = isinstance(node, exp.Neg)
-    literal = node.this if isinstance(node, exp.Neg) else node
-    if isinstance(literal, exp.Null):
-        return None
-    if not isinstance(literal, exp.Literal):
-        raise compiler.error(node, f"{function} takes a constant here")
-    if literal.is_string:
-        return literal.name
-    number: float = float(literal.name) if "." in literal.name else int(literal.name)
-    return -number if negative else number
+def _lag(compiler: QueryCompiler, given: Translator, arguments: list[exp.Expr]) -> tuple[int, Any]:
+    """Return how many rows LAG looks back, and what it gives where there is no such row: a value of the argument's type."""
+    distance = whole_number(compiler, arguments[1], "the distance of LAG") if len(arguments) > 1 else 1
+    if len(arguments) < 3:
+        return distance, None
+    kind = given.type_of(arguments[0])
+    own = compiler.translator(no_columns(compiler)).type_of(arguments[2]) if not names_columns(arguments[2]) else kind
+    if common_type(kind, own) is None:
+        raise compiler.error(arguments[2], "the default of LAG has another type than its values", "CAST one of them")
+    return distance, constant(compiler, arguments[2], "the default of LAG", kind)
 
 
 def _frame(compiler: QueryCompiler, window: exp.Window) -> tuple[str, int | None]:
@@ -237,5 +239,7 @@ def _frame(compiler: QueryCompiler, window: exp.Window) -> tuple[str, int | None
             return kind, 0
         raise compiler.error(window, f"{start} is not supported as the start of an OVER window")
     if isinstance(start, exp.Interval):
-        return "RANGE", interval_length(start, compiler.text)[1]
-    return kind, int(start.name)
+        return "RANGE", interval_us(start, compiler.text, "RANGE")
+    if kind == "RANGE" or start.find(exp.Interval) is not None:
+        return "RANGE", interval_us(start, compiler.text, "RANGE")
+    return kind, whole_number(compiler, start, "the number of rows of an OVER window")

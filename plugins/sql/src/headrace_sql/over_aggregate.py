@@ -3,13 +3,16 @@
 In event time a row waits until the watermark has reached its time; rows of one key are then taken in the order of their times, those
 of equal times as they came. A row that comes when one of its key with the same or a later time has been given is late: it is dropped
 and counted, and goes to the output ``late``.
+
+In processing time a row is given at once, with the rows that came before it. RANGE with a length goes by the clock when the rows were
+taken in: rows that were taken in together have the same time, and so belong to each other's frames.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -17,14 +20,22 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 from headrace.errors import PlanError
-from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark
+from headrace.key_shares import KeyShare
+from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
+from headrace.state_inputs import quoted
+from headrace_stateful.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
 from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.state_columns import brought_over, kept_columns
+from headrace_stateful.ticks import ttl_tick_seconds
 
 NEVER = -(2**63)
 _END = 2**62
 _SEQ, _TS, _GROUP, _AT = "__over_seq", "__over_ts", "__over_group", "__over_at"
+#: What the watermark has to pass for a row to be given: its time, and where the watermark was when the row came behind it.
+_DUE = pl.max_horizontal(_TS, _AT)
 
 
 @dataclass(frozen=True)
@@ -83,12 +94,26 @@ class OverAggregate(StatefulSpec):
     """Adds the results of OVER aggregates to each row. ``on``: the event-time column; None: processing time."""
 
     name: ClassVar[str] = "over_aggregate"
+    adapts_state = True
     outputs: Sequence[str] = ("", "late")
 
     def __init__(self, keys: Sequence[str], on: str | None, calls: Mapping[str, OverCall]) -> None:
         self.keys = tuple(keys)
         self.on = on
-        self.calls = dict(calls)
+        # In processing time no two rows need have different times: what RANGE takes in without a bound are the rows before.
+        by_rows = {name: replace(call, kind="ROWS") for name, call in calls.items() if call.preceding is None}
+        self.calls = {**calls, **(by_rows if on is None else {})}
+
+    @property
+    def clock_length_us(self) -> int | None:
+        """How far back by the clock frames reach; None: none goes by the clock."""
+        if self.on is not None:
+            return None
+        return max((call.preceding or 0 for call in self.calls.values() if call.kind == "RANGE"), default=None)
+
+    @property
+    def tick_seconds(self) -> float | None:
+        return ttl_tick_seconds(self.clock_length_us)
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         assert schema is not None
@@ -104,6 +129,26 @@ class OverAggregate(StatefulSpec):
     def open(self, schema: Schema | None) -> StatefulOperator:
         assert schema is not None
         return RunningOver(self, schema)
+
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        assert schema is not None
+        calls = [
+            {
+                **{each.name: getattr(call, each.name) for each in fields(call)},
+                "argument": None if call.argument is None else quoted(str(call.argument)),
+                "default": repr(call.default),
+            }
+            for call in self.calls.values()
+        ]
+        on = "processing time" if self.on is None else quoted(self.on)
+        settings = {"calls": sorted(calls, key=repr), "on": on}
+        return StateDefinition(self.name, settings, self.keys, kept_columns(schema))
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        assert schema is not None
+        return brought_over(stored, now, schema, state, part=part)
 
     def describe(self) -> str:
         calls = ", ".join(f"{name}={call.function}({call.argument or '*'})" for name, call in self.calls.items())
@@ -122,26 +167,39 @@ class RunningOver(StatefulOperator):
         self._last = pl.DataFrame(schema={**{name: self._schema[name] for name in spec.keys}, _TS: pl.Int64()})
         self._sequence = 0
         self._watermark = NEVER
+        self._clock_length_us = spec.clock_length_us
+        self._now_us = 0
         self._late = 0
         self._changed = False
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame
-        marks = (
-            frame[WATERMARK].fill_null(NEVER).to_numpy() if WATERMARK in frame.columns else np.full(frame.height, NEVER)
-        )
+        marks = watermark_times(frame)
         sequence = np.arange(self._sequence, self._sequence + frame.height)
         self._sequence += frame.height
         self._changed = True
-        times = sequence if self._spec.on is None else frame[self._spec.on].dt.epoch("us").fill_null(NEVER).to_numpy()
+        if self._spec.on is not None:
+            times = frame[self._spec.on].dt.epoch("us").fill_null(NEVER).to_numpy()
+        elif self._clock_length_us is not None:
+            times = np.full(frame.height, self._now_us)
+        else:
+            times = sequence
         rows = frame.select(list(self._schema)).with_columns(
             pl.Series(_SEQ, sequence, dtype=pl.Int64),
             pl.Series(_TS, times, dtype=pl.Int64),
-            pl.Series(_AT, marks, dtype=pl.Int64),
+            pl.Series(_AT, marks),
         )
         if self._spec.on is None:
             yield from self._fired(batch, rows, in_order=True)
             return
+        timeless = rows[_TS].to_numpy() == NEVER
+        if timeless.any():
+            reason = f"no time in column {self._spec.on!r}: the row has no place in the order"
+            yield RejectedRows(frame.filter(pl.Series(timeless)), [reason] * int(timeless.sum()))
+            frame, rows = frame.filter(pl.Series(~timeless)), rows.filter(pl.Series(~timeless))
+            marks = marks[~timeless]
+            if not rows.height:
+                return
         late = self._late_rows(rows)
         if late.any():
             self._late += int(late.sum())
@@ -149,43 +207,46 @@ class RunningOver(StatefulOperator):
             rows = rows.filter(pl.Series(~late))
         self._waiting = pl.concat([self._waiting, rows])
         # What the rows themselves say of the watermark: it holds before the last of them.
-        if frame.height:
+        if len(marks):
             yield from self._reached(batch.queue, int(marks[-1]), batch)
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
-        if isinstance(message, Watermark) and self._spec.on is not None:
+        if isinstance(message, Tick) and self._clock_length_us is not None:
+            self._now_us = max(self._now_us, message.time_us)
+            self._forget(self._now_us - self._clock_length_us)
+        elif isinstance(message, Watermark) and self._spec.on is not None:
             yield from self._reached(message.queue, message.time_us, None)
         elif isinstance(message, EndOfInput) and self._spec.on is not None and self._waiting.height:
-            last: Any = self._waiting[_TS].max()
+            last: Any = self._waiting.select(_DUE.max()).item()
             yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark), None)
 
     def _late_rows(self, rows: pl.DataFrame) -> Any:
         """Return which rows come after a row of their key with the same or a later time has been given."""
         if any(call.preceding is None for call in self._spec.calls.values()):
-            return rows[_TS].to_numpy() < np.maximum(rows[_AT].to_numpy(), NEVER + 1)
+            return rows[_TS].to_numpy() < rows[_AT].to_numpy()
         behind = np.flatnonzero(rows[_TS].to_numpy() < rows[_AT].to_numpy())
         late = np.zeros(rows.height, dtype=bool)
         if not behind.size:
             return late
-        known = pl.concat([self._waiting, rows]).select([*self._spec.keys, _SEQ, _TS])
+        known = pl.concat([self._waiting, rows]).select([*self._spec.keys, _SEQ, _TS, _AT])
         for place in behind.tolist():
             row = rows.row(place, named=True)
             same = _same_key(self._spec.keys, row)
             given: Any = self._last.filter(same)[_TS].max() if self._last.height else None
             lost = rows.filter(pl.Series(late))[_SEQ] if late.any() else None
-            waiting = known.filter(same & (pl.col(_SEQ) < row[_SEQ]) & (pl.col(_TS) < row[_AT]))
+            waiting = known.filter(same & (pl.col(_SEQ) < row[_SEQ]) & (row[_AT] > _DUE))
             if lost is not None:
                 waiting = waiting.filter(~pl.col(_SEQ).is_in(lost.implode()))
             newest: Any = waiting[_TS].max()
             latest = max((each for each in (given, newest) if each is not None), default=None)
-            late[place] = row[_TS] == NEVER or (latest is not None and latest >= row[_TS])
+            late[place] = latest is not None and latest >= row[_TS]
         return late
 
     def _reached(self, queue: Queue, time_us: int, batch: Batch | None) -> Iterable[Batch]:
         if time_us > self._watermark:
             self._watermark = time_us
             self._changed = True
-        due = pl.col(_TS) < self._watermark
+        due = self._watermark > _DUE
         rows = self._waiting.filter(due)
         if not rows.height:
             return
@@ -197,12 +258,7 @@ class RunningOver(StatefulOperator):
             return
         self._changed = True
         if not in_order:
-            # A row that came behind the watermark is given at once: after all that were due by then.
-            rows = (
-                rows.with_columns(pl.max_horizontal(pl.col(_TS), pl.col(_AT)).alias("__due"))
-                .sort("__due", _TS, _SEQ)
-                .drop("__due")
-            )
+            rows = rows.sort(_DUE, _TS, _SEQ)
         keys = self._spec.keys
         whole = pl.concat([self._history.with_columns(new=False), rows.with_columns(new=True)])
         grouped = _grouped(whole, keys).with_row_index("__place").sort(_GROUP, "new", "__place")
@@ -243,6 +299,14 @@ class RunningOver(StatefulOperator):
             keep = keep | (pl.col(_TS) >= pl.col(_TS).max().over(_GROUP) - length)
         self._history = grouped.filter(keep).sort("__place").select(columns)
 
+    def _forget(self, before_us: int) -> None:
+        """Drop the rows that frames by the clock reach no more, of keys for which nothing comes too."""
+        if any(call.kind == "ROWS" for call in self._spec.calls.values()):
+            return  # these reach back by number
+        kept = self._history.filter(pl.col(_TS) >= before_us)
+        if kept.height < self._history.height:
+            self._history, self._changed = kept, True
+
     def late_rows(self) -> int:
         return self._late
 
@@ -259,6 +323,20 @@ class RunningOver(StatefulOperator):
         self._waiting, self._history, self._last = frames["waiting"], frames["history"], frames["last"]
         self._sequence, self._watermark = int(values["sequence"]), int(values["watermark"])
         self._changed = False
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        reached, order, parts = Reached(), Renumbering(), []
+        for frames, values in snapshots(states):
+            reached.add(int(values["watermark"]), frames["waiting"][_TS])
+            own = {name: rows_of(frame, share.holds(frame)) for name, frame in frames.items()}
+            new = order.of(np.sort(np.concatenate([numbers(own[name], _SEQ) for name in ("waiting", "history")])))
+            for name in ("waiting", "history"):
+                own[name] = renumbered(own[name], _SEQ, new.to(numbers(own[name], _SEQ)))
+                if self._spec.on is None and self._clock_length_us is None:  # then the order of arrival is the time
+                    own[name] = own[name].with_columns(pl.col(_SEQ).alias(_TS))
+            parts.append(own)
+        made = {name: joined([part[name] for part in parts]) for name in ("waiting", "history", "last")}
+        return pack("snapshot", made, {"sequence": order.next, "watermark": reached.time_us()})
 
     def state_rows(self) -> int:
         return self._waiting.height + self._history.height

@@ -49,7 +49,7 @@ def with_subqueries(
         # The rank is bounded first: what is left of the conditions is on the rows of the Top-N.
         plain = [each for each in conditions if not scalars_in(each)]
         relation, conditions = compiler.where(relation, plain), [each for each in conditions if scalars_in(each)]
-    relation = windowed(compiler, node.args["from_"].this, relation)
+    relation = windowed(compiler, node, relation)
     relation, made, _ = with_scalars(compiler, relation, [*conditions, *changed], relation)
     if not items:
         return relation, node, made

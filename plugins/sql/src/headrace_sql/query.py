@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from headrace_sql import nodes, types, zones
 from headrace_sql.expressions import AGGREGATES, Translator, physical, text_of
-from headrace_sql.functions import cast
-from headrace_sql.scope import Column, Ranking, Relation, error_at, unused_name
+from headrace_sql.functions import call, cast
+from headrace_sql.scope import MEANT, Column, Ranking, Relation, error_at, unused_name
 
 if TYPE_CHECKING:
     from headrace.operator import Changes
@@ -28,10 +28,12 @@ _CLAUSES = {
 
 def changes_of(edge: Input) -> Changes | None:
     """Return whether the rows on an edge change earlier results, and by which key."""
-    from headrace.operator import Changes
+    from headrace.operator import Changes, StatefulSpec
     from headrace.plan import OperatorNode, ShuffleNode, UnionNode
 
     node = edge.node
+    if isinstance(node, OperatorNode) and edge.output and isinstance(node.spec, StatefulSpec):
+        return None
     if isinstance(node, OperatorNode):
         return node.spec.changes(changes_of(node.input))
     if isinstance(node, UnionNode | ShuffleNode):
@@ -48,7 +50,7 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
     """Return the parts of a condition that AND joins."""
     if node is None:
         return []
-    while isinstance(node, exp.Paren) and isinstance(node.this, exp.And | exp.Paren):
+    while isinstance(node, exp.Paren) and not isinstance(node.this, exp.Or):
         node = node.this
     if isinstance(node, exp.And):
         return [*conjuncts(node.left), *conjuncts(node.right)]
@@ -159,8 +161,9 @@ class QueryCompiler:
                 raise self.error(
                     value if isinstance(value, exp.Expr) else node, f"{key.strip('_').upper()} is not supported here"
                 )
-        if node.args.get("from_") is None:
-            raise self.error(node, "a SELECT without FROM has no rows to read", "select from a table")
+        from headrace_sql.hints import check_query_hints
+
+        check_query_hints(self.catalog, node, self.text)
         node = _with_windows(node)
         from headrace_sql.ordering import limited, with_grouped_order, with_order_columns
         from headrace_sql.sources import from_clause
@@ -206,7 +209,7 @@ class QueryCompiler:
         names = {column.name for column in relation.columns if column.window is not None}
         named = any(column.name in names for condition in conditions for column in condition.find_all(exp.Column))
         keys = {each.name for each in node.args["group"].expressions} if node.args.get("group") is not None else set()
-        if grouped and not named and keys & names:
+        if grouped and not named and keys & names and not self._divides_sessions(node, relation):
             return relation
         if relation.table_window.on is None:
             raise self.error(
@@ -216,6 +219,19 @@ class QueryCompiler:
         from headrace_sql.window_assign import assigned
 
         return assigned(relation)
+
+    def _divides_sessions(self, node: exp.Select, relation: Relation) -> bool:
+        """Return whether rows of one session go into several groups: then each row gets its session first."""
+        assert relation.table_window is not None
+        if relation.table_window.kind != "session":
+            return False
+        keys: set[str] = set()
+        for each in node.args["group"].expressions:
+            found = relation.find(each.name, each.table or None) if isinstance(each, exp.Column) else []
+            if not found:
+                return True  # an expression, or several grouping sets
+            keys |= {found[0].physical} if found[0].window is None else set()
+        return keys != set(relation.table_window.partition)
 
     def has_aggregates(self, node: exp.Select) -> bool:
         parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") else [])]
@@ -263,7 +279,7 @@ class QueryCompiler:
                     if (table is None and not c.hidden) or (table and (c.table or "").lower() == table.lower())
                 ]
                 if not columns:
-                    raise self.error(item, f"unknown table {table!r}")
+                    raise self.error(item, "* needs FROM" if table is None else f"unknown table {table!r}")
                 made += [(c.name, physical(c.physical), c) for c in columns]
                 continue
             alias, inner = (item.alias, item.this) if isinstance(item, exp.Alias) else (None, item)
@@ -274,7 +290,8 @@ class QueryCompiler:
 
                 found, fields = resolve(relation, bare, self.text) if not _is_bare_call(relation, bare) else (None, [])
                 column = found if found is not None and not fields else None
-                alias = alias or (fields[-1].name if fields else bare.name)
+                if column is None or not column.hidden or MEANT not in bare.meta:  # a subquery's value has no name
+                    alias = alias or (fields[-1].name if fields else bare.name)
             made.append((alias, inner, column))
         return made
 
@@ -312,7 +329,7 @@ class QueryCompiler:
                 )
             )
         if not expressions:
-            raise self.error(listed[0][1], "a query needs a column that is not PROCTIME()")
+            expressions["__row"] = "1"  # PROCTIME() alone: rows without another column
         same = list(relation.schema) == list(expressions) and all(
             expressions[each] == text_of(physical(each)) for each in expressions
         )
@@ -375,12 +392,19 @@ def _with_windows(node: exp.Select) -> exp.Select:
     return made
 
 
+def value_of(relation: Relation, column: Column) -> tuple[exp.Expr, pl.DataType]:
+    """Return the expression and type of a column's value: of processing time the time at which the row is given."""
+    if column.time == "processing" and column.physical not in relation.schema:
+        return cast(call("current_timestamp"), "TIMESTAMP"), pl.Datetime("us", "UTC")
+    return physical(column.physical), relation.schema[column.physical]
+
+
 def cast_to(relation: Relation, columns: Sequence[Column], kinds: Sequence[pl.DataType], names: Sequence[str]) -> Any:
     """Return expressions that give columns under names, cast where the types differ."""
     made = {}
     for column, kind, name in zip(columns, kinds, names, strict=True):
-        node: exp.Expr = physical(column.physical)
-        if relation.schema[column.physical] != kind:
+        node, have = value_of(relation, column)
+        if have != kind:
             word = types.word_for(kind)
             if word is not None:
                 node = cast(node, word)

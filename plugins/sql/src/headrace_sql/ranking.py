@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.keyed import shuffled
 from sqlglot import exp
 
+from headrace_sql.constants import constant, names_columns
 from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import physical, text_of
 from headrace_sql.grouping import attached_window
@@ -28,7 +30,7 @@ def ranked(
     assert ranking is not None
     bound, left = None, []
     for condition in conditions:
-        found = _bound(ranking.name, relation, condition)
+        found = _bound(compiler, ranking.name, condition)
         if found is None:
             left.append(condition)
         elif isinstance(_bare(condition), exp.EQ) and found > 1:
@@ -115,29 +117,25 @@ def _bare(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _bound(name: str, relation: Relation, condition: exp.Expr) -> int | None:
+def _bound(compiler: QueryCompiler, name: str, condition: exp.Expr) -> int | None:
     """Return the greatest rank that a condition lets through, or None when it is about something else."""
-    while isinstance(condition, exp.Paren):
-        condition = condition.this
+    condition = _bare(condition)
     if not isinstance(condition, exp.LTE | exp.LT | exp.EQ | exp.GTE | exp.GT):
         return None
-    left, right = condition.left, condition.right
-    turned = isinstance(right, exp.Column) and isinstance(left, exp.Literal)
-    column, literal = (right, left) if turned else (left, right)
-    if not (
-        isinstance(column, exp.Column)
-        and column.name == name
-        and isinstance(literal, exp.Literal)
-        and not literal.is_string
-    ):
+    left, right = _bare(condition.left), _bare(condition.right)
+    turned = isinstance(right, exp.Column) and right.name == name
+    column, limit = (right, left) if turned else (left, right)
+    if not (isinstance(column, exp.Column) and column.name == name) or names_columns(limit):
         return None
-    number = int(literal.name)
+    number: float | None = constant(compiler, limit, f"the bound of {name}")
+    if number is None or isinstance(number, str | bool):
+        return None
     if isinstance(condition, exp.EQ):
-        return number if number >= 1 else None
+        return int(number) if number >= 1 and number == int(number) else None
     less = isinstance(condition, exp.GTE | exp.GT) if turned else isinstance(condition, exp.LTE | exp.LT)
     if not less:
         return None
-    return number - 1 if isinstance(condition, exp.LT | exp.GT) else number
+    return math.ceil(number) - 1 if isinstance(condition, exp.LT | exp.GT) else math.floor(number)
 
 
 def _first_by_time(relation: Relation, keys: tuple[str, ...], time: str, ttl: dict[str, str]) -> Relation:

@@ -16,25 +16,18 @@ from headrace_columnar import dialect as columnar_dialect
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
-from headrace_sql import nodes, types
+from headrace_sql import nodes, options, types
 from headrace_sql.catalog import Catalog, View, read_table
 from headrace_sql.connectors import sink_job
 from headrace_sql.dialect import Blink, Flink
-from headrace_sql.query import QueryCompiler, cast_to
+from headrace_sql.explaining import PlanSink, explained
+from headrace_sql.expressions import text_of
+from headrace_sql.hints import OPTIONS, with_table_hints
+from headrace_sql.query import QueryCompiler, is_updating, value_of
 from headrace_sql.scope import Column, Relation, error_at
 from headrace_sql.zones import zone_name
 
 _BLINK_MARKS = re.compile(r"(?is)\bwith\s*\(\s*(type|topic)\s*=|\bwithoffset\s*\(|\bdata_format\s*=")
-#: Options of SET that mean something here.
-KNOWN_OPTIONS = (
-    "table.exec.emit.early-fire.enabled", "table.exec.emit.early-fire.delay", "table.exec.emit.late-fire.enabled",
-    "table.exec.emit.late-fire.delay", "table.exec.emit.allow-lateness", "table.exec.state.ttl", "pipeline.name",
-    "table.local-time-zone",
-)  # fmt: skip
-_RUNTIME = ("table.exec.mini-batch.", "table.optimizer.", "parallelism.", "execution.", "state.", "taskmanager.", "jobmanager.",
-            "rest.",
-            "table.exec.resource.", "sql-client.", "restart-strategy", "metrics.",
-            "env.", "pipeline.", "table.exec.", "table.dml-sync")  # fmt: skip
 
 
 def parse(text: str, dialect: str | None = None) -> tuple[list[exp.Expr], str]:
@@ -46,6 +39,7 @@ def parse(text: str, dialect: str | None = None) -> tuple[list[exp.Expr], str]:
     try:
         tokens = made.tokenize(text)
         statements = made.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
+        with_table_hints(text, tokens, statements)
     except TokenError as error:
         raise columnar_dialect._token_error(text, error) from None
     except ParseError as error:
@@ -104,6 +98,16 @@ class Insert:
     table: str
     relation: Relation
     node: exp.Expr
+    #: Options of a hint behind the table.
+    options: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Query:
+    """A SELECT that stands alone, or an EXPLAIN: rows to be printed."""
+
+    relation: Relation
+    is_plan: bool = False
 
 
 class Script:
@@ -149,12 +153,20 @@ class Script:
         self.created_functions: dict[str, Any] = {}
         self.by_name = by_name
         self.inserts: list[Insert] = []
-        self.queries: list[Relation] = []
-        self.explain_only = False
+        self.queries: list[Query] = []
+        #: The jobs of the INSERTs of an EXPLAIN STATEMENT SET that has not ended yet.
+        self._explained_set: list[Job] | None = None
         for name, frame in (frames or {}).items():
             self._register(name, frame)
         for statement in statements:
-            self._run(statement)
+            try:
+                self._run(statement)
+            except RecursionError:
+                raise ExpressionError("the statement is nested too deeply", text=self.text, position=None) from None
+        if self._explained_set is not None:
+            raise ExpressionError(
+                "EXPLAIN STATEMENT SET has no END", text=text, position=len(text), hint="write END; behind its INSERTs"
+            )
 
     def _register(self, name: str, frame: pl.DataFrame) -> None:
         from headrace_sql.frames import FrameSource
@@ -163,38 +175,70 @@ class Script:
         self.catalog.streams[name] = stream
 
     def _run(self, node: exp.Expr) -> None:
-        if isinstance(node, nodes.Explain):
-            self.explain_only = True
-            node = node.this
         if isinstance(node, nodes.StatementSet | exp.EndStatement):
-            return
-        if isinstance(node, nodes.SetOption):
+            if isinstance(node, exp.EndStatement) or node.name == "END":
+                self._end_explained_set()
+        elif isinstance(node, nodes.Explain):
+            self._explain(node)
+        elif self._explained_set is not None:
+            self._explained_set.append(self._explained_job(node))
+        elif isinstance(node, nodes.SetOption):
             self._set(node)
         elif isinstance(node, exp.Create):
             self._create(node)
         elif isinstance(node, exp.Insert):
-            self._insert(node)
+            self.inserts.append(self._insert(node))
         elif isinstance(node, exp.Query | exp.Values):
-            compiler = self._compiler(node.meta.get("emit"))
-            self.queries.append(compiler.settled(node, compiler.query(node)))
+            self.queries.append(Query(self._query(node)))
         else:
             raise error_at(node, self.text, f"{type(node).__name__} is not supported as a statement")
 
+    def _query(self, node: exp.Expr) -> Relation:
+        compiler = self._compiler(node.meta.get("emit"))
+        return compiler.settled(node, compiler.query(node))
+
+    def _explain(self, node: nodes.Explain) -> None:
+        for word in node.args.get("details") or ():
+            self.catalog.notices.append(f"EXPLAIN {word} has no effect here: plans have one form")
+        if node.args.get("set"):
+            self._explained_set = []
+            if node.this is not None:
+                self._run(node.this)
+            return
+        self.queries.append(Query(explained(self.catalog, self._explained_job(node.this)), is_plan=True))
+
+    def _explained_job(self, node: exp.Expr) -> Job:
+        """Return the job of a statement that is only explained."""
+        if isinstance(node, exp.Insert):
+            return self._sink_job(self._insert(node))
+        if isinstance(node, exp.Query | exp.Values) and self._explained_set is None:
+            made: Job = _printable(self._query(node)).to_print(name="result")
+            return made
+        words = "only queries, INSERTs and statement sets are explained"
+        if self._explained_set is not None:
+            words = "a statement set has INSERTs only"
+        raise error_at(node, self.text, f"EXPLAIN: {words}")
+
+    def _end_explained_set(self) -> None:
+        jobs, self._explained_set = self._explained_set, None
+        if jobs:
+            self.queries.append(Query(explained(self.catalog, jobs[0].also(*jobs[1:])), is_plan=True))
+
     def _set(self, node: nodes.SetOption) -> None:
         key, value = node.this.name, node.expression.name
-        if key in KNOWN_OPTIONS:
-            if key == "table.local-time-zone":
-                try:
-                    value = zone_name(value)
-                except OptionError as error:
-                    raise error_at(node.expression, self.text, error.message, error.hint) from error
-            self.catalog.options[key] = value
-        elif key.startswith(_RUNTIME):
-            self.catalog.notices.append(f"SET {key!r} has no effect here: it is a matter of Flink's own runtime")
-        else:
-            raise error_at(
-                node.this, self.text, f"unknown option {key!r}", did_you_mean(key, KNOWN_OPTIONS, known="options")
-            )
+        try:
+            notice = options.check(key, value)
+        except OptionError as error:
+            raise error_at(node.this, self.text, error.message, error.hint) from error
+        if notice is not None:
+            self.catalog.notices.append(notice)
+            return
+        if key == "table.local-time-zone":
+            try:
+                value = zone_name(value)
+            except OptionError as error:
+                raise error_at(node.expression, self.text, error.message, error.hint) from error
+        self.catalog.options[key] = value
 
     def _create(self, node: exp.Create) -> None:
         kind = node.args["kind"]
@@ -221,7 +265,7 @@ class Script:
         self.catalog.emit = emit_of(self.catalog.options, emit, self.text)
         return compiler
 
-    def _insert(self, node: exp.Insert) -> None:
+    def _insert(self, node: exp.Insert) -> Insert:
         target = node.this
         name_node = target.this if isinstance(target, exp.Schema) else target
         found = self.catalog.find(name_node.name)
@@ -243,7 +287,7 @@ class Script:
                 )
         compiler = self._compiler(node.args.get("emit"))
         relation = compiler.settled(node.expression, compiler.query(node.expression))
-        self.inserts.append(Insert(found, self._fitted(relation, columns, listed, node), node))
+        return Insert(found, self._fitted(relation, columns, listed, node), node, name_node.meta.get(OPTIONS, ()))
 
     def _fitted(
         self, relation: Relation, columns: dict[str, pl.DataType], listed: list[str], node: exp.Insert
@@ -255,18 +299,21 @@ class Script:
 
     def job(self) -> Job:
         """Return the job that all INSERTs make together; a query that stands alone is printed. Raises PlanError."""
-        jobs = []
-        for insert in self.inserts:
-            table = self.catalog.tables[insert.table]
-            jobs.append(sink_job(self.catalog, table, insert.relation.stream, insert.table))
-        for index, relation in enumerate(self.queries):
-            jobs.append(_printable(relation).to_print(name="result" if not index else f"result_{index + 1}"))
+        jobs = [self._sink_job(insert) for insert in self.inserts]
+        for index, query in enumerate(self.queries):
+            name = "result" if not index else f"result_{index + 1}"
+            stream = _printable(query.relation)
+            jobs.append(stream.to(PlanSink(), name=name) if query.is_plan else stream.to_print(name=name))
         if not jobs:
             raise PlanError(
                 "the text has no INSERT INTO and no SELECT, so there is nothing to run",
                 job=self.catalog.pipeline.pipeline,
             )
         return jobs[0].also(*jobs[1:])
+
+    def _sink_job(self, insert: Insert) -> Job:
+        table = self.catalog.tables[insert.table].with_options(insert.options, self.text)
+        return sink_job(self.catalog, table, insert.relation.stream, insert.table)
 
     def relations(self) -> dict[str, Relation]:
         """Return what the INSERTs and queries give, by table; a query alone is called ``result``."""
@@ -278,8 +325,8 @@ class Script:
                 made[insert.table] = united([made[insert.table], insert.relation])
             else:
                 made[insert.table] = insert.relation
-        for index, relation in enumerate(self.queries):
-            made["result" if not index else f"result_{index + 1}"] = replaced_names(relation)
+        for index, query in enumerate(self.queries):
+            made["result" if not index else f"result_{index + 1}"] = replaced_names(query.relation)
         return made
 
 
@@ -288,19 +335,26 @@ def replaced_names(relation: Relation) -> Relation:
 
 
 def _printable(relation: Relation) -> Stream:
-    """Return the rows under the names that the query gives them; of equal names the later ones get a number, as in Flink."""
-    real = [column for column in relation.columns if column.physical in relation.schema and not column.hidden]
+    """Return the rows under the names that the query gives them; of equal names the later ones get a number, as in Flink.
+
+    Columns of processing time hold the time at which the row is given.
+    """
     wanted: dict[str, Column] = {}
-    for column in real:
+    for column in relation.columns:
+        if column.hidden or (column.physical not in relation.schema and column.time != "processing"):
+            continue
+        if column.time == "processing" and is_updating(relation):
+            raise PlanError(
+                f"column {column.name!r} is processing time, and the rows change: one that is taken back would have another time",
+                hint="leave it out, or make it a time before rows are joined or counted: CAST(p AS TIMESTAMP(3))",
+            )
         name, number = column.name, 0
         while name in wanted:
             name, number = f"{column.name}{number}", number + 1
         wanted[name] = column
     if list(wanted) == list(relation.schema) and all(name == column.physical for name, column in wanted.items()):
         return relation.stream
-    columns = list(wanted.values())
-    renamed = cast_to(relation, columns, [relation.schema[c.physical] for c in columns], list(wanted))
-    return relation.stream.select(**renamed)
+    return relation.stream.select(**{name: text_of(value_of(relation, column)[0]) for name, column in wanted.items()})
 
 
 def _named_functions(functions: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:

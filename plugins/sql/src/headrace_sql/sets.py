@@ -13,10 +13,12 @@ from headrace_sql.copies import Copies
 from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import physical, text_of
 from headrace_sql.ordering import limited
-from headrace_sql.query import cast_to, is_updating
+from headrace_sql.query import cast_to, is_updating, value_of
 from headrace_sql.scope import Column, Relation, unused_name
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from headrace_sql.query import QueryCompiler
 
 
@@ -26,20 +28,10 @@ def set_operation(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
 
 
 def _combined(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
-    sides = [compiler.settled(side, compiler.query(side)) for side in (node.left, node.right)]
-    left, right = sides
-    if len(left.columns) != len(right.columns):
-        raise compiler.error(
-            node,
-            f"{type(node).__name__.upper()}: one side has {len(left.columns)} columns, the other {len(right.columns)}",
-        )
+    sides = [compiler.settled(side, compiler.query(side)) for side in _operands(node)]
+    for right in sides[1:]:
+        _check_sides(compiler, node, sides[0], right)
     every = not node.args.get("distinct", True)
-    for mine, other in zip(left.columns, right.columns, strict=True):
-        pair = [side.schema.get(c.physical) for side, c in ((left, mine), (right, other))]
-        if None not in pair and common_type(pair[0], pair[1]) is None:  # type: ignore[arg-type]
-            raise compiler.error(
-                node, f"column {mine.name!r} has types that do not go together: {pair[0]} and {pair[1]}"
-            )
     if isinstance(node, exp.Union):
         made = united(sides)
         return made if every else distinct(made, state_ttl(compiler.catalog.options))
@@ -47,33 +39,68 @@ def _combined(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
     return _counted(sides, how, state_ttl(compiler.catalog.options), every=every)
 
 
-def _aligned(relations: Sequence[Relation]) -> tuple[list[Relation], tuple[Column, ...]]:
-    """Return the relations with the columns of the first, by position, in common types."""
+def _operands(node: exp.SetOperation) -> list[exp.Expr]:
+    """Return the queries of a set operation: two, or those of a whole chain of UNION ALL, which is one union."""
+    right: list[exp.Expr] = [node.right]
+    left = node.left
+    if isinstance(node, exp.Union) and not node.args.get("distinct", True):
+        plain = {"this", "expression", "distinct", "by_name", "side", "kind", "on"}
+        while (
+            isinstance(left, exp.Union)
+            and not left.args.get("distinct", True)
+            and not any(value for name, value in left.args.items() if name not in plain)
+        ):
+            right.append(left.right)
+            left = left.left
+    return [left, *reversed(right)]
+
+
+def _check_sides(compiler: QueryCompiler, node: exp.SetOperation, left: Relation, right: Relation) -> None:
+    if len(left.columns) != len(right.columns):
+        raise compiler.error(
+            node,
+            f"{type(node).__name__.upper()}: one side has {len(left.columns)} columns, the other {len(right.columns)}",
+        )
+    for mine, other in zip(left.columns, right.columns, strict=True):
+        pair = [value_of(side, c)[1] for side, c in ((left, mine), (right, other))]
+        if common_type(pair[0], pair[1]) is None:
+            raise compiler.error(
+                node, f"column {mine.name!r} has types that do not go together: {pair[0]} and {pair[1]}"
+            )
+
+
+def _aligned(
+    relations: Sequence[Relation], *, keeps_processing: bool = False
+) -> tuple[list[Relation], tuple[Column, ...]]:
+    """Return the relations with the columns of the first, by position, in common types.
+
+    ``keeps_processing``: whether a column that is processing time on all sides stays that; else it is the time of the rows.
+    """
     first = relations[0]
-    kept = [
-        index
-        for index, column in enumerate(first.columns)
-        if column.physical in first.schema or column.time != "processing"
-    ]
-    kept = [i for i in kept if all(each.columns[i].physical in each.schema for each in relations)]
     names: list[str] = []
-    kinds = []
-    for index in kept:
-        names.append(unused_name(first.columns[index].name, names))
-        kind = first.schema[first.columns[index].physical]
-        for other in relations[1:]:
-            found = common_type(kind, other.schema[other.columns[index].physical])
-            kind = kind if found is None else found
-        kinds.append(kind)
-    columns = []
-    for index, name in zip(kept, names, strict=True):
+    kinds: list[pl.DataType] = []
+    columns: list[Column] = []
+    chosen: list[int] = []
+    for index, column in enumerate(first.columns):
         times = {each.columns[index].time for each in relations}
-        columns.append(Column(first.columns[index].name, name, None, next(iter(times)) if len(times) == 1 else None))
+        time = next(iter(times)) if len(times) == 1 else None
+        name = unused_name(column.name, [c.physical for c in columns])
+        if time == "processing" and keeps_processing:
+            columns.append(Column(column.name, name, None, time))
+            continue
+        kind = value_of(first, column)[1]
+        for other in relations[1:]:
+            found = common_type(kind, value_of(other, other.columns[index])[1])
+            kind = kind if found is None else found
+        names.append(name)
+        kinds.append(kind)
+        chosen.append(index)
+        columns.append(Column(column.name, name, None, None if time == "processing" else time))
     made = []
     for each in relations:
-        chosen = [each.columns[index] for index in kept]
-        texts = cast_to(each, chosen, kinds, names)
-        same = list(each.schema) == names and all(texts[name] == text_of(physical(name)) for name in names)
+        texts = cast_to(each, [each.columns[index] for index in chosen], kinds, names)
+        texts = texts or {"__row": "1"}
+        same = list(each.schema) == list(texts) and all(texts[name] == text_of(physical(name)) for name in texts)
         stream = each.stream if same else each.stream.select(**texts)
         made.append(Relation(stream, tuple(columns)))
     return made, tuple(columns)
@@ -81,7 +108,7 @@ def _aligned(relations: Sequence[Relation]) -> tuple[list[Relation], tuple[Colum
 
 def united(relations: Sequence[Relation]) -> Relation:
     """Return UNION ALL of relations."""
-    aligned, columns = _aligned(relations)
+    aligned, columns = _aligned(relations, keeps_processing=True)
     first, *others = (each.stream for each in aligned)
     if any(is_updating(each) for each in aligned):
         first, *others = (each.stream for each in _all_changing(aligned))
@@ -94,6 +121,8 @@ def _all_changing(relations: Sequence[Relation]) -> Sequence[Relation]:
 
 def distinct(relation: Relation, options: Mapping[str, str]) -> Relation:
     """Return each row once. ``options`` are those of the operator: how long it remembers."""
+    if any(c.time == "processing" for c in relation.columns):
+        (relation,), _ = _aligned([relation])
     columns = [c for c in relation.columns if c.physical in relation.schema]
     names = list(dict.fromkeys(c.physical for c in columns))
     stream = relation.stream

@@ -10,7 +10,8 @@ from headrace.errors import did_you_mean
 from sqlglot import exp
 
 from headrace_sql import nodes
-from headrace_sql.expressions import interval_length, physical, text_of
+from headrace_sql.expressions import interval_us, physical, text_of
+from headrace_sql.hints import OPTIONS
 from headrace_sql.scope import Column, Relation, TableWindow, resolve, unused_name
 
 if TYPE_CHECKING:
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 def from_clause(
     compiler: QueryCompiler, node: exp.Select, conditions: list[exp.Expr]
 ) -> tuple[Relation, list[exp.Expr]]:
-    """Return the relation of FROM with its joins, and the conditions of WHERE that are not used up by them."""
+    """Return the relation of FROM with its joins, and the conditions of WHERE that are not used up by them.
+
+    Without FROM there is one row without columns.
+    """
+    if node.args.get("from_") is None:
+        from headrace_sql.values import one_row
+
+        return one_row(compiler), conditions
     if node.args.get("match") is not None:
         from headrace_sql.match import matched
 
@@ -84,8 +92,11 @@ def from_item(compiler: QueryCompiler, node: exp.Expr) -> Relation:
 
 def named_table(compiler: QueryCompiler, node: exp.Table) -> Relation:
     """Return what a name in FROM means: a part of WITH, a table, a view."""
-    if node.name in compiler._common:
+    if node.name in compiler._common and OPTIONS not in node.meta:
         return compiler._common[node.name]
+    options = node.meta.get(OPTIONS)
+    if options:
+        return compiler.catalog.hinted(node.name, options, node.this, compiler.text)
     return compiler.catalog.relation(node.name, node.this, compiler.text)
 
 
@@ -133,10 +144,7 @@ def _window_table(compiler: QueryCompiler, node: nodes.WindowTable) -> Relation:
         )
     lengths = []
     for each in node.expressions:
-        months, micros = interval_length(each, compiler.text)
-        if months or micros < 0:
-            raise compiler.error(each, "windows are measured in days and smaller units")
-        lengths.append((each.meta.get("name", ""), micros))
+        lengths.append((each.meta.get("name", ""), interval_us(each, compiler.text, "a window")))
     window = _made_window(compiler, node, lengths, None if column.time == "processing" else column.physical)
     if window.kind != "session":
         length = window.size_us if window.kind == "cumulative" else window.every_us
@@ -151,7 +159,9 @@ def _window_table(compiler: QueryCompiler, node: nodes.WindowTable) -> Relation:
         Column(name, unused_name(f"__{name}", relation.schema), source.name, time, kind)
         for name, kind, time in (("window_start", "start", None), ("window_end", "end", None), ("window_time", "time", column.time))
     ]  # fmt: skip
-    return replace(relation, columns=(*relation.columns, *added), table_window=window, base=None)
+    # The bounds of an earlier window are columns like any other now.
+    before = tuple(replace(each, window=None) for each in relation.columns)
+    return replace(relation, columns=(*before, *added), table_window=window, base=None)
 
 
 def _made_window(compiler: QueryCompiler, node: Any, lengths: list[tuple[str, int]], on: str | None) -> TableWindow:
@@ -178,6 +188,11 @@ def _made_window(compiler: QueryCompiler, node: Any, lengths: list[tuple[str, in
         size = taken("SIZE")
         kind: Any = "sliding" if name == "HOP" else "cumulative"
         made = TableWindow(kind, size, step, plain.pop(0) if plain else offset, on)
-    if plain or not made.size_us or not made.every_us:
+    if made.size_us <= 0 or made.every_us <= 0:
+        raise compiler.error(node, f"{name}: windows are longer than nothing")
+    if made.kind != "sliding" and abs(made.offset_us) >= made.size_us:
+        raise compiler.error(node, f"{name}: the offset is less than the windows are long")
+    made = replace(made, offset_us=made.offset_us % (made.size_us if made.kind == "cumulative" else made.every_us))
+    if plain:
         raise compiler.error(node, f"{name}: these lengths do not fit", did_you_mean(name, [name], known="windows"))
     return made

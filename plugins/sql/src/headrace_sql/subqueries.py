@@ -12,7 +12,8 @@ from headrace_sql.emitting import state_ttl
 from headrace_sql.joins import Sides, residual, sides_of, split_condition, with_one_watermark
 from headrace_sql.query import conjuncts
 from headrace_sql.scope import MEANT, Column, Relation, resolve
-from headrace_sql.sources import from_clause
+from headrace_sql.sources import from_clause, windowed
+from headrace_sql.window_join import in_windows, window_join
 
 if TYPE_CHECKING:
     from headrace_sql.query import QueryCompiler
@@ -93,7 +94,7 @@ def _compared(compiler: QueryCompiler, relation: Relation, node: Quantified) -> 
     node = replace(node, this=this)
     if not node.every:
         made = _joined(compiler, sides, [node.compared(value), *correlated], "semi")
-        return replace(made, columns=relation.columns)
+        return _as_outside(relation, made)
     # x <> ALL (…), which is NOT IN: a row stays only when no comparison is false or unknown.
     sides = split_condition(compiler, sides, correlated)
     maybe = exp.Or(
@@ -101,7 +102,7 @@ def _compared(compiler: QueryCompiler, relation: Relation, node: Quantified) -> 
         expression=exp.Is(this=value.copy(), expression=exp.Null()),
     )
     sides.rest = [*sides.rest, maybe]
-    return replace(_made(compiler, sides, "anti"), columns=relation.columns)
+    return _as_outside(relation, _made(compiler, sides, "anti"))
 
 
 def _tuple_in(compiler: QueryCompiler, relation: Relation, values: exp.Tuple, query: exp.Expr) -> Relation:
@@ -120,15 +121,14 @@ def _tuple_in(compiler: QueryCompiler, relation: Relation, values: exp.Tuple, qu
         )
         for value, name in zip(values.expressions, names, strict=True)
     ]
-    return replace(_joined(compiler, sides, equal, "semi"), columns=relation.columns)
+    return _as_outside(relation, _joined(compiler, sides, equal, "semi"))
 
 
 def _exists(compiler: QueryCompiler, relation: Relation, node: exp.Exists, *, negated: bool) -> Relation:
     query = node.this.this if isinstance(node.this, exp.Subquery) else node.this
     found, _, correlated = _inner(compiler, relation, query, as_value=False)
     sides = sides_of(_marked(relation, _OUTER), _marked(found, _INNER), _INNER)
-    made = _joined(compiler, sides, correlated, "anti" if negated else "semi")
-    return replace(made, columns=relation.columns)
+    return _as_outside(relation, _joined(compiler, sides, correlated, "anti" if negated else "semi"))
 
 
 def _marked(relation: Relation, table: str) -> Relation:
@@ -147,6 +147,11 @@ def _qualified(compiler: QueryCompiler, node: exp.Expr, inner: Relation | None, 
             if relation is None or not knows(relation, part):
                 continue
             column, fields = resolve(relation, part, compiler.text)
+            if column.time == "processing":
+                raise compiler.error(
+                    part, f"a subquery cannot be compared by processing time ({part.name!r})",
+                    "JOIN it, with the processing times of both sides in a bound",
+                )  # fmt: skip
             made: exp.Expr = exp.column(exp.to_identifier(column.physical), table=table)
             for each in fields:
                 made = exp.Dot(this=made, expression=each.copy())
@@ -174,7 +179,19 @@ def _joined(compiler: QueryCompiler, sides: Sides, on: list[exp.Expr], how: str)
     return _made(compiler, split_condition(compiler, sides, on), how)
 
 
+def _as_outside(relation: Relation, made: Relation) -> Relation:
+    """Return what a semi or anti join gives under the names that its columns had before it."""
+    times = {column.physical: column.time for column in made.columns}
+    columns = (replace(c, time=times.get(c.physical, c.time)) for c in relation.columns)
+    return replace(made, columns=tuple(columns))
+
+
 def _made(compiler: QueryCompiler, sides: Sides, how: str) -> Relation:
+    in_window = window_join(sides)
+    if in_window is not None:
+        made = in_windows(sides, in_window, how, residual(compiler, sides))
+        extra = [name for name in made.schema if name.startswith("__left_key_")]
+        return replace(made, stream=made.stream.drop(*extra)) if extra else made
     sides = with_one_watermark(sides)
     condition = residual(compiler, sides)
     ttl = state_ttl(compiler.catalog.options)
@@ -199,6 +216,7 @@ def _inner(
     if isinstance(query, exp.Select) and not query.args.get("group") and query.args.get("where"):
         conditions = conjuncts(query.args["where"].this)
         own, rest = from_clause(compiler, query, conditions)
+        own = windowed(compiler, query, own)
         inner: list[exp.Expr] = []
         correlated: list[exp.Expr] = []
         for each in rest:

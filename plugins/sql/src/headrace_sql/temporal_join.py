@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
 from headrace.errors import PlanError
-from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark
+from headrace.key_shares import KeyShare
+from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark, watermark_times
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
 from headrace_columnar.evaluation import evaluate
 from headrace_columnar.expressions import compile_predicate
+from headrace_columnar.normal_form import conditions
+from headrace_stateful.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
 from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.state_columns import kept_sides
 
 NEVER = -(2**63)
 _SEQ, _TS, _AT, _FROM, _RANK = "__tj_seq", "__tj_time", "__tj_mark", "__tj_from", "__tj_rank"
@@ -53,6 +59,13 @@ class TemporalJoin(StatefulSpec):
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningTemporalJoin(self)
 
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        settings = {
+            "how": self.how, "times": list(self.times),
+            "where": None if self.condition is None else sorted(conditions(self.condition)),
+        }  # fmt: skip
+        return StateDefinition(self.name, settings, (), kept_sides(self.left, self.right))
+
     def describe(self) -> str:
         pairs = ", ".join(f"{left} = {right}" for left, right in self.keys)
         return f"{self.how} on {pairs}, as of {self.times[0]}"
@@ -77,14 +90,9 @@ class RunningTemporalJoin(StatefulOperator):
         side = int(batch.output == "right")
         schema, time = (self._spec.left, self._spec.right)[side], self._spec.times[side]
         frame = batch.frame
-        marks = (
-            frame[WATERMARK].fill_null(NEVER)
-            if WATERMARK in frame.columns
-            else pl.repeat(NEVER, frame.height, dtype=pl.Int64, eager=True)
-        )
         rows = frame.select(list(schema)).with_columns(
             pl.int_range(self._sequence, self._sequence + frame.height, dtype=pl.Int64).alias(_SEQ),
-            pl.col(time).dt.epoch("us").alias(_TS), marks.alias(_AT),
+            pl.col(time).dt.epoch("us").alias(_TS), pl.Series(_AT, watermark_times(frame)),
         ).filter(pl.col(_TS).is_not_null())  # fmt: skip
         self._sequence += frame.height
         self._changed = True
@@ -92,7 +100,10 @@ class RunningTemporalJoin(StatefulOperator):
             self._versions = pl.concat([self._versions, rows])
         else:
             self._waiting = pl.concat([self._waiting, rows])
-        return ()
+        if rows.height < frame.height:
+            missing = frame.filter(frame[time].is_null())
+            reason = f"no time in column {time!r}: there is no version of that time"
+            yield RejectedRows(missing, [reason] * missing.height)
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
         if isinstance(message, Watermark):
@@ -182,6 +193,19 @@ class RunningTemporalJoin(StatefulOperator):
         self._waiting, self._versions = frames["waiting"], frames["versions"]
         self._sequence, self._watermark = int(values["sequence"]), int(values["watermark"])
         self._changed = False
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        reached, order, parts = Reached(), Renumbering(), []
+        for frames, values in snapshots(states):
+            reached.add(int(values["watermark"]), frames["waiting"][_TS])
+            own = {
+                name: rows_of(frames[name], share.holds(frames[name], side=side))
+                for side, name in enumerate(("waiting", "versions"))
+            }
+            new = order.of(np.sort(np.concatenate([numbers(frame, _SEQ) for frame in own.values()])))
+            parts.append({name: renumbered(frame, _SEQ, new.to(numbers(frame, _SEQ))) for name, frame in own.items()})
+        made = {name: joined([part[name] for part in parts]) for name in ("waiting", "versions")}
+        return pack("snapshot", made, {"sequence": order.next, "watermark": reached.time_us()})
 
     def state_rows(self) -> int:
         return self._waiting.height + self._versions.height

@@ -25,8 +25,7 @@ def values(compiler: QueryCompiler, node: exp.Values) -> Relation:
     """Return the rows of VALUES as a relation with the columns ``EXPR$0``, ``EXPR$1``, …. Raises ExpressionError."""
     one = pl.DataFrame({_ONE: [1]})
     pipeline = compiler.catalog.pipeline
-    nothing = Relation(pipeline.from_(FrameSource.of(one), name="values"), ())
-    translator = Translator(nothing, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
+    translator = compiler.translator(no_columns(compiler))
     rows = [list(each.expressions) if isinstance(each, exp.Tuple) else [each] for each in node.expressions]
     width = len(rows[0])
     columns: list[pl.Series] = []
@@ -49,6 +48,22 @@ def values(compiler: QueryCompiler, node: exp.Values) -> Relation:
     frame = pl.DataFrame(columns)
     stream = pipeline.from_(FrameSource.of(frame), name=compiler.catalog.unused_source_name("values"))
     return Relation(stream, tuple(Column(name, name) for name in frame.columns))
+
+
+def no_columns(compiler: QueryCompiler) -> Relation:
+    """Return a relation for expressions that name no column. Nothing reads it."""
+    catalog = compiler.catalog
+    if catalog.no_columns is None:
+        one = pl.DataFrame({_ONE: [1]})
+        catalog.no_columns = Relation(catalog.pipeline.from_(FrameSource.of(one), name="values"), ())
+    return catalog.no_columns
+
+
+def one_row(compiler: QueryCompiler) -> Relation:
+    """Return one row without columns: what a SELECT without FROM reads."""
+    frame = pl.DataFrame({_ONE: [1]})
+    name = compiler.catalog.unused_source_name("one_row")
+    return Relation(compiler.catalog.pipeline.from_(FrameSource.of(frame), name=name), ())
 
 
 def _value(

@@ -11,6 +11,8 @@ import polars as pl
 from headrace.messages import Batch
 from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
 from headrace.schema import Schema
+from headrace_stateful.watermark import event_times_us
+from headrace_stateful.window_shape import NEVER
 
 from headrace_sql.scope import Relation, TableWindow
 
@@ -26,31 +28,40 @@ class WindowAssign(OperatorSpec):
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         assert schema is not None
-        kind = schema[str(self.window.on)]
-        return Schema({**schema, **dict.fromkeys(self.names, kind)})
+        return Schema({**schema, **dict.fromkeys(self.names, self._kind(schema))})
 
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
         return None if wanted is None else {str(self.window.on), *(name for name in wanted if name in schema)}
 
     def open(self, schema: Schema | None) -> Operator:
         assert schema is not None
-        return _RunningAssign(self, schema[str(self.window.on)])
+        return _RunningAssign(self, self._kind(schema))
+
+    def _kind(self, schema: Schema) -> pl.Datetime:
+        """Return the type of bounds: microseconds, whatever unit the time column has."""
+        on = schema[str(self.window.on)]
+        assert isinstance(on, pl.Datetime)
+        return pl.Datetime("us", on.time_zone)
 
     def describe(self) -> str:
         return f"{self.window.kind} of {self.window.size_us / 1_000_000:g} s on {self.window.on}"
 
 
 class _RunningAssign(Operator):
-    def __init__(self, spec: WindowAssign, kind: pl.DataType) -> None:
+    def __init__(self, spec: WindowAssign, kind: pl.Datetime) -> None:
         self._spec = spec
         self._kind = kind
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         window = self._spec.window
-        times = batch.frame[str(window.on)]
-        rows = np.flatnonzero(times.is_not_null().to_numpy())  # a row without time is in no window
-        moments = times.dt.epoch("us").to_numpy()[rows].astype(np.int64)
-        rows, starts, ends = _windows(window, rows, moments)
+        times = event_times_us(batch.frame[str(window.on)])
+        rows = np.flatnonzero(times != NEVER)
+        if len(rows) < len(times):
+            missing = batch.frame[np.flatnonzero(times == NEVER)]
+            yield RejectedRows(
+                missing, [f"no time in column {window.on!r}: the row belongs to no window"] * missing.height
+            )
+        rows, starts, ends = _windows(window, rows, times[rows])
         made = batch.frame[rows].with_columns(
             pl.Series(name, values).cast(self._kind)
             for name, values in zip(self._spec.names, (starts, ends, ends - 1_000), strict=True)

@@ -64,11 +64,16 @@ def in_windows(sides: Sides, ends: tuple[Column, Column], how: str, condition: s
     stream = streams[0].join(
         streams[1], keys, how=how, where=condition, suffix="__other", window=window, time=(moments[0], moments[1])
     )
-    columns = tuple(
-        replace(c, physical=renamed.get(c.physical, c.physical), time=_time_after(c)) for c in sides.both.columns
-    )
+    if how in ("semi", "anti"):  # only the rows of the left side come out
+        own_names = {name: text_of(physical(renamed.get(name, name))) for name in sides.left.schema}
+        return Relation(stream.select(**own_names), tuple(_after_window(c) for c in sides.left.columns))
+    columns = tuple(replace(_after_window(c), physical=renamed.get(c.physical, c.physical)) for c in sides.both.columns)
     kept = dict.fromkeys(c.physical for c in columns if c.time != "processing")
     return Relation(stream.select(*(text_of(physical(name)) for name in kept)), columns)
+
+
+def _after_window(column: Column) -> Column:
+    return replace(column, time=_time_after(column))
 
 
 def _time_after(column: Column) -> Time | None:

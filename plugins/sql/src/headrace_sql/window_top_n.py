@@ -7,10 +7,15 @@ from typing import Any, ClassVar
 
 import polars as pl
 from headrace.errors import PlanError
+from headrace.key_shares import KeyShare
 from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
+from headrace.state_inputs import quoted
+from headrace_stateful.shares import Reached, Renumbering, in_new_order, joined, rows_of, snapshots
 from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.state_columns import brought_over, kept_columns
 
 NEVER = -(2**63)
 _SEQ, _END, _RANK, _FIRST = "__wt_seq", "__wt_end", "__wt_rank", "__wt_first"
@@ -26,6 +31,7 @@ class WindowTopN(StatefulSpec):
     """
 
     name: ClassVar[str] = "window_top_n"
+    adapts_state = True
 
     def __init__(
         self, keys: Sequence[str], end: str, n: int, order: Sequence[tuple[str, bool]], *, rank: str | None = None,
@@ -55,6 +61,20 @@ class WindowTopN(StatefulSpec):
         assert schema is not None
         return RunningWindowTopN(self, schema)
 
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        assert schema is not None
+        settings = {
+            "n": self.n, "end": quoted(self.end), "numbered": self.rank is not None, "latest": self.latest, "by_time": self.by_time,
+            "order": [f"{quoted(name)}{' desc' if down else ''}" for name, down in self.order],
+        }  # fmt: skip
+        return StateDefinition(self.name, settings, self.keys, kept_columns(schema))
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        assert schema is not None
+        return brought_over(stored, now, schema, state, part=part)
+
     def describe(self) -> str:
         order = ", ".join(f"{name}{' desc' if down else ''}" for name, down in self.order)
         return f"{self.n} by {order} per {', '.join(self.keys)}"
@@ -75,6 +95,12 @@ class RunningWindowTopN(StatefulOperator):
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame
+        timeless = frame[self._spec.end].is_null()
+        if timeless.any():
+            missing = frame.filter(timeless)
+            reason = f"no time in column {self._spec.end!r}: the row has no place in the order"
+            yield RejectedRows(missing, [reason] * missing.height)
+            frame = frame.filter(~timeless)
         marks = pl.lit(NEVER, dtype=pl.Int64)
         if WATERMARK in frame.columns:
             marks = pl.max_horizontal(pl.col(WATERMARK).fill_null(NEVER), pl.lit(self._watermark))
@@ -95,7 +121,6 @@ class RunningWindowTopN(StatefulOperator):
         if self._rows.height > 2 * self._pruned + _PRUNE_ROWS:
             self._rows = self._first(self._rows).drop(_RANK).sort(_SEQ)
             self._pruned = self._rows.height
-        return ()
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
         if isinstance(message, Watermark):
@@ -146,6 +171,16 @@ class RunningWindowTopN(StatefulOperator):
         self._sequence, self._watermark = int(values["sequence"]), int(values["watermark"])
         self._late = int(values["late"])
         self._changed = False
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        reached, order, parts, late = Reached(), Renumbering(), [], 0
+        for frames, values in snapshots(states):
+            reached.add(int(values["watermark"]), frames["rows"][_END])
+            rows = rows_of(frames["rows"], share.holds(frames["rows"]))
+            parts.append(in_new_order(rows, _SEQ, order))
+            late += int(values["late"]) if share.number == 0 else 0
+        values = {"sequence": order.next, "watermark": reached.time_us(), "late": late}
+        return pack("snapshot", {"rows": joined(parts)}, values)
 
     def late_rows(self) -> int:
         return self._late

@@ -13,20 +13,27 @@ from typing import Any
 import numpy as np
 import polars as pl
 from headrace import changelog
-from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick
-from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.errors import PlanError
+from headrace.key_shares import KeyShare
+from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
+from headrace.operator import Changes, Derivation, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
+from headrace.state_inputs import quoted
 from headrace.windows import Duration, microseconds
 from headrace_columnar.evaluation import RowFailure
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.aggregates import SIGN, AggregatePlan, compile_aggregates
 from headrace_stateful.columns import Flags, Places, equal_rows
-from headrace_stateful.join_shape import Part, assembled, watermarks_of
+from headrace_stateful.join_shape import Part, assembled
 from headrace_stateful.parted_table import PartedTable
 from headrace_stateful.row_log import RowLog
+from headrace_stateful.shares import log_share, numbers, renumbered, snapshots, table_share
 from headrace_stateful.slots import SlotTable
 from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.state_columns import brought_over, kept_columns
+from headrace_stateful.ticks import ttl_tick_seconds
 
 _SLOT = "__hr_slot"
 _GROUP = "__hr_group"
@@ -39,6 +46,7 @@ class Aggregate(StatefulSpec):
 
     name = "aggregate"
     takes_functions = True
+    adapts_state = True
 
     def __init__(
         self,
@@ -67,6 +75,12 @@ class Aggregate(StatefulSpec):
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         columns = keyed_rows.known(schema)
         keyed_rows.check_columns(columns, self.keys)
+        for name in self.aggregates:
+            if name in self.keys:
+                raise PlanError(
+                    f"two columns of the result are called {name!r}",
+                    hint="give the aggregate another name than the key",
+                )
         return Schema({**{name: columns[name] for name in self.keys}, **self.plan(columns).schema})
 
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
@@ -75,6 +89,29 @@ class Aggregate(StatefulSpec):
     def changes(self, before: Changes | None) -> Changes | None:
         self.takes_back = before is not None
         return Changes(self.keys)
+
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        columns = keyed_rows.known(schema)
+        plan = self.plan(columns)
+        return StateDefinition(
+            self.name, {"takes rows back": self.takes_back}, self.keys, kept_columns(columns, self.keys),
+            plan.held(inputs=self.takes_back and not plan.takes_back_by_sign), {"ttl_us": self.ttl_us},
+        )  # fmt: skip
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        columns = keyed_rows.known(schema)
+        plan = self.plan(columns)
+        return brought_over(stored, now, {**columns, **plan.partial_schema, **plan.input_schema}, state, part=part)
+
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        columns = {name: quoted(name) for name in self.keys}
+        return Derivation({**columns, **self.plan(keyed_rows.known(schema)).texts})
+
+    @property
+    def tick_seconds(self) -> float | None:
+        return ttl_tick_seconds(self.ttl_us)
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         columns = keyed_rows.known(schema)
@@ -124,7 +161,7 @@ class RunningAggregate(PartedTable):
         merged = merged if stays.all() else merged.filter(pl.Series(stays))
         marks = [pl.Series(_ROWS, counts[stays]), pl.repeat(self._now_us, merged.height, dtype=pl.Int64, eager=True)]
         self._table.put(changed[stays], merged.with_columns(marks[0], marks[1].alias(_TICK)))
-        parts, wrong = self._changes(changed, last, is_new, stays, old, merged, watermarks_of(frame))
+        parts, wrong = self._changes(changed, last, is_new, stays, old, merged, watermark_times(frame))
         self._table.remove(changed[~stays])
         result = assembled(parts, with_watermark=WATERMARK in frame.columns, with_change=True)
         if result is not None:
@@ -250,6 +287,18 @@ class RunningAggregate(PartedTable):
         self._table.apply(keyed_rows.part("keys", frames))
         if self._log is not None:
             self._log.apply(keyed_rows.part("rows", frames))
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        found = [frames for frames, _ in snapshots(states)]
+        rows, slots = table_share([keyed_rows.part("keys", frames) for frames in found], share)
+        made = {"keys.set": rows}
+        if self._log is not None:
+            logs = []
+            for frames, new in zip(found, slots, strict=True):
+                log = keyed_rows.part("rows", frames)["added"]
+                logs.append(renumbered(log, _SLOT, new.to(numbers(log, _SLOT))))
+            made["rows.added"] = log_share(logs, [numbers(log, _SLOT) >= 0 for log in logs])
+        return pack("snapshot", made)
 
     def state_rows(self) -> int:
         return len(self._table)

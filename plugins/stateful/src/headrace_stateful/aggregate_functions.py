@@ -277,10 +277,11 @@ def _distinct_values(call: AggregateContext) -> pl.Expr:
     """The list of the different values in the order in which they first came. Of several arguments: of structs."""
     kind: pl.DataType = call.data_type
     column = call.value
-    if len(call.arguments) > 1 and call.name == "count":
-        kind = pl.Struct({argument.name: argument.data_type for argument in call.arguments})
-        present = pl.all_horizontal(argument.column.is_not_null() for argument in call.arguments)
-        column = call.masked(pl.when(present).then(pl.struct(argument.column for argument in call.arguments)))
+    arguments = {argument.name: argument for argument in call.arguments}  # the same column may be given twice
+    if len(arguments) > 1 and call.name == "count":
+        kind = pl.Struct({argument.name: argument.data_type for argument in arguments.values()})
+        present = pl.all_horizontal(argument.column.is_not_null() for argument in arguments.values())
+        column = call.masked(pl.when(present).then(pl.struct(argument.column for argument in arguments.values())))
     rows = column.drop_nulls().unique(maintain_order=True)
     return call.partials.add(call.tag("different"), "distinct", pl.List(kind), column, rows)
 
@@ -341,10 +342,12 @@ def distinct_of(call: AggregateContext) -> Finish:
 
 def user_aggregate(call: AggregateContext, function: Any) -> Finish:
     """Build the call of a user's aggregate function."""
-    arguments = pl.struct(argument.column for argument in call.arguments)
+    # Named by place: the same column may be given twice.
+    arguments = pl.struct(argument.column.alias(str(place)) for place, argument in enumerate(call.arguments))
     rows = arguments if call.mask is None else arguments.filter(pl.col(call.mask))
+    # By the name under which it is called: two functions may have one name of their own (that of their class).
     state = call.partials.add(
-        (*call.tag("user"), function.name.lower()), "user", pl.Binary(), pl.lit(None, dtype=pl.Binary), rows, function
+        (*call.tag("user"), call.name), "user", pl.Binary(), pl.lit(None, dtype=pl.Binary), rows, function
     )
     made = by_series([state], lambda states: user_results(function, states), function.return_type)
     return Finish(made, function.return_type)

@@ -96,6 +96,8 @@ class PartialColumns:
 
     def __init__(self) -> None:
         self.columns: list[PartialColumn] = []
+        #: What each column is, and of which inputs; in the order of ``columns``.
+        self.tags: list[Sequence[Hashable]] = []
         self._by_tag: dict[Hashable, PartialColumn] = {}
 
     def add(
@@ -115,6 +117,7 @@ class PartialColumns:
             made = (grouped(kind, pl.col(name)) if rows is None else rows).alias(name)
             found = PartialColumn(name, kind, data_type, value.alias(name), made, rows is None, function)
             self.columns.append(found)
+            self.tags.append(tuple(tag))
             self._by_tag[key] = found
         return pl.col(found.name)
 

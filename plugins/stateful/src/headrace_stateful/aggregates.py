@@ -6,6 +6,7 @@ merged, and *finished* into results. Used by every operator that aggregates.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,12 @@ import polars as pl
 from headrace.errors import ExpressionError, OptionError, did_you_mean
 from headrace.functions import AggregateFunction, decorated_functions
 from headrace.schema import Schema
+from headrace.state_definition import Kept
+from headrace.state_inputs import kept
 from headrace_columnar import dialect, registry
 from headrace_columnar.evaluation import RowFailure, evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_node
+from headrace_columnar.normal_form import normal_node
 from headrace_columnar.sql_types import column_hint
 from sqlglot import exp
 
@@ -60,6 +64,8 @@ class AggregatePlan:
         calls: Sequence[AggregateCall],
         values: Sequence[tuple[str, Finish]],
         results: Mapping[str, CompiledExpression],
+        meanings: Mapping[str, str] | None = None,
+        texts: Mapping[str, str] | None = None,
     ) -> None:
         self._inputs = dict(inputs)
         self._partials = tuple(columns)
@@ -67,6 +73,10 @@ class AggregatePlan:
         self._lifted = [column.value for column in columns if column.is_lifted]
         self._values = tuple(values)
         self._results = dict(results)
+        #: What inputs and partial columns are, in normal form, by their names.
+        self.meanings = dict(meanings or {})
+        #: What the results are, in normal form.
+        self.texts = dict(texts or {})
         self.calls = tuple(calls)
         #: The columns of the rows that are read.
         self.columns: frozenset[str] = frozenset().union(*(one.columns for one in self._inputs.values()))
@@ -78,6 +88,11 @@ class AggregatePlan:
         self.order_sensitive = any(call.order_sensitive for call in calls)
         #: Whether every row can be taken back by its sign.
         self.takes_back_by_sign = all(call.retraction == "sign" for call in calls)
+
+    def held(self, *, inputs: bool = False) -> dict[str, Kept]:
+        """Return what is kept for a group by what it is: the partial columns, with ``inputs`` those of kept rows too."""
+        types = {**self.partial_schema, **(self.input_schema if inputs else {})}
+        return {self.meanings[name]: kept(name, kind) for name, kind in types.items()}
 
     @property
     def partials(self) -> Sequence[PartialColumn]:
@@ -201,7 +216,7 @@ def compile_aggregates(
     """
     if not aggregates:
         raise OptionError("there is nothing to aggregate", option="aggregates", hint='name results: n="count(*)"')
-    known = decorated_functions() if functions is None else {**decorated_functions(), **functions}
+    known: Mapping[str, Any] = ChainMap({} if functions is None else functions, decorated_functions())  # type: ignore[arg-type]
     compiler = _PlanCompiler(schema, tuple(keys), known, retracts, integer_average)
     for name, text in aggregates.items():
         compiler.add(name, text)
@@ -214,7 +229,8 @@ class _PlanCompiler:
     ) -> None:
         self._schema = schema
         self._keys = keys
-        self._functions = {name.lower(): function for name, function in functions.items()}
+        self._functions = functions
+        self._users = registry.UserFunctions(functions)
         self._retracts = retracts
         self._integer_average = integer_average
         self._partials = PartialColumns()
@@ -224,6 +240,9 @@ class _PlanCompiler:
         self._values: list[tuple[str, Finish]] = []
         self._value_names: dict[str, str] = {}
         self._results: dict[str, CompiledExpression] = {}
+        #: What inputs are, and what results are, in normal form.
+        self._meanings: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
 
     def add(self, name: str, text: str) -> None:
         if not isinstance(text, str):
@@ -231,6 +250,7 @@ class _PlanCompiler:
         node = dialect.parse(text)
         if isinstance(node, exp.Alias):
             node = node.this
+        self._texts[name] = normal_node(node)
         node = self._with_results(text, node)
         own = {column: finish.data_type for column, finish in self._values}
         visible = {key: self._schema[key] for key in self._keys if key in self._schema}
@@ -238,7 +258,14 @@ class _PlanCompiler:
         self._results[name] = compile_node(node, text, Schema({**visible, **own}), self._functions)
 
     def plan(self) -> AggregatePlan:
-        return AggregatePlan(self._inputs, self._partials.columns, self._calls, self._values, self._results)
+        meanings = {name: f"values of {text}" for name, text in self._meanings.items()}
+        for column, tag in zip(self._partials.columns, self._partials.tags, strict=True):
+            meaning = _meaning(column, tag, self._meanings)
+            again = sum(each == meaning for each in meanings.values())
+            meanings[column.name] = meaning + (f" #{again + 1}" if again else "")
+        return AggregatePlan(
+            self._inputs, self._partials.columns, self._calls, self._values, self._results, meanings, self._texts
+        )
 
     def _with_results(self, text: str, node: Any) -> Any:
         """Return the tree with a column in the place of each call of an aggregate function."""
@@ -279,15 +306,18 @@ class _PlanCompiler:
         if not isinstance(node, exp.Anonymous):
             return False
         name = _name(node)
-        return name in FUNCTIONS or isinstance(self._functions.get(name), AggregateFunction)
+        return name in FUNCTIONS or isinstance(self._user(name), AggregateFunction)
+
+    def _user(self, name: str) -> Any:
+        return None if name in FUNCTIONS and name not in self._users.listed else self._users.find(name)
 
     def _check_known(self, text: str, node: Any) -> None:
         if not isinstance(node, exp.Anonymous):
             return
         name = _name(node)
-        if name in self._functions or registry.find(name) is not None:
+        if self._user(name) is not None or registry.find(name) is not None:
             return
-        known = [*FUNCTIONS, *registry.names(), *self._functions]
+        known = [*FUNCTIONS, *registry.names(), *self._users.listed]
         hint = did_you_mean(name, known, known="functions")
         position, length = dialect.name_span(text, node)
         raise ExpressionError(
@@ -310,7 +340,7 @@ class _PlanCompiler:
         context = AggregateContext(
             name, arguments, self._partials, mask, distinct, self._retracts, self._integer_average
         )
-        user = self._functions.get(name)
+        user = self._user(name)
         order_sensitive, retraction = True, "values"
         try:
             if isinstance(user, AggregateFunction):
@@ -348,6 +378,7 @@ class _PlanCompiler:
             compiled = _condition(text, node, compiled) if predicate else _typed(compiled)
             self._input_names[key] = f"__hr_a{len(self._inputs)}"
             self._inputs[self._input_names[key]] = compiled
+            self._meanings[self._input_names[key]] = normal_node(node)
         return self._input_names[key]
 
     def _check_columns(self, text: str, node: Any, visible: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -361,6 +392,19 @@ class _PlanCompiler:
                     hint=f"take one of them, such as max({name}) or last({name}), or key by it",
                 )  # fmt: skip
             raise _error(text, column, f"unknown column {name!r}", hint=column_hint(name, self._schema))
+
+
+def _meaning(column: PartialColumn, tag: Sequence[Any], inputs: Mapping[str, str]) -> str:
+    """Return what a partial column is: ``count(*)``, ``max("v")``, ``sum("v") of "w" > 3``."""
+    what, mask, *arguments = tag
+    given = ", ".join(inputs.get(str(each), str(each)) for each in arguments)
+    if what == "rows":
+        text = "count(*)"
+    elif column.kind == "sum":
+        text = f"{what}({given})"
+    else:
+        text = f"{column.kind}({given})" if what in ("extreme", "edge") else f"{what}({given}) by {column.kind}"
+    return text if mask is None else f"{text} where {inputs[mask]}"
 
 
 def _columns(node: Any) -> Iterator[Any]:

@@ -13,15 +13,18 @@ rows that an instant of their window has passed since the last piece.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 from headrace.errors import CheckpointError
+from headrace.key_shares import KeyShare
 from headrace.messages import CHANGE, ChangeKind, with_column
 
 from headrace_stateful.partial_log import END, PartialLog
+from headrace_stateful.shares import Reached, rows_of, snapshots, together
 from headrace_stateful.state_bytes import pack, unpack
 from headrace_stateful.window_operator import Arrived, WindowOperator
 from headrace_stateful.window_shape import (
@@ -359,6 +362,17 @@ class AlignedWindows(WindowOperator):
         for name, frame in frames.items():
             logs[name].append(frame, stored=True)
         self.touched = False
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        found, reached, closed = snapshots(states), Reached(), Reached()
+        parts = []
+        for frames, values in found:
+            waits = self.shape.changes and bool(frames)
+            reached.add(values["reached_us"], *(frame[END] for frame in frames.values()), at_any_time=waits)
+            closed.add(values["closed_us"])
+            parts.append({name: rows_of(frame, share.holds(frame)) for name, frame in frames.items()})
+        marks = {"reached_us": reached.time_us(), "closed_us": closed.time_us()}
+        return pack("snapshot", together(parts), marks)
 
     def _logs(self) -> dict[str, PartialLog]:
         return dict(zip(_FRAMES, (self._rows, self._base, self._given_log), strict=True))

@@ -8,15 +8,18 @@ import numpy as np
 import polars as pl
 from headrace import changelog
 from headrace.errors import PlanError
-from headrace.messages import WATERMARK, Batch, ChangeKind
+from headrace.messages import WATERMARK, Batch, ChangeKind, watermark_times
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
 from headrace.windows import Duration, microseconds
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.columns import Places
-from headrace_stateful.join_shape import Part, assembled, watermarks_of
+from headrace_stateful.join_shape import Part, assembled
 from headrace_stateful.slot_operator import TICK, SlotOperator
+from headrace_stateful.state_columns import brought_over, kept_columns
+from headrace_stateful.ticks import ttl_tick_seconds
 
 _COUNT = "__hr_count"
 
@@ -29,6 +32,7 @@ class Distinct(StatefulSpec):
     """
 
     name = "distinct"
+    adapts_state = True
 
     def __init__(self, keys: Sequence[str], *, ttl: Duration | None = None) -> None:
         self.keys = tuple(keys)
@@ -53,6 +57,20 @@ class Distinct(StatefulSpec):
                 hint="make all columns the key (distinct() of the stream), or use top_n(1, by=…)",
             )
         return Changes(self.keys)
+
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        columns = kept_columns(keyed_rows.known(schema), self.keys)
+        settings = {"takes rows back": self.takes_back}
+        return StateDefinition(self.name, settings, self.keys, columns, adjustable={"ttl_us": self.ttl_us})
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        return brought_over(stored, now, keyed_rows.known(schema), state, part=part)
+
+    @property
+    def tick_seconds(self) -> float | None:
+        return ttl_tick_seconds(self.ttl_us)
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningDistinct(self.keys, keyed_rows.known(schema), takes_back=self.takes_back, ttl_us=self.ttl_us)
@@ -98,5 +116,5 @@ class RunningDistinct(SlotOperator):
         self._table.remove(changed[~stays])
         rows = np.flatnonzero((before > 0) != stays)
         kinds = np.where(stays[rows], ChangeKind.INSERT, ChangeKind.DELETE)
-        part = Part(frame[last[rows]].select(self._columns), rows, watermarks_of(frame)[last[rows]], kinds)
+        part = Part(frame[last[rows]].select(self._columns), rows, watermark_times(frame)[last[rows]], kinds)
         return assembled([part], with_watermark=WATERMARK in frame.columns, with_change=True)

@@ -7,7 +7,8 @@ Three kinds, by the options:
   only add rows adds rows only). Both sides are kept for ever, or for ``ttl`` of processing time after they came.
 - within a time bound, ``shipments``: ``within=("-5 min", "10 min"), time="ts"`` joins a right row whose time is at most 5 minutes
   before and 10 minutes after that of the left row. State is dropped as the watermark goes on; rows without a partner are given when
-  none can come any more. A late row joins what is still kept and is not kept itself (as in Flink SQL).
+  none can come any more. A late row joins what is still kept and is not kept itself (as in Flink SQL). With ``by_clock=True`` in place
+  of ``time`` the time of a row is that of the clock when it was taken in: nothing is late, and rows are dropped as the clock goes on.
 - in the same window, ``window=hr.tumbling("1 min", on="ts")``: pairs of rows of equal key and window, given when the window closes,
   with ``window_start`` and ``window_end``. Rows whose windows have closed are ``late()``.
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -28,12 +30,16 @@ from headrace.keyed import joined, with_watermark
 from headrace.operator import Changes, StatefulOperator, StatefulSpec
 from headrace.plan import Input, OperatorNode, ShuffleNode, UnionNode
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
 from headrace.windows import Duration, Window, microseconds
+from headrace_columnar.normal_form import conditions
 
 from headrace_stateful.join_interval import IntervalJoin
 from headrace_stateful.join_regular import RegularJoin
 from headrace_stateful.join_shape import HOWS, How, JoinShape
 from headrace_stateful.join_window import WINDOW_END, WINDOW_START, WindowJoin
+from headrace_stateful.state_columns import brought_over, kept_sides, side_types, window_setting
+from headrace_stateful.ticks import CLOCK_TICK_SECONDS, ttl_tick_seconds
 
 if TYPE_CHECKING:
     from headrace.dsl import Stream
@@ -45,6 +51,7 @@ class Join(StatefulSpec):
     """A join of two streams. Made by ``of_streams``; its input has the sides ``left`` and ``right``."""
 
     name = "join"
+    adapts_state = True
 
     def __init__(
         self,
@@ -78,6 +85,7 @@ class Join(StatefulSpec):
         within: Within | None = None,
         window: Window | None = None,
         time: str | tuple[str, str] | None = None,
+        by_clock: bool = False,
         suffix: str = "_right",
         where: str | None = None,
         ttl: Duration | None = None,
@@ -85,13 +93,14 @@ class Join(StatefulSpec):
     ) -> Stream:
         """Join two streams; called by ``Stream.join``.
 
-        ``on``: a column, several, or ``{"left column": "right column"}``; ``()``: every row with every row. ``where``: a
-        SQL condition on pairs.
-        ``time``: the event-time column of ``within`` (a pair when the sides call it differently). ``key``: the columns that name a
-        row of a changelog's result, where they do not follow from those of the sides. Raises OptionError and PlanError.
+        ``on``: a column, several, ``{"left column": "right column"}``, or pairs of columns, in which a column may stand twice;
+        ``()``: every row with every row. ``where``: a SQL condition on pairs.
+        ``time``: the event-time column of ``within`` (a pair when the sides call it differently); ``by_clock``: processing time
+        instead. ``key``: the columns that name a row of a changelog's result, where they do not follow from those of the sides.
+        Raises OptionError and PlanError.
         """
-        keys = _keys_of(on)
-        _check_options(how, within, window, time, ttl)
+        keys, further = _each_once(_keys_of(on))
+        _check_options(how, within, window, time, ttl, by_clock=by_clock)
         times: tuple[str, str] | None = None
         if window is not None and window.on is not None and time is None:
             time = window.on
@@ -105,6 +114,8 @@ class Join(StatefulSpec):
             typing.cast(How, how), left.schema, right.schema, tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys),
             suffix, where, left._pipeline.functions if where is not None else {}, extra,
         )  # fmt: skip
+        if further:
+            shape = replace(shape, where=_with_equalities(where, further, shape.right_names))
         before = (_changes_at(left._edge), _changes_at(right._edge))
         bounds = None if within is None else (microseconds(within[0], "within"), microseconds(within[1], "within"))
         spec = cls(
@@ -129,9 +140,33 @@ class Join(StatefulSpec):
             )
         return self._changes
 
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        shape = self.shape
+        settings = {
+            "how": shape.how,
+            "where": None if shape.where is None else sorted(conditions(shape.where)),
+            "within_us": None if self.within_us is None else list(self.within_us),
+            "window": None if self.window is None else window_setting(self.window),
+            "times": None if self.times is None else list(self.times),
+            "gives changes": self._changes is not None,
+            "takes rows back": self.input_changes,
+        }
+        columns = kept_sides(shape.left, shape.right)
+        return StateDefinition(self.name, settings, (), columns, adjustable={"ttl_us": self.ttl_us})
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        return brought_over(stored, now, side_types(self.shape.left, self.shape.right), state, part=part)
+
+    @property
+    def tick_seconds(self) -> float | None:
+        if self.within_us is not None or self.window is not None:
+            return CLOCK_TICK_SECONDS if self.times is None else None
+        return ttl_tick_seconds(self.ttl_us)
+
     def open(self, schema: Schema | None) -> StatefulOperator:
         if self.within_us is not None:
-            assert self.times is not None
             return IntervalJoin(self.shape, self.times, *self.within_us)
         if self.window is not None:
             kind = self.shape.extra[WINDOW_END]
@@ -146,6 +181,7 @@ class Join(StatefulSpec):
         )
         if self.within_us is not None:
             text += f", within {self.within_us[0] / 1_000_000:g} s to {self.within_us[1] / 1_000_000:g} s"
+            text += " by the clock" if self.times is None else ""
         if self.window is not None:
             text += f", {self.window}"
         return text + (f", where {self.shape.where}" if self.shape.where else "")
@@ -163,20 +199,52 @@ def _keys_of(on: Any) -> list[tuple[str, str]]:
     return found
 
 
+def _each_once(pairs: Sequence[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the pairs by which rows meet, each column in one of them, and the pairs that remain: conditions on pairs of rows."""
+    keys: list[tuple[str, str]] = []
+    further: list[tuple[str, str]] = []
+    for left, right in dict.fromkeys(pairs):
+        again = any(left == mine or right == other for mine, other in keys)
+        (further if again else keys).append((left, right))
+    return keys, further
+
+
+def _with_equalities(where: str | None, pairs: Sequence[tuple[str, str]], right_names: Mapping[str, str]) -> str:
+    """Return a condition on pairs of rows that demands equal values of pairs of columns too."""
+    parts = [f"{_quoted(left)} = {_quoted(right_names.get(right, right))}" for left, right in pairs]
+    return " AND ".join([*parts, *([f"({where})"] if where is not None else [])])
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`" if '"' in name else f'"{name}"'
+
+
 def _check_options(
-    how: str, within: Within | None, window: Window | None, time: str | tuple[str, str] | None, ttl: Duration | None
+    how: str,
+    within: Within | None,
+    window: Window | None,
+    time: str | tuple[str, str] | None,
+    ttl: Duration | None,
+    *,
+    by_clock: bool,
 ) -> None:
     if how not in HOWS:
         raise OptionError(f"unknown kind of join {how!r}", option="how", hint=did_you_mean(how, HOWS, known="kinds"))
     if within is not None and window is not None:
         raise OptionError("a join is within a time bound or in a window, not both", option="window")
     if within is not None:
-        if time is None:
-            raise OptionError("name the event-time column", option="time", hint='within=("-5 min", "5 min"), time="ts"')
+        if time is None and not by_clock:
+            raise OptionError(
+                "name the event-time column",
+                option="time",
+                hint='within=("-5 min", "5 min"), time="ts"; by_clock=True joins rows by when they come',
+            )
         if len(within) != 2 or microseconds(within[0], "within") > microseconds(within[1], "within"):
             raise OptionError(
                 f"{within!r} is no range", option="within", hint='the lower bound first: ("-5 min", "10 min")'
             )
+    if by_clock and (within is None or time is not None):
+        raise OptionError("by_clock goes with within=, in place of time=", option="by_clock")
     if window is not None and window.kind == "session":
         raise OptionError("rows cannot be joined by session: sessions of two sides differ", option="window",
                           hint="use a tumbling or sliding window, or within=")  # fmt: skip
@@ -243,6 +311,8 @@ def _changes_at(edge: Input) -> Changes | None:
     node = edge.node
     if isinstance(node, OperatorNode):
         after = node.spec.changes(_changes_at(node.input))
+        if edge.output and isinstance(node.spec, StatefulSpec):
+            return None
         if after is not None and after.key is not None and not set(after.key) <= set(node.schema or after.key):
             return Changes(None)
         return after

@@ -4,6 +4,9 @@ A row is kept as long as a row of the other side that is not late could still jo
 beyond t + high, a right row until it is beyond t - low. A row that comes after that (a late one) still joins what is kept of the
 other side then, as in Flink SQL, but is not kept itself. Which rows meet is decided by each row's own watermark, so that it does
 not depend on how the input is cut. Rows without a partner are given when their time to be kept is over.
+
+By the clock (processing time) the time of a row, and the watermark, is that of the clock when its entry was first taken in: rows are
+forgotten as the clock goes on, and none is late.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import polars as pl
-from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark
+from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
 from headrace.operator import RejectedRows
 
 from headrace_stateful.columns import Flags, Places
@@ -26,7 +29,6 @@ from headrace_stateful.join_shape import (
     has_null,
     moved,
     rejected_pairs,
-    watermarks_of,
 )
 from headrace_stateful.row_log import RowLog
 from headrace_stateful.watermark import event_times_us
@@ -41,10 +43,14 @@ _FOREVER = 2**63 - 1
 class IntervalJoin(TimedJoinLogs):
     """The running join. ``low_us`` and ``high_us`` bound how much later than the left row the right one is.
 
+    ``times``: the event-time columns of the two sides; None: processing time.
+
     What it gives lies at most ``delay_us`` behind the watermark that came in: watermarks go on by so much earlier.
     """
 
-    def __init__(self, shape: JoinShape, times: tuple[str, str], low_us: int, high_us: int) -> None:
+    _time_mark = _UNTIL
+
+    def __init__(self, shape: JoinShape, times: tuple[str, str] | None, low_us: int, high_us: int) -> None:
         self._shape = shape
         self._times = times
         self._low_us, self._high_us = low_us, high_us
@@ -54,12 +60,18 @@ class IntervalJoin(TimedJoinLogs):
         marks = (_UNTIL, _MATCHED, _TIME)
         super().__init__(*(RowLog(dict(shape.schema(side)), shape.keys(side), marks) for side in range(2)))
         self._has_watermarks = True
+        self._now_us = NEVER
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         side, frame = SIDES.index(batch.output), batch.frame
-        self._has_watermarks = WATERMARK in frame.columns
-        times = event_times_us(frame[self._times[side]])
-        watermarks = np.maximum(watermarks_of(frame), self._closed_us)
+        if self._times is None:
+            self._has_watermarks = False
+            times = np.full(frame.height, self._now_us, dtype=np.int64)
+            watermarks = np.maximum(times, self._closed_us)
+        else:
+            self._has_watermarks = WATERMARK in frame.columns
+            times = event_times_us(frame[self._times[side]])
+            watermarks = np.maximum(watermark_times(frame), self._closed_us)
         rows = frame.select(list(self._shape.schema(side)))
         alone = has_null(rows, self._shape.keys(side)) | (times == NEVER)
         until = moved(times, self._reach[side])
@@ -68,7 +80,8 @@ class IntervalJoin(TimedJoinLogs):
         matched[at] = True
         parts = self._given(side, rows, watermarks, at, places, matched)
         missed = (until < watermarks) & ~alone
-        self._late += int(np.count_nonzero(missed))
+        if self._times is not None:  # by the clock it is only that no partner can come behind the row
+            self._late += int(np.count_nonzero(missed))
         if self._waits(side):
             given_up = np.flatnonzero((missed | alone) & ~matched)
             padded = self._shape.padded(side, rows[given_up])
@@ -84,7 +97,10 @@ class IntervalJoin(TimedJoinLogs):
             yield rejected
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows | Watermark]:  # type: ignore[override]
-        if isinstance(message, Watermark):
+        if self._times is None and isinstance(message, Tick):
+            self._now_us = max(self._now_us, message.time_us)
+            yield from self._batches(Queue(""), self._expired(max(self._now_us, self._closed_us)))
+        elif self._times is not None and isinstance(message, Watermark):
             yield from self._batches(message.queue, self._expired(max(message.time_us, self._closed_us)))
             yield Watermark(message.queue, message.time_us - self.delay_us)
         elif isinstance(message, EndOfInput) and (self._waits(0) or self._waits(1)):

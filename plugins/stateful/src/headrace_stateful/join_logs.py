@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import polars as pl
+from headrace.key_shares import KeyShare
 from headrace.operator import StatefulOperator
 
 from headrace_stateful.join_shape import NEVER
 from headrace_stateful.row_log import RowLog
+from headrace_stateful.shares import Reached, log_share, snapshots
 from headrace_stateful.state_bytes import pack, unpack
 
 SIDES = ("left", "right")
@@ -30,6 +33,16 @@ class JoinLogs(StatefulOperator):
     def apply(self, state: bytes) -> None:
         self._take(unpack(state)[1])
 
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        return pack("snapshot", self._shared([frames for frames, _ in snapshots(states)], share))
+
+    def _shared(self, states: Sequence[Mapping[str, pl.DataFrame]], share: KeyShare) -> dict[str, pl.DataFrame]:
+        made = {}
+        for side, name in enumerate(SIDES):
+            logs = [frames[f"{name}.added"] for frames in states]
+            made[f"{name}.added"] = log_share(logs, [share.holds(log, side=side) for log in logs])
+        return made
+
     def state_rows(self) -> int:
         return sum(len(log) for log in self._logs)
 
@@ -48,7 +61,9 @@ class JoinLogs(StatefulOperator):
 
 
 class TimedJoinLogs(JoinLogs):
-    """Base of joins whose rows go when time has passed them."""
+    """Base of joins whose rows go when time has passed them: it stands beside each row as the mark ``_time_mark``."""
+
+    _time_mark: ClassVar[str]
 
     def __init__(self, left: RowLog, right: RowLog) -> None:
         super().__init__(left, right)
@@ -72,6 +87,14 @@ class TimedJoinLogs(JoinLogs):
         _, frames, values = unpack(state)
         self._closed_us = self._closed_written = int(values["closed_us"])
         self._take(frames)
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        found, closed = snapshots(states), Reached()
+        for frames, values in found:
+            waiting = [frames[f"{name}.added"][RowLog.mark_column(self._time_mark)] for name in SIDES]
+            closed.add(int(values["closed_us"]), *waiting)
+        shared = self._shared([frames for frames, _ in found], share)
+        return pack("snapshot", shared, {"closed_us": closed.time_us()})
 
     def late_rows(self) -> int:
         return self._late

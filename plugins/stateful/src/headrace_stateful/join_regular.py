@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 from headrace import changelog
 from headrace.changelog import netted
-from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick
+from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
 from headrace.operator import RejectedRows
 
 from headrace_stateful.columns import Flags, Places
 from headrace_stateful.join_logs import SIDES, JoinLogs
-from headrace_stateful.join_shape import JoinShape, PairFilter, Part, assembled, has_null, rejected_pairs, watermarks_of
+from headrace_stateful.join_shape import JoinShape, PairFilter, Part, assembled, has_null, rejected_pairs
 from headrace_stateful.row_log import RowLog
 
 _MATCHES = "matches"
@@ -83,7 +83,7 @@ class RegularJoin(JoinLogs):
         columns = list(shape.schema(side))
         user = frame.select(columns)
         rows, signs = netted(user, columns, changelog.signs(frame))
-        made = _Difference(user, signs, watermarks_of(frame), has_null(user, shape.keys(side)), rows)
+        made = _Difference(user, signs, watermark_times(frame), has_null(user, shape.keys(side)), rows)
         if rows.size != frame.height or (signs < 0).any():
             made = _Difference(user[rows], signs, made.watermarks[rows], made.alone[rows], rows)
         back = np.flatnonzero((signs < 0) & ~made.alone)

@@ -174,13 +174,6 @@ def rejected_pairs(frame: pl.DataFrame, rows: Places, failures: Sequence[tuple[i
     return RejectedRows(frame[places], reasons, [type(first[place]).__name__ for place in places])
 
 
-def watermarks_of(frame: pl.DataFrame) -> Places:
-    """Return the watermark before each row; the smallest number where there was none."""
-    if WATERMARK not in frame.columns:
-        return np.full(frame.height, NEVER, dtype=np.int64)
-    return frame[WATERMARK].fill_null(NEVER).to_numpy()
-
-
 def nullable(name: str, values: Places) -> pl.Series:
     """Return whole numbers as a column, NULL for the smallest number."""
     column = pl.Series(name, values)

@@ -1,6 +1,7 @@
 """Joins of rows in the same window: all pairs of a window are given when it closes. Both sides add rows only.
 
-A row whose window has closed before it came is late: it goes to the output ``late``, with NULL for the other side's columns.
+A row whose window has closed before it came is late: it goes to the output ``late``, with NULL for the other side's columns. A row
+without a time belongs to no window and goes to the dead letters.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from collections.abc import Iterable
 
 import numpy as np
 import polars as pl
-from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark
+from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
 from headrace.operator import RejectedRows
 from headrace.windows import Window
 
 from headrace_stateful.columns import Flags, Places
 from headrace_stateful.join_logs import SIDES, TimedJoinLogs
-from headrace_stateful.join_shape import NEVER, JoinShape, PairFilter, Part, assembled, has_null, watermarks_of
+from headrace_stateful.join_shape import NEVER, JoinShape, PairFilter, Part, assembled, has_null
 from headrace_stateful.row_log import RowLog, spread
 from headrace_stateful.watermark import event_times_us
 
@@ -45,6 +46,8 @@ def windows_of(window: Window, times: Places) -> tuple[Places, Places, Places]:
 class WindowJoin(TimedJoinLogs):
     """The running join. ``times``: the event-time columns of the two sides; None: processing time."""
 
+    _time_mark = _END
+
     def __init__(self, shape: JoinShape, window: Window, times: tuple[str, str] | None, time_type: pl.Datetime) -> None:
         self._shape = shape
         self._window = window
@@ -66,9 +69,13 @@ class WindowJoin(TimedJoinLogs):
             watermarks = times
         else:
             times = event_times_us(frame[self._times[side]])
-            watermarks = watermarks_of(frame)
+            watermarks = watermark_times(frame)
         watermarks = np.maximum(watermarks, self._closed_us)
         user = frame.select(list(self._shape.schema(side)))
+        if (timeless := np.flatnonzero(times == NEVER)).size:
+            assert self._times is not None
+            reason = f"no time in column {self._times[side]!r}: the row belongs to no window"
+            yield RejectedRows(frame[timeless], [reason] * timeless.size)
         timed = np.flatnonzero(times != NEVER)
         rows, starts, ends = windows_of(self._window, times[timed])
         rows = timed[rows]

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 from headrace.errors import PlanError, did_you_mean
-from headrace.messages import WATERMARK
+from headrace.messages import WATERMARK, watermark_times
 from headrace.schema import Schema
 
 from headrace_stateful.columns import Places, grown
-from headrace_stateful.join_shape import NEVER, nullable
+from headrace_stateful.join_shape import nullable
 
 #: The key where there is none: all rows have it.
 ALL = "__hr_all"
@@ -58,7 +58,7 @@ def with_watermarks(frame: pl.DataFrame, source: pl.DataFrame, rows: Places) -> 
     """Put on results the watermarks of the rows of ``source`` that they come from, if it has any."""
     if WATERMARK not in source.columns:
         return frame
-    marks = source[WATERMARK].fill_null(NEVER).to_numpy()[rows]
+    marks = watermark_times(source)[rows]
     return frame.with_columns(nullable(WATERMARK, marks))
 
 

@@ -37,16 +37,33 @@ from typing import Any
 import numpy as np
 import polars as pl
 from headrace.errors import DataError, FunctionError, HeadraceError, JobError, PlanError, RetriableError
-from headrace.messages import HEADER_COLUMNS, WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark
+from headrace.key_shares import KeyShare
+from headrace.messages import (
+    HEADER_COLUMNS,
+    WATERMARK,
+    Batch,
+    EndOfInput,
+    Queue,
+    SystemMessage,
+    Tick,
+    Watermark,
+    watermark_times,
+)
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.rows import pack_row, unpack_rows
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
+from headrace.state_inputs import quoted
 
 from headrace_stateful import keyed_rows
-from headrace_stateful.join_shape import NEVER, nullable, watermarks_of
+from headrace_stateful.join_shape import NEVER, nullable
 from headrace_stateful.parted_table import PartedTable
+from headrace_stateful.reduce import function_name
+from headrace_stateful.shares import Reached, Renumbering, joined, numbers, renumbered, snapshots, table_share
 from headrace_stateful.slots import SlotTable
 from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.state_columns import brought_over, kept_columns
+from headrace_stateful.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.timers import EVENT, PROCESSING, TimerQueue
 from headrace_stateful.typed_rows import RowTypes
 
@@ -59,6 +76,7 @@ class Process(StatefulSpec):
     """Runs a function with state and timers; see the module. What it gives are rows that are only added."""
 
     name = "process"
+    adapts_state = True
 
     def __init__(self, keys: Sequence[str], function: Any, *, schema: Mapping[str, Any], on: str | None = None) -> None:
         self.keys = tuple(keys)
@@ -79,6 +97,20 @@ class Process(StatefulSpec):
                 hint="put it before the aggregation or join, or use results that are final",
             )
         return None
+
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        settings = {"function": function_name(self.function), "on": None if self.on is None else quoted(self.on)}
+        columns = kept_columns(keyed_rows.known(schema), self.keys)
+        return StateDefinition(self.name, settings, self.keys, columns)
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        return brought_over(stored, now, keyed_rows.known(schema), state, part=part)
+
+    @property
+    def tick_seconds(self) -> float | None:
+        return CLOCK_TICK_SECONDS if hasattr(self.function, "on_timer") else None
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningProcess(self.keys, keyed_rows.known(schema), self.function, self.schema)
@@ -145,7 +177,7 @@ class RunningProcess(PartedTable):
         self._load(np.setdiff1d(slots, fresh))
         rows = frame.drop(HEADER_COLUMNS, strict=False).to_dicts()
         failures: dict[int, Exception] = {}
-        marks = np.maximum(watermarks_of(frame), self._reached_us).tolist()
+        marks = np.maximum(watermark_times(frame), self._reached_us).tolist()
         for place, (row, slot, mark) in enumerate(zip(rows, slots.tolist(), marks, strict=True)):
             self._fire(EVENT, mark)
             self._reached_us = mark
@@ -260,6 +292,19 @@ class RunningProcess(PartedTable):
         self._reached_us = self._reached_written = int(values["reached_us"])
         self._table.apply(keyed_rows.part("keys", frames))
         self._timers.apply(keyed_rows.part("timers", frames))
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        found = snapshots(states)
+        rows, slots = table_share([keyed_rows.part("keys", frames) for frames, _ in found], share)
+        reached = Reached()
+        order, timers = Renumbering(), []
+        for (frames, values), new in zip(found, slots, strict=True):
+            own = keyed_rows.part("timers", frames)["added"]
+            reached.add(int(values["reached_us"]), own.filter(pl.col("kind") == EVENT)["time"])
+            own = renumbered(own, "slot", new.to(numbers(own, "slot"))).filter(pl.col("slot") >= 0).sort("number")
+            old = numbers(own, "number")
+            timers.append(renumbered(own, "number", order.of(old).to(old)))
+        return pack("snapshot", {"keys.set": rows, "timers.added": joined(timers)}, {"reached_us": reached.time_us()})
 
     @property
     def restores_behind(self) -> bool:

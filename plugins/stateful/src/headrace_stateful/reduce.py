@@ -13,15 +13,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 from headrace.errors import FunctionError, JobError, PlanError, RetriableError
-from headrace.messages import WATERMARK, Batch, ChangeKind
+from headrace.messages import WATERMARK, Batch, ChangeKind, watermark_times
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
 from headrace.windows import Duration, microseconds
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.columns import equal_rows
-from headrace_stateful.join_shape import Part, assembled, watermarks_of
+from headrace_stateful.join_shape import Part, assembled
 from headrace_stateful.slot_operator import TICK, SlotOperator
+from headrace_stateful.state_columns import brought_over, kept_columns
+from headrace_stateful.ticks import ttl_tick_seconds
 from headrace_stateful.typed_rows import RowTypes
 
 Reducer = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
@@ -31,6 +34,7 @@ class Reduce(StatefulSpec):
     """A changelog of one value per key. ``schema``: the columns that are combined (default: all), besides those of the key."""
 
     name = "reduce"
+    adapts_state = True
 
     def __init__(
         self,
@@ -69,6 +73,21 @@ class Reduce(StatefulSpec):
             )
         return Changes(self.keys)
 
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        output = self.output_schema(schema)
+        assert output is not None
+        settings = {"function": function_name(self.function)}
+        return StateDefinition(self.name, settings, self.keys, kept_columns(output), adjustable={"ttl_us": self.ttl_us})
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        return brought_over(stored, now, self.output_schema(schema) or {}, state, part=part)
+
+    @property
+    def tick_seconds(self) -> float | None:
+        return ttl_tick_seconds(self.ttl_us)
+
     def open(self, schema: Schema | None) -> StatefulOperator:
         output = self.output_schema(schema)
         assert output is not None
@@ -76,6 +95,11 @@ class Reduce(StatefulSpec):
 
     def describe(self) -> str:
         return getattr(self.function, "__qualname__", type(self.function).__name__)
+
+
+def function_name(function: Any) -> str:
+    """Return how a function is called: all that is known of it in a definition."""
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
 class RunningReduce(SlotOperator):
@@ -107,7 +131,7 @@ class RunningReduce(SlotOperator):
         differs = np.ones(changed.size, dtype=bool)
         differs[was] = ~equal_rows(old, new[was] if was.size else new.clear(), list(self._types))
         before, after = np.flatnonzero(differs[was]), np.flatnonzero(differs)
-        marks = watermarks_of(frame)[last]
+        marks = watermark_times(frame)[last]
         kinds = np.where(is_new[after], ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
         parts = [
             Part(old[before], was[before] * 2, marks[was[before]], np.full(before.size, ChangeKind.UPDATE_BEFORE)),

@@ -260,6 +260,11 @@ class RowLog:
         self._mark_written()
         self.tidy()
 
+    @staticmethod
+    def mark_column(mark: str) -> str:
+        """Return how the column of a mark is called in what ``delta`` and ``snapshot`` give."""
+        return _column(mark)
+
     def _rows(self, places: Places) -> pl.DataFrame:
         marks = {_column(name): values[places] for name, values in self._marks.items()}
         return pl.concat(

@@ -16,10 +16,12 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 from headrace.errors import CheckpointError
+from headrace.key_shares import KeyShare
 from headrace.messages import CHANGE, ChangeKind
 from headrace.windows import Emit
 
 from headrace_stateful.partial_log import END
+from headrace_stateful.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots, together
 from headrace_stateful.state_bytes import pack, unpack
 from headrace_stateful.window_operator import Arrived, WindowOperator
 from headrace_stateful.window_shape import INSTANT, NEVER, START, WINDOW_RESULT, Times, WindowShape
@@ -294,6 +296,34 @@ class SessionChanges(WindowOperator):
         for each in found:
             self._wait(each)
         self.touched = False
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        reached, closed, order, place = Reached(), Reached(), Renumbering(), 0
+        parts = []
+        for frames, values in snapshots(states):
+            rows, sessions = frames["rows"], frames["sessions"]
+            reached.add(values["reached_us"], at_any_time=bool(sessions.height))
+            closed.add(values["closed_us"])
+            rows = rows_of(rows, share.holds(rows))
+            new = order.of(numbers(rows, _NUMBER))
+            own = new.to(sessions["rows"].list.first().to_numpy().astype(np.int64)) >= 0
+            places = Renumbering()
+            places.next = place
+            moved = places.of(np.flatnonzero(own))
+            place = places.next
+            sessions = rows_of(sessions, own)
+            members = [new.to(np.array(each, dtype=np.int64)).tolist() for each in sessions["rows"].to_list()]
+            part = {
+                "rows": renumbered(rows, _NUMBER, new.to(numbers(rows, _NUMBER))),
+                "sessions": sessions.with_columns(pl.Series("rows", members, dtype=pl.List(pl.Int64))),
+            }
+            if "shown" in frames:
+                shown = renumbered(frames["shown"], _SESSION, moved.to(numbers(frames["shown"], _SESSION)))
+                part["shown"] = shown.filter(pl.col(_SESSION) >= 0)
+            parts.append(part)
+        made = {name: joined([part[name] for part in parts]) for name in ("rows", "sessions")}
+        marks = {"reached_us": reached.time_us(), "closed_us": closed.time_us(), "next": order.next}
+        return pack("snapshot", {**together(parts), **made}, marks)
 
     def state_rows(self) -> int:
         return sum(len(each.rows) for found in self._by_key.values() for each in found)

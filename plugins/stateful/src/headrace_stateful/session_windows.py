@@ -7,16 +7,19 @@ older rows, and of which a session may have ended in the batch, are gone through
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
 from headrace.errors import CheckpointError
+from headrace.key_shares import KeyShare
 
 from headrace_stateful.aligned_windows import MOST_PENDING
 from headrace_stateful.partial_log import END
 from headrace_stateful.session_log import SessionLog, key_numbers, sessions
+from headrace_stateful.shares import Reached, joined, rows_of, snapshots
 from headrace_stateful.state_bytes import pack, unpack
 from headrace_stateful.window_operator import Arrived, WindowOperator
 from headrace_stateful.window_shape import FOREVER, INSTANT, START, Times, WindowShape
@@ -258,6 +261,14 @@ class SessionWindows(WindowOperator):
         self.reached_us, self.closed_us = values["reached_us"], values["closed_us"]
         self._log.apply(frames.get("taken"), frames.get("rows"))
         self.touched = False
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        found, reached, closed = snapshots(states), Reached(), Reached()
+        for frames, values in found:
+            reached.add(values["reached_us"], frames["rows"][END])
+            closed.add(values["closed_us"])
+        rows = joined([rows_of(frames["rows"], share.holds(frames["rows"])) for frames, _ in found])
+        return pack("snapshot", {"rows": rows}, {"reached_us": reached.time_us(), "closed_us": closed.time_us()})
 
     def _marks(self) -> dict[str, Any]:
         return {"reached_us": self.reached_us, "closed_us": self.closed_us}

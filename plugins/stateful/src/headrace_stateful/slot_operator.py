@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
+from headrace.key_shares import KeyShare
 from headrace.messages import Batch, SystemMessage, Tick
 from headrace.operator import RejectedRows
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.parted_table import PartedTable
+from headrace_stateful.shares import snapshots, table_share
 from headrace_stateful.slots import SlotTable
 from headrace_stateful.state_bytes import pack, unpack
 
@@ -48,6 +50,10 @@ class SlotOperator(PartedTable):
 
     def apply(self, state: bytes) -> None:
         self._table.apply(unpack(state)[1])
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        rows, _ = table_share([frames for frames, _ in snapshots(states)], share)
+        return pack("snapshot", {"set": rows})
 
     def state_rows(self) -> int:
         return len(self._table)

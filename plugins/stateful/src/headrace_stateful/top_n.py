@@ -16,25 +16,35 @@ import numpy as np
 import polars as pl
 from headrace import changelog
 from headrace.errors import OptionError
-from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick
+from headrace.key_shares import KeyShare
+from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
+from headrace.state_inputs import quoted
 from headrace.windows import Duration, microseconds
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.columns import Places, equal_rows
-from headrace_stateful.join_shape import Part, assembled, watermarks_of
+from headrace_stateful.join_shape import Part, assembled
 from headrace_stateful.row_log import RowLog
+from headrace_stateful.shares import log_share, snapshots
 from headrace_stateful.slots import KeySlots
 from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.state_columns import brought_over, kept_columns
+from headrace_stateful.ticks import ttl_tick_seconds
 
 _TICK = "tick"
 _SLOT = "__hr_slot"
 _PLACE = "__hr_place"
 _TERM = re.compile(
-    r'\s*(?:"(?P<quoted>[^"]+)"|(?P<plain>\w+))(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*',
+    r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>\w+))(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*',
     re.I,
 )
+
+
+#: A comma that does not stand in a quoted name.
+_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,7 @@ class OrderTerm:
 
 def order_terms(by: str | Sequence[str]) -> tuple[OrderTerm, ...]:
     """Parse ``"amount desc, ts"``; NULLs come first in ascending and last in descending order. Raises OptionError."""
-    texts = [each for text in ([by] if isinstance(by, str) else by) for each in text.split(",")]
+    texts = [each for text in ([by] if isinstance(by, str) else by) for each in _COMMA.split(text)]
     terms = []
     for text in texts:
         found = _TERM.fullmatch(text)
@@ -59,7 +69,8 @@ def order_terms(by: str | Sequence[str]) -> tuple[OrderTerm, ...]:
             )  # fmt: skip
         descending = (found["direction"] or "asc").lower() == "desc"
         nulls_last = descending if found["nulls"] is None else found["nulls"].lower() == "last"
-        terms.append(OrderTerm(found["quoted"] or found["plain"], descending, nulls_last))
+        name = found["plain"] or found["quoted"].replace('""', '"')
+        terms.append(OrderTerm(name, descending, nulls_last))
     if not terms:
         raise OptionError("there is no order", option="by")
     return tuple(terms)
@@ -72,6 +83,7 @@ class TopN(StatefulSpec):
     """
 
     name = "top_n"
+    adapts_state = True
 
     def __init__(
         self,
@@ -117,6 +129,25 @@ class TopN(StatefulSpec):
             return Changes(None)
         # With the columns of the key: a row that goes from one key to another must not overtake itself under one name.
         return Changes(tuple(dict.fromkeys([*before.key, *self.keys])))
+
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        order = [
+            f"{quoted(term.column)}{' desc' if term.descending else ''} nulls {'last' if term.nulls_last else 'first'}"
+            for term in self.order
+        ]
+        settings = {"n": self.n, "order": order, "keep": self.keep, "numbered": self.rank is not None,
+                    "takes rows back": self.takes_back}  # fmt: skip
+        columns = kept_columns(keyed_rows.known(schema))
+        return StateDefinition(self.name, settings, self.keys, columns, adjustable={"ttl_us": self.ttl_us})
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        return brought_over(stored, now, keyed_rows.known(schema), state, part=part)
+
+    @property
+    def tick_seconds(self) -> float | None:
+        return ttl_tick_seconds(self.ttl_us)
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningTopN(self, keyed_rows.known(schema))
@@ -175,7 +206,7 @@ class RunningTopN(StatefulOperator):
             log.remove(gone[gone >= 0])
         places = np.concatenate([before, added])
         old, new = self._first(places, np.concatenate([at, groups[more]]), before.size)
-        parts = self._changes(old, new, watermarks_of(frame)[last])
+        parts = self._changes(old, new, watermark_times(frame)[last])
         if not self._takes_back:
             log.remove(np.setdiff1d(places, new[_PLACE].to_numpy(), assume_unique=True))
         result = assembled(parts, with_watermark=WATERMARK in frame.columns, with_change=self._with_change)
@@ -264,6 +295,10 @@ class RunningTopN(StatefulOperator):
 
     def apply(self, state: bytes) -> None:
         self._log.apply(unpack(state)[1])
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        logs = [frames["added"] for frames, _ in snapshots(states)]
+        return pack("snapshot", {"added": log_share(logs, [share.holds(log) for log in logs])})
 
     def state_rows(self) -> int:
         return len(self._log)

@@ -14,13 +14,15 @@ from headrace.schema import Schema
 from headrace.windows import Duration, microseconds
 
 _NEVER = -(2**63)
+_MILLISECOND_US = 1_000
 
 
 class WatermarkSpec(OperatorSpec):
     """``watermark("ts", delay="5 s")``: rows may be up to ``delay`` older than one that came before them in their queue.
 
-    A queue from which nothing comes for ``idle_timeout`` is not waited for. With ``max_future`` times further ahead than that of the
-    record's own time at its source (else: of the clock) do not move the watermark beyond it.
+    ``inclusive``: rows of exactly that time are late too, to the millisecond, as Flink's watermarks say: windows close one millisecond
+    earlier. A queue from which nothing comes for ``idle_timeout`` is not waited for. With ``max_future`` times further ahead than that
+    of the record's own time at its source (else: of the clock) do not move the watermark beyond it.
     """
 
     name = "watermark"
@@ -33,8 +35,10 @@ class WatermarkSpec(OperatorSpec):
         delay: Duration = "0 s",
         idle_timeout: Duration | None = "1 min",
         max_future: Duration | None = None,
+        inclusive: bool = False,
     ) -> None:
         self.on = on
+        self.inclusive = inclusive
         self.delay_us = microseconds(delay, "delay")
         self.idle_timeout_us = None if idle_timeout is None else microseconds(idle_timeout, "idle_timeout")
         self.max_future_us = None if max_future is None else microseconds(max_future, "max_future")
@@ -62,7 +66,7 @@ class WatermarkSpec(OperatorSpec):
         return WatermarkOperator(self)
 
     def describe(self) -> str:
-        return f"{self.on}, delay {self.delay_us / 1_000_000:g} s"
+        return f"{self.on}, delay {self.delay_us / 1_000_000:g} s" + (", inclusive" if self.inclusive else "")
 
 
 class WatermarkOperator(Operator):
@@ -81,7 +85,8 @@ class WatermarkOperator(Operator):
         if self._spec.max_future_us is not None:
             times = np.minimum(times, self._latest_credible(frame) + self._spec.max_future_us)
         reached = np.maximum.accumulate(times)
-        reached = np.where(reached == _NEVER, _NEVER, reached - self._spec.delay_us)
+        behind_us = self._spec.delay_us - (_MILLISECOND_US if self._spec.inclusive else 0)
+        reached = np.where(reached == _NEVER, _NEVER, reached - behind_us)
         before = np.concatenate([np.array([_NEVER], dtype=np.int64), reached[:-1]])
         yield batch.with_frame(with_column(frame, watermark_column(before)), batch.output)
         if reached[-1] > _NEVER:

@@ -7,11 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from headrace.errors import PlanError
-from headrace.operator import Changes, StatefulOperator, StatefulSpec
+from headrace.operator import Changes, Derivation, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
+from headrace.state_definition import StateDefinition
+from headrace.state_inputs import quoted
 from headrace.windows import Emit, Window
 
 from headrace_stateful.aggregates import AggregatePlan, compile_aggregates
+from headrace_stateful.state_columns import brought_over, emit_setting, kept_columns, window_setting
+from headrace_stateful.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.window_shape import (
     WINDOW_END,
     WINDOW_START,
@@ -48,6 +52,10 @@ class WindowSpec(StatefulSpec):
         own = () if self.window.on is None else (self.window.on,)
         return {*self.keys, *own, *self.plan(schema).columns, *(name for name in wanted if name in schema)}
 
+    @property
+    def tick_seconds(self) -> float | None:
+        return CLOCK_TICK_SECONDS if self.window.on is None else None
+
     def open(self, schema: Schema | None) -> StatefulOperator:
         shape = self._shape(schema)
         if self.window.kind == "session":
@@ -61,6 +69,36 @@ class WindowSpec(StatefulSpec):
         from headrace_stateful.aligned_windows import AlignedWindows
 
         return AlignedWindows(shape)
+
+    @property
+    def adapts_state(self) -> bool:  # type: ignore[override]
+        # Sessions that give changes keep rows, numbered through.
+        return not (self.window.kind == "session" and gives_changes(self.emit))
+
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        columns = check_windows(schema, self.keys, self.window)
+        plan = self.plan(columns)
+        held = plan.held(inputs=not self.adapts_state)
+        settings = {"window": window_setting(self.window), "emit": emit_setting(self.emit), **self.own_settings()}
+        return StateDefinition(self.name, settings, self.keys, kept_columns(columns, self.keys), held)
+
+    def own_settings(self) -> dict[str, Any]:
+        """Return what else must stay the same for the state to go on."""
+        return {}
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        columns = check_windows(schema, self.keys, self.window)
+        plan = self.plan(columns)
+        return brought_over(stored, now, {**columns, **plan.partial_schema, **plan.input_schema}, state, part=part)
+
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        columns = check_windows(schema, self.keys, self.window)
+        if output:
+            return Derivation({name: quoted(name) for name in columns})
+        own = {name: quoted(name) for name in (*self.keys, WINDOW_START, WINDOW_END)}
+        return Derivation({**own, **self.plan(columns).texts})
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:

@@ -11,7 +11,6 @@ import polars as pl
 from headrace.messages import (
     INDEX,
     OFFSET,
-    WATERMARK,
     Batch,
     EndOfInput,
     Queue,
@@ -136,8 +135,7 @@ class WindowOperator(StatefulOperator):
         return arrived.rows(good), RejectedRows(frame[bad], [reasons[place] for place in bad])
 
     def _watermarks(self, frame: pl.DataFrame) -> Times:
-        marked = WATERMARK in frame.columns
-        known = watermark_times(frame[WATERMARK]) if marked else np.full(frame.height, NEVER, dtype=np.int64)
+        known = watermark_times(frame)
         floor = max(self.closed_us, self.reached_us)
         return np.maximum(known, floor) if floor > NEVER else known
 

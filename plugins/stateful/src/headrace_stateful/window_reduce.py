@@ -17,6 +17,7 @@ from headrace_columnar.evaluation import RowFailure
 
 from headrace_stateful.aggregate_partials import PartialColumn
 from headrace_stateful.aggregates import AggregatePlan
+from headrace_stateful.reduce import function_name
 from headrace_stateful.typed_rows import RowTypes
 from headrace_stateful.window_aggregate import WindowSpec
 
@@ -55,6 +56,9 @@ class WindowReduce(WindowSpec):
     def describe(self) -> str:
         return f"{self.window}: {getattr(self.function, '__qualname__', type(self.function).__name__)}"
 
+    def own_settings(self) -> dict[str, Any]:
+        return {"function": function_name(self.function)}
+
     def plan(self, schema: Schema) -> AggregatePlan:
         wanted = schema if self.schema is None else self.schema
         for name, kind in wanted.items():
@@ -76,7 +80,7 @@ class ReducePlan(AggregatePlan):
         kind = pl.Struct(dict(types))
         row = pl.col(_ROW)
         kept = PartialColumn(_ROWS, "concat", pl.List(kind), row, row.alias(_ROWS), is_lifted=False)
-        super().__init__({}, [kept], [], [], {})
+        super().__init__({}, [kept], [], [], {}, {_ROWS: "rows of the window", _ROW: "rows"})
         self._types = RowTypes(types)
         self._keys = frozenset(keys)
         self._function = function

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 from headrace_columnar.casts import to_text
+from headrace_columnar.functions.strings import LARGEST_PRODUCT
 from headrace_columnar.operators import element_at as element
 from headrace_columnar.registry import Call, function
 from headrace_columnar.rowwise import map_rows
@@ -84,7 +85,8 @@ def array_position(call: Call) -> pl.Expr:
 
 
 def _place(values: list[object], value: object) -> int:
-    return values.index(value) + 1 if value in values else 0
+    wanted = _key(value)
+    return next((place for place, one in enumerate(values, start=1) if _key(one) == wanted), 0)
 
 
 @function(
@@ -124,7 +126,15 @@ def array_distinct(call: Call) -> pl.Expr:
     examples=[("array_max(array(1, 3, NULL))", 3)],
 )
 def array_max(call: Call) -> Typed:
-    return Typed(call[0].list.max(), inner_type(call.arguments[0].data_type))
+    return Typed(call[0].list.max(), _ordered(call))
+
+
+def _ordered(call: Call) -> pl.DataType:
+    """Return the type of the elements, which must have an order."""
+    kind = inner_type(call.arguments[0].data_type)
+    if kind.is_nested():
+        raise call.error(0, "the elements must be of a simple type")
+    return kind
 
 
 @function(
@@ -134,7 +144,7 @@ def array_max(call: Call) -> Typed:
     examples=[("array_min(array(1, 3, NULL))", 1)],
 )
 def array_min(call: Call) -> Typed:
-    return Typed(call[0].list.min(), inner_type(call.arguments[0].data_type))
+    return Typed(call[0].list.min(), _ordered(call))
 
 
 @function(
@@ -196,7 +206,8 @@ def array_remove(call: Call) -> pl.Expr:
 
 
 def _without(values: list[object], value: object) -> list[object]:
-    return [one for one in values if one != value]
+    unwanted = _key(value)
+    return [one for one in values if _key(one) != unwanted]
 
 
 @function(
@@ -220,11 +231,25 @@ def array_intersect(call: Call) -> pl.Expr:
 
 
 def _in_both(left: list[object], right: list[object]) -> list[object]:
-    found: list[object] = []
-    for one in left:
-        if one in right and one not in found:
-            found.append(one)
-    return found
+    wanted = {_key(one) for one in right}
+    return [one for key, one in _first_of_each(left) if key in wanted]
+
+
+def _first_of_each(values: list[object]) -> list[tuple[object, object]]:
+    """Return (key, value) of each value that differs from those before it."""
+    found: dict[object, object] = {}
+    for one in values:
+        found.setdefault(_key(one), one)
+    return list(found.items())
+
+
+def _key(value: object) -> object:
+    """Return what is equal for equal values and can be looked up: arrays can be long. NaN equals NaN."""
+    if isinstance(value, list):
+        return ("array", *map(_key, value))
+    if isinstance(value, dict):
+        return ("struct", *map(_key, value.values()))
+    return "NaN" if isinstance(value, float) and value != value else ("value", value)
 
 
 @function(
@@ -238,11 +263,8 @@ def array_except(call: Call) -> pl.Expr:
 
 
 def _only_left(left: list[object], right: list[object]) -> list[object]:
-    found: list[object] = []
-    for one in left:
-        if one not in right and one not in found:
-            found.append(one)
-    return found
+    unwanted = {_key(one) for one in right}
+    return [one for key, one in _first_of_each(left) if key not in unwanted]
 
 
 @function(
@@ -256,7 +278,8 @@ def arrays_overlap(call: Call) -> pl.Expr:
 
 
 def _overlap(left: list[object], right: list[object]) -> bool | None:
-    if any(one is not None and one in right for one in left):
+    found = {_key(one) for one in right if one is not None}
+    if any(one is not None and _key(one) in found for one in left):
         return True
     return None if left and right and (None in left or None in right) else False
 
@@ -282,12 +305,15 @@ def _cut(values: list[object], start: int, length: int) -> list[object]:
 @function(
     "array_repeat",
     signature="value T, count integer -> array<T>",
-    summary="An array of the value so many times; NULL for more than 10,000.",
+    summary="An array of the value so many times; NULL for more than 10,000, and for texts of more than 100 million bytes.",
     examples=[("array_repeat('a', 2)", ["a", "a"]), ("array_repeat('a', -1)", [])],
     answers_null=True,
 )
 def array_repeat(call: Call) -> pl.Expr:
-    count = pl.when(call[1] <= 10_000).then(pl.max_horizontal(call[1], pl.lit(0)))
+    fits = call[1] <= 10_000
+    if isinstance(call.arguments[0].data_type, pl.String):
+        fits &= call[0].str.len_bytes().fill_null(0).cast(pl.Int64) * call[1].clip(0, 10_000) <= LARGEST_PRODUCT
+    count = pl.when(fits).then(pl.max_horizontal(call[1], pl.lit(0)))
     return pl.when(call[1].is_not_null()).then(call[0].repeat_by(count))
 
 

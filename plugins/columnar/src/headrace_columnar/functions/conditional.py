@@ -71,6 +71,8 @@ def nullif(call: Call) -> pl.Expr:
 
 def _extreme(call: Call, *, greatest: bool) -> pl.Expr:
     # polars skips NULL here; in Flink one NULL makes the result NULL.
+    if call.result_type.is_nested():
+        raise call.error(0, "the values must be of a simple type")
     values = call.expressions()
     found = pl.max_horizontal(values) if greatest else pl.min_horizontal(values)
     if call.result_type.is_numeric() and call.result_type.is_float() and greatest:

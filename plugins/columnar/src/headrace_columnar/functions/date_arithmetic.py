@@ -184,7 +184,9 @@ def full_months(start: pl.Series, end: pl.Series) -> pl.Series:
     years = (last.dt.year() - first.dt.year()).cast(pl.Int64)
     frame = frame.with_columns((years * 12 + last.dt.month() - first.dt.month()).alias("rough"))
     beyond = add_months_to(first, rough, pl.Datetime("us")) > last
-    return frame.select(pl.when("backwards").then(-(rough - beyond)).otherwise(rough - beyond)).to_series()
+    # "backwards" is NULL where a side is; min and max leave NULL out.
+    made = pl.when("backwards").then(-(rough - beyond)).when(~pl.col("backwards")).then(rough - beyond)
+    return frame.select(made).to_series()
 
 
 @function(

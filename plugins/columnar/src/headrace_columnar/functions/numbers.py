@@ -8,9 +8,9 @@ from decimal import Context, Decimal
 from typing import Literal
 
 import polars as pl
-from headrace_columnar import operators
+from headrace_columnar import decimals, operators
 from headrace_columnar.registry import Call, function
-from headrace_columnar.rowwise import float_quotient, map_rows, map_values
+from headrace_columnar.rowwise import float_power, float_quotient, map_rows, map_values
 from headrace_columnar.sql_types import Typed, is_integer, widen
 
 #: Enough digits for every decimal of SQL at every step.
@@ -87,16 +87,15 @@ def positive(call: Call) -> Typed:
     return call.arguments[0]
 
 
-def _whole(call: Call, direction: str) -> Typed:
+def _whole(call: Call, direction: Literal["up", "down"]) -> Typed:
     argument = call.arguments[0]
     kind = argument.data_type
     if is_integer(kind):
         return Typed(widen(argument, pl.Int64()), pl.Int64())
-    made = argument.expression.ceil() if direction == "up" else argument.expression.floor()
     if isinstance(kind, pl.Decimal):
         target = pl.Decimal(min(38, kind.precision - kind.scale + 1), 0)
-        return Typed(made.cast(target, strict=False), target)
-    return Typed(made, kind)
+        return Typed(decimals.rounded(argument.expression, target, direction), target)
+    return Typed(argument.expression.ceil() if direction == "up" else argument.expression.floor(), kind)
 
 
 @function(
@@ -162,11 +161,11 @@ def _rounded(call: Call, mode: _RoundMode) -> Typed:
             return Typed(
                 map_values(argument.expression, functools.partial(_rounded_decimal, digits, mode), target), target
             )
-        made = argument.expression.round(scale, mode=mode)
-        return Typed(made.cast(target, strict=False), target)
+        return Typed(decimals.rounded(argument.expression, target, mode), target)
     if digits < 0:
         step = 10.0**-digits
-        return Typed(float_quotient(argument.expression, pl.lit(step)).round(0, mode=mode) * step, kind)
+        quotient = float_quotient(argument.expression, pl.lit(step)).round(0, mode=mode)
+        return Typed((quotient * step).cast(kind), kind)
     return Typed(argument.expression.round(digits, mode=mode), kind)
 
 
@@ -266,7 +265,7 @@ def log1p(call: Call) -> pl.Expr:
     examples=[("power(2, 10)", 1024.0), ("pow(2, -1)", 0.5)],
 )
 def power(call: Call) -> pl.Expr:
-    return call[0].pow(call[1])
+    return float_power(call[0], call[1])
 
 
 @function(
@@ -444,7 +443,7 @@ def isnan(call: Call) -> pl.Expr:
     examples=[("nanvl(sqrt(-1), 5)", 5.0)],
 )
 def nanvl(call: Call) -> pl.Expr:
-    return pl.when(call[0].is_nan()).then(call[1]).otherwise(call[0])
+    return pl.when(call[1].is_not_null()).then(pl.when(call[0].is_nan()).then(call[1]).otherwise(call[0]))
 
 
 @function(

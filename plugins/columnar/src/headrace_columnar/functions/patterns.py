@@ -1,4 +1,7 @@
-"""Functions of regular expressions (Rust's syntax; see headrace_columnar.patterns for what runs in Python instead)."""
+"""Functions of regular expressions (Rust's syntax; see headrace_columnar.regular_expressions for what else there is).
+
+With a pattern from a column, rows are taken together by pattern and evaluated as with a constant one.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +11,64 @@ from collections.abc import Callable
 from typing import Any
 
 import polars as pl
-from headrace_columnar import patterns
+from headrace_columnar import patterns, regular_expressions
+from headrace_columnar.functions.strings import LARGEST_PRODUCT
 from headrace_columnar.registry import Call, function
-from headrace_columnar.rowwise import map_rows
+from headrace_columnar.sql_types import Typed
+
+#: What the ``regex`` package makes of a pattern, and what it finds.
+_Pattern = Any
+_Match = Any
 
 
-def _engine(call: Call, index: int = 1) -> str | None:
-    """Return the engine for a constant pattern; None for a pattern that comes from a column."""
-    if not call.is_constant(index) or call.constant(index) is None:
-        return None
+def _compiled(
+    call: Call,
+    by_rust: Callable[..., pl.Expr | None] | None,
+    by_backtracking: Callable[..., Any],
+    data_type: pl.DataType,
+) -> Typed:
+    """Compile a call whose arguments are a text, a pattern and others.
+
+    ``by_rust`` gets the text as an expression, the pattern and the others as values, and returns an expression, None for
+    NULL; there may be none. ``by_backtracking`` gets the compiled pattern, a text, the seconds it may take, the others.
+    """
+    values, others = call.expressions(), call.arguments[2:]
+    usable: Callable[[str], bool] = regular_expressions.is_column_pattern
+    constant = str(call.constant(1)) if call.is_constant(1) and call.constant(1) is not None else None
+    if constant is not None:
+        engine = _engine(call, constant)
+        if engine == "backtracking" or by_rust is None:
+            del values[1]
+            made = regular_expressions.backtracking(call.compiler, constant, by_backtracking, data_type, values)
+            return Typed(made, data_type)
+        if all(one.is_constant and one.constant is not None for one in others):
+            answer = by_rust(call[0], constant, *(one.constant for one in others))
+            return Typed(pl.lit(None, dtype=data_type) if answer is None else answer, data_type)
+        usable = bool
+    elif not call.is_constant(1):
+        regular_expressions.refuse_patterns(call.compiler, call.function.name, call[0], call[1])
+    if by_rust is None:
+        made = regular_expressions.backtracking(call.compiler, None, by_backtracking, data_type, values)
+        return Typed(made, data_type)
+    build = functools.partial(_one_pattern, by_rust, usable)
+    return Typed(regular_expressions.by_pattern(values, build, data_type), data_type)
+
+
+def _engine(call: Call, pattern: str) -> str:
     try:
-        return patterns.engine(str(call.constant(index)))
-    except patterns.PatternError as error:
-        raise call.error(index, str(error)) from None
+        return regular_expressions.engine(pattern)
+    except regular_expressions.PatternError as error:
+        raise call.error(1, str(error)) from None
 
 
-@functools.lru_cache(maxsize=4096)
-def _python(pattern: str) -> re.Pattern[str] | None:
-    """Return the pattern for Python; None for one that is wrong (it came from a column: the result is NULL)."""
-    try:
-        return re.compile(patterns.python_pattern(pattern))
-    except (re.error, OverflowError):
-        return None
-
-
-def _by_python(call: Call, function: Callable[..., Any], data_type: pl.DataType) -> pl.Expr:
-    return map_rows(call.expressions(), functools.partial(_applied, function), data_type)
-
-
-def _applied(function: Callable[..., Any], text: str, pattern: str, *others: Any) -> Any:
-    compiled = _python(pattern)
-    return None if compiled is None else function(compiled, text, *others)
+def _one_pattern(
+    by_rust: Callable[..., pl.Expr | None],
+    usable: Callable[[str], bool],
+    text: pl.Expr,
+    pattern: str,
+    *others: Any,
+) -> pl.Expr | None:
+    return by_rust(text, pattern, *others) if not pattern or usable(pattern) else None
 
 
 @function(
@@ -69,13 +99,16 @@ def regexp_like(call: Call) -> pl.Expr:
         ("regexp_extract('abc', 'x')", None),
     ],
 )
-def regexp_extract(call: Call) -> pl.Expr:
-    group = call.constant(2, 0) if len(call) < 3 or call.is_constant(2) else None
-    if _engine(call) == "rust" and isinstance(group, int):
-        if not 0 <= group <= _groups(str(call.constant(1))):
-            raise call.error(2, f"the pattern has no group {group}")
-        return call[0].str.extract(str(call.constant(1)), group)
-    return _by_python(call, _extracted, pl.String())
+def regexp_extract(call: Call) -> Typed:
+    pattern, group = call.constant(1), call.constant(2, 0)
+    known = isinstance(pattern, str) and isinstance(group, int) and _engine(call, pattern) == "rust"
+    if known and not 0 <= group <= _groups(pattern):
+        raise call.error(2, f"the pattern has no group {group}")
+    return _compiled(call, _extract, _extracted, pl.String())
+
+
+def _extract(text: pl.Expr, pattern: str, group: int = 0) -> pl.Expr | None:
+    return text.str.extract(pattern, group) if 0 <= group <= _groups(pattern) else None
 
 
 def _groups(pattern: str) -> int:
@@ -84,8 +117,8 @@ def _groups(pattern: str) -> int:
     return len(groups.fields)
 
 
-def _extracted(pattern: re.Pattern[str], text: str, group: int = 0) -> str | None:
-    found = pattern.search(text)
+def _extracted(pattern: _Pattern, text: str, seconds: float, group: int = 0) -> str | None:
+    found = pattern.search(text, timeout=seconds)
     if found is None or not 0 <= group <= pattern.groups:
         return None
     value: str | None = found[group]
@@ -101,33 +134,43 @@ def _extracted(pattern: re.Pattern[str], text: str, group: int = 0) -> str | Non
         (r"regexp_extract_all('a1b2', '([a-z])(\d)', 2)", ["1", "2"]),
     ],
 )
-def regexp_extract_all(call: Call) -> pl.Expr:
-    if _engine(call) == "rust" and call.constant(2, 0) == 0:
-        return call[0].str.extract_all(str(call.constant(1)))
-    return _by_python(call, _extracted_all, pl.List(pl.String()))
+def regexp_extract_all(call: Call) -> Typed:
+    whole = len(call) == 2 or (call.is_constant(2) and call.constant(2) == 0)
+    # Rust, as polars has it, tells what groups hold of the first match only.
+    return _compiled(call, _extract_all if whole else None, _extracted_all, pl.List(pl.String()))
 
 
-def _extracted_all(pattern: re.Pattern[str], text: str, group: int = 0) -> list[str | None] | None:
+def _extract_all(text: pl.Expr, pattern: str, group: int = 0) -> pl.Expr:
+    return text.str.extract_all(pattern)
+
+
+def _extracted_all(pattern: _Pattern, text: str, seconds: float, group: int = 0) -> list[str | None] | None:
     if not 0 <= group <= pattern.groups:
         return None
-    return [found[group] for found in pattern.finditer(text)]
+    return [found[group] for found in pattern.finditer(text, timeout=seconds)]
 
 
 @function(
     "regexp_replace",
     signature="text string, pattern string, instead string -> string",
-    summary="The text with every match replaced; $1 … stand for what the groups hold.",
+    summary="The text with every match replaced; $1 … stand for what the groups hold. Bounded as ``replace``.",
     examples=[
         ("regexp_replace('2014-03-13', '-', '')", "20140313"),
         (r"regexp_replace('100-200', '(\d+)', 'num')", "num-num"),
         (r"regexp_replace('a=1', '(\w)=(\d)', '$2=$1')", "1=a"),
     ],
 )
-def regexp_replace(call: Call) -> pl.Expr:
-    engine = _engine(call)
-    if engine == "rust" and call.is_constant(2) and call.constant(2) is not None:
-        return call[0].str.replace_all(str(call.constant(1)), _rust_template(str(call.constant(2))))
-    return _by_python(call, _replaced, pl.String())
+def regexp_replace(call: Call) -> Typed:
+    return _compiled(call, _replace if call.is_constant(2) else _replace_within_bounds, _replaced, pl.String())
+
+
+def _replace(text: pl.Expr, pattern: str, template: str) -> pl.Expr:
+    return text.str.replace_all(pattern, _rust_template(template))
+
+
+def _replace_within_bounds(text: pl.Expr, pattern: str, template: str) -> pl.Expr:
+    fits = text.str.len_bytes().cast(pl.Int64) * len(template) <= LARGEST_PRODUCT
+    return _replace(pl.when(fits).then(text), pattern, template)
 
 
 _TEMPLATE = re.compile(r"\\(.)|\$(\d)|\$\{(\w+)\}|(\$)", re.DOTALL)
@@ -145,8 +188,11 @@ def _rust_template(template: str) -> str:
     return _TEMPLATE.sub(piece, template)
 
 
-def _replaced(pattern: re.Pattern[str], text: str, template: str) -> str:
-    def filled(match: re.Match[str]) -> str:
+def _replaced(pattern: _Pattern, text: str, seconds: float, template: str) -> str | None:
+    if len(text) * len(template) > LARGEST_PRODUCT:
+        return None
+
+    def filled(match: _Match) -> str:
         def piece(found: re.Match[str]) -> str:
             if found[1] is not None:
                 return str(found[1])
@@ -161,7 +207,8 @@ def _replaced(pattern: re.Pattern[str], text: str, template: str) -> str:
 
         return _TEMPLATE.sub(piece, template)
 
-    return pattern.sub(filled, text)
+    made: str = pattern.sub(filled, text, timeout=seconds)
+    return made
 
 
 @function(
@@ -170,14 +217,16 @@ def _replaced(pattern: re.Pattern[str], text: str, template: str) -> str:
     summary="The number of matches.",
     examples=[(r"regexp_count('a1b22', '\d')", 3)],
 )
-def regexp_count(call: Call) -> pl.Expr:
-    if _engine(call) == "rust":
-        return call[0].str.count_matches(str(call.constant(1))).cast(pl.Int64)
-    return _by_python(call, _counted, pl.Int64())
+def regexp_count(call: Call) -> Typed:
+    return _compiled(call, _count, _counted, pl.Int64())
 
 
-def _counted(pattern: re.Pattern[str], text: str) -> int:
-    return sum(1 for _ in pattern.finditer(text))
+def _count(text: pl.Expr, pattern: str) -> pl.Expr:
+    return text.str.count_matches(pattern).cast(pl.Int64)
+
+
+def _counted(pattern: _Pattern, text: str, seconds: float) -> int:
+    return sum(1 for _ in pattern.finditer(text, timeout=seconds))
 
 
 @function(
@@ -186,10 +235,8 @@ def _counted(pattern: re.Pattern[str], text: str) -> int:
     summary="The first match; NULL if there is none.",
     examples=[(r"regexp_substr('a1b22', '\d+')", "1"), ("regexp_substr('a', 'x')", None)],
 )
-def regexp_substr(call: Call) -> pl.Expr:
-    if _engine(call) == "rust":
-        return call[0].str.extract(str(call.constant(1)), 0)
-    return _by_python(call, _extracted, pl.String())
+def regexp_substr(call: Call) -> Typed:
+    return _compiled(call, _extract, _extracted, pl.String())
 
 
 @function(
@@ -198,11 +245,16 @@ def regexp_substr(call: Call) -> pl.Expr:
     summary="The place of the first match, counted from 1; 0 if there is none.",
     examples=[(r"regexp_instr('ab12', '\d')", 3), ("regexp_instr('a', 'x')", 0)],
 )
-def regexp_instr(call: Call) -> pl.Expr:
-    _engine(call)
-    return _by_python(call, _placed, pl.Int64())
+def regexp_instr(call: Call) -> Typed:
+    return _compiled(call, _place, _placed, pl.Int64())
 
 
-def _placed(pattern: re.Pattern[str], text: str) -> int:
-    found = pattern.search(text)
+def _place(text: pl.Expr, pattern: str) -> pl.Expr:
+    at = text.str.find(pattern)
+    before = text.cast(pl.Binary).bin.slice(0, at).cast(pl.String).str.len_chars().cast(pl.Int64)
+    return pl.when(text.is_not_null()).then(pl.when(at.is_not_null()).then(before + 1).otherwise(0))
+
+
+def _placed(pattern: _Pattern, text: str, seconds: float) -> int:
+    found = pattern.search(text, timeout=seconds)
     return found.start() + 1 if found else 0

@@ -6,12 +6,15 @@ import functools
 from typing import Any
 
 import polars as pl
+from headrace_columnar.edit_distance import edit_distance
 from headrace_columnar.registry import Call, function
 from headrace_columnar.rowwise import by_series, map_rows, map_values
 from headrace_columnar.sql_types import Typed
 
 #: Functions make no longer text than this: a row must not be able to ask for all the memory there is.
 LONGEST = 100_000
+#: Where a row says what is put in, and into what: their lengths multiplied, which is how long the result may become.
+LARGEST_PRODUCT = 100_000_000
 
 
 @function(
@@ -316,7 +319,8 @@ def _reversed(text: str) -> str:
 @function(
     "replace",
     signature="text string, search string, [instead string] -> string",
-    summary="The text with every occurrence of a text replaced (removed, with two arguments).",
+    summary="The text with every occurrence of a text replaced (removed, with two arguments); NULL if the lengths of the "
+    "text and of what is put in, where this is no constant, make more than 100 million when multiplied.",
     examples=[
         ("replace('abcabc', 'b', 'X')", "aXcaXc"),
         ("replace('abc', 'b')", "ac"),
@@ -326,12 +330,17 @@ def _reversed(text: str) -> str:
 def replace(call: Call) -> pl.Expr:
     instead = call[2] if len(call) == 3 else pl.lit("")
     if call.is_constant(1) and call.constant(1):
-        made = call[0].str.replace_all(call[1], instead, literal=True)
-        return pl.when(instead.is_not_null()).then(made)
+        if len(call) == 2 or call.is_constant(2):
+            return call[0].str.replace_all(call[1], instead, literal=True)
+        fits = call[0].str.len_bytes().cast(pl.Int64) * instead.str.len_bytes().cast(pl.Int64) <= LARGEST_PRODUCT
+        made = call[0].str.replace_all(call[1], pl.when(fits).then(instead).otherwise(pl.lit("")), literal=True)
+        return pl.when(fits).then(made)
     return map_rows([call[0], call[1], instead], _replaced, pl.String())
 
 
-def _replaced(text: str, search: str, instead: str) -> str:
+def _replaced(text: str, search: str, instead: str) -> str | None:
+    if len(text) * len(instead) > LARGEST_PRODUCT:
+        return None
     return text.replace(search, instead) if search else text
 
 
@@ -581,19 +590,9 @@ def _place_in_list(search: str, listed: str) -> int:
 @function(
     "levenshtein",
     signature="left string, right string -> int64",
-    summary="The least number of inserted, removed and changed characters that makes the texts equal.",
+    summary="The least number of inserted, removed and changed characters that makes the texts equal; "
+    "NULL for a text of more than 20,000 characters.",
     examples=[("levenshtein('kitten', 'sitting')", 3)],
 )
 def levenshtein(call: Call) -> pl.Expr:
-    return map_rows(call.expressions(), _distance, pl.Int64())
-
-
-def _distance(left_text: str, right_text: str) -> int:
-    # Wagner and Fischer (1974), one row of the table at a time.
-    above = list(range(len(right_text) + 1))
-    for row, one in enumerate(left_text, start=1):
-        current = [row]
-        for column, other in enumerate(right_text, start=1):
-            current.append(min(above[column] + 1, current[-1] + 1, above[column - 1] + (one != other)))
-        above = current
-    return above[-1]
+    return map_rows(call.expressions(), edit_distance, pl.Int64())

@@ -10,10 +10,12 @@ import polars as pl
 from headrace.errors import ExpressionError, OptionError, did_you_mean
 from headrace.functions import UserFunction
 from headrace.messages import HEADER_COLUMNS, ROW
-from headrace.operator import Changes
+from headrace.operator import Changes, Derivation
 from headrace.schema import RESERVED_PREFIX, Schema
+from headrace.state_inputs import quoted
 from headrace_columnar.evaluation import evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_expression, output_name
+from headrace_columnar.normal_form import derivation_of
 from headrace_columnar.verbs.base import BoundVerb, Results, VerbSpec, rejected_of, without_failed
 
 _CAST = re.compile(r"(?is)CAST\((?P<column>.+?) AS [\w(), ]+\)")
@@ -95,6 +97,9 @@ class Select(_Computed):
         # What fails in a column nobody wants still rejects its row, so every expression counts.
         return {column for one in self.compiled(schema).values() for column in one.columns}
 
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        return derivation_of(schema, self.items, only=True)
+
 
 class WithColumns(_Computed):
     """Adds or replaces columns."""
@@ -118,6 +123,9 @@ class WithColumns(_Computed):
         compiled = self.compiled(schema)
         read = {column for one in compiled.values() for column in one.columns}
         return read | {name for name in wanted if name not in compiled}
+
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        return derivation_of(schema, self.items)
 
 
 class _BoundComputed(BoundVerb):
@@ -161,6 +169,11 @@ class Drop(VerbSpec):
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
         return [name for name in schema if name not in self.columns] if wanted is None else wanted
 
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        if schema is None:
+            return super().derivation(schema, output)
+        return Derivation({name: quoted(name) for name in schema if name not in self.columns})
+
     def describe(self) -> str:
         return ", ".join(self.columns)
 
@@ -195,6 +208,11 @@ class Rename(VerbSpec):
             return None
         before = {new: old for old, new in self.names.items()}
         return {before.get(name, name) for name in wanted}
+
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        if schema is None:
+            return super().derivation(schema, output)
+        return Derivation({self.names.get(name, name): quoted(name) for name in schema})
 
     def describe(self) -> str:
         return ", ".join(f"{old} → {new}" for old, new in self.names.items())

@@ -18,6 +18,7 @@ from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
 from headrace.rows import pack_row, unpack_rows
 from headrace.schema import Schema
 from headrace_columnar.evaluation import RowFailure
+from headrace_columnar.python_values import series_of
 from headrace_columnar.verbs.base import rejected_of
 
 RowFunction = Callable[[dict[str, Any]], Any]
@@ -172,9 +173,7 @@ class _RowOperator(Operator):
 
 
 def _frame_of(rows: list[Mapping[str, Any]], schema: dict[str, pl.DataType]) -> pl.DataFrame:
-    return pl.DataFrame(
-        [pl.Series(name, [row.get(name) for row in rows], dtype=kind, strict=True) for name, kind in schema.items()]
-    )
+    return pl.DataFrame([series_of(name, [row.get(name) for row in rows], kind) for name, kind in schema.items()])
 
 
 class _CallingOperator(Operator):

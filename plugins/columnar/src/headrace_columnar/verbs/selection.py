@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import polars as pl
 from headrace.errors import FunctionError, JobError, OptionError, RetriableError
 from headrace.functions import UserFunction
+from headrace.operator import Derivation
 from headrace.schema import Schema
+from headrace.state_inputs import quoted
 from headrace_columnar.evaluation import RowFailure, evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_predicate
+from headrace_columnar.normal_form import conditions
 from headrace_columnar.verbs.base import BoundVerb, Results, VerbSpec, rejected_of
 
 #: The output of ``split`` for rows that no branch takes.
@@ -36,8 +39,19 @@ class Where(VerbSpec):
         compiled = compile_predicate(self.predicate, schema, self.functions)  # type: ignore[arg-type]
         return {*wanted, *compiled.columns}
 
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        return _passing(schema, conditions(self.predicate))
+
     def describe(self) -> str:
         return str(self.predicate)
+
+
+def _passing(schema: Schema | None, true: Iterable[str]) -> Derivation:
+    """Return the derivation of a verb that passes on those rows for which something is true."""
+    found = tuple(true)
+    if schema is None:
+        return Derivation(None, step=" AND ".join(sorted(found)))
+    return Derivation({name: quoted(name) for name in schema}, found)
 
 
 class _BoundWhere(BoundVerb):
@@ -82,6 +96,16 @@ class Split(VerbSpec):
             columns |= compile_predicate(text, schema, self.functions).columns  # type: ignore[arg-type]
         return columns
 
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        # A row goes to the first branch that takes it: the order of the branches counts, up to this one.
+        tried: list[str] = []
+        for name, text in self.branches.items():
+            condition = " AND ".join(sorted(conditions(text)))
+            if name == output:
+                return _passing(schema, [*tried, f"first true of the branches: {condition}"])
+            tried.append(f"not in a branch before: {condition}")
+        return _passing(schema, tried)
+
     def describe(self) -> str:
         return ", ".join(f"{name}: {text}" for name, text in self.branches.items())
 
@@ -120,8 +144,11 @@ class Filter(VerbSpec):
     def bind(self, schema: Schema) -> BoundVerb:
         return _BoundFilter(schema, self.predicate)
 
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        return _passing(schema, [f"function {self.describe()}"])
+
     def describe(self) -> str:
-        return getattr(self.predicate, "__qualname__", repr(self.predicate))
+        return getattr(self.predicate, "__qualname__", None) or type(self.predicate).__name__
 
 
 class _BoundFilter(BoundVerb):

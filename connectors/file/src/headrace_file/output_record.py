@@ -1,0 +1,117 @@
+"""What a directory of part files remembers of the jobs that write there: which definition each writer's rows were made by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from headrace.errors import JobError
+from headrace.output_definition import OutputDefinition
+
+from headrace_file.parts import HIDDEN, is_part
+
+_FORMAT = 1
+_NEW = ".new"
+_EARLIER_MAX = 20
+
+
+class OutputRecord:
+    """The record of one writer in a directory. Used by the process that starts a job, before anything is read."""
+
+    def __init__(self, directory: str, writer: str) -> None:
+        self._directory = Path(directory)
+        self._writer = writer
+        self._folder = self._directory / HIDDEN / "jobs"
+        self._path = self._folder / f"{hashlib.blake2b(writer.encode(), digest_size=8).hexdigest()}"
+
+    def adopt(self, output: OutputDefinition) -> None:
+        """Compare a job with what is there, and remember it. Raises JobError when what is there is another job's; OSError."""
+        if output.replace:
+            self._remove_everything()
+        stored = self._read()
+        if stored is not None and self._has_positions():
+            if not output.goes_on(stored["digest"], stored["earlier"]):
+                raise self._refused(
+                    f"{self._directory} holds what another job has written under the same name: its rows would be taken for those of "
+                    f"this job\n{output.difference_from(stored['definition'])}"
+                )
+            if output.repeats_results and self._has_parts():
+                raise self._refused(
+                    f"{self._directory} holds the results of an earlier run of this job. Without a checkpoint all of them are made "
+                    "again, and would be there twice"
+                )
+        if stored is None or stored["digest"] != output.digest:
+            known = [] if stored is None or output.continued is None else [stored["digest"], *stored["earlier"]]
+            self._write(output, [digest for digest in dict.fromkeys(known) if digest != output.digest][:_EARLIER_MAX])
+
+    def _refused(self, message: str) -> JobError:
+        return JobError(
+            message,
+            plugin="file",
+            option="path",
+            hint="replace_output=True (--replace-output) removes what is there first; writer='…' (an option of to_file) keeps both; "
+            "or name another directory",
+        )
+
+    def _remove_everything(self) -> None:
+        """Remove the parts and the positions of a directory in which nobody else writes. Raises JobError."""
+        others = [path.name for path in self._folder.glob("*") if path != self._path and path.suffix != _NEW]
+        if others:
+            raise JobError(
+                f"{self._directory} holds rows of other jobs too ({len(others)}): they are not removed",
+                plugin="file",
+                option="replace_output",
+                hint="remove by hand what is not wanted, or name another directory",
+            )
+        for path in [*self._directory.iterdir()] if self._directory.is_dir() else []:
+            if is_part(path.name) and path.is_file():
+                path.unlink(missing_ok=True)
+        # The positions last: after a crash in between the rows that are gone are not taken for known.
+        for folder in ("tmp", "state"):
+            for path in [*(self._directory / HIDDEN / folder).glob("*")]:
+                path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
+
+    def _has_positions(self) -> bool:
+        return self._has_parts() or any((self._directory / HIDDEN / "state").glob("*"))
+
+    def _has_parts(self) -> bool:
+        return any(is_part(path.name) for path in self._directory.iterdir())
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        head, _, text = content.partition(b"\n")
+        try:
+            if int(head, 16) != crc32(text):
+                raise ValueError("its checksum is another")
+            stored: dict[str, Any] = json.loads(text)
+            if stored["format"] > _FORMAT:
+                raise ValueError(f"a newer version of headrace wrote it (format {stored['format']})")
+            earlier = [str(each) for each in stored.get("earlier", ())]
+            return {"digest": str(stored["digest"]), "definition": dict(stored["definition"]), "earlier": earlier}
+        except (ValueError, KeyError, TypeError) as error:
+            raise JobError(
+                f"{self._path} is damaged: {error}",
+                plugin="file",
+                hint="it says which job has written here: remove it if that is this job, as it is now",
+            ) from error
+
+    def _write(self, output: OutputDefinition, earlier: Sequence[str]) -> None:
+        value = {"format": _FORMAT, "writer": self._writer, "digest": output.digest, "definition": output.definition,
+                 "earlier": list(earlier)}  # fmt: skip
+        text = json.dumps(value, default=str).encode()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        new = self._path.with_suffix(f".{os.getpid()}{_NEW}")
+        with open(new, "wb") as file:
+            file.write(f"{crc32(text):08x}\n".encode() + text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self._path)

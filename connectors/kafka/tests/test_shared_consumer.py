@@ -1,0 +1,98 @@
+"""One consumer for all readers of a process: what a rebalance does that comes while a reader looks for records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
+from headrace_kafka.shared_consumer import SharedConsumer
+
+A, B = Partition("t", 0), Partition("t", 1)
+
+
+def records(partition: Partition, first: int, count: int) -> Fetched:
+    offsets = np.arange(first, first + count, dtype=np.int64)
+    return Fetched.of(partition, offsets, [b"%d" % offset for offset in offsets], None, None, None)
+
+
+class ScriptedDriver(ConsumerDriver):
+    """A consumer whose fetches a test plays: each is a list of records and calls, done in this order."""
+
+    def __init__(self, *fetches: Sequence[Fetched | Callable[[], object]]) -> None:
+        self._fetches = list(fetches)
+
+    def fetch(self, max_records: int, timeout_seconds: float) -> Iterable[Fetched]:
+        for step in self._fetches.pop(0) if self._fetches else ():
+            if isinstance(step, Fetched):
+                yield step
+            else:
+                step()
+
+    def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None: ...
+
+    def assign(self, partition: Partition, offset: int) -> None: ...
+
+    def unassign(self, partition: Partition) -> None: ...
+
+    def begin_late(self, partition: Partition, offset: int) -> None: ...
+
+    def pause(self, partition: Partition) -> None: ...
+
+    def resume(self, partition: Partition) -> None: ...
+
+    def seek(self, partition: Partition, offset: int) -> None: ...
+
+    def partitions(self, topic: str) -> list[Partition]:
+        return [A, B]
+
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        return 0, 100
+
+    def offset_at(self, partition: Partition, milliseconds: int) -> int | None:
+        return None
+
+    def committed(self, partition: Partition) -> int | None:
+        return None
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def in_group(*fetches: Sequence[Fetched | Callable[[], object]]) -> SharedConsumer:
+    shared = SharedConsumer(ScriptedDriver(*fetches), max_buffered_bytes=1_000_000)
+    shared.subscribe(["t"], GroupCallbacks(lambda _: {}, lambda _: None, lambda _: None))
+    return shared
+
+
+def test_of_a_partition_that_is_taken_away_while_it_is_polled_nothing_is_given() -> None:
+    """Also not what had been fetched before: the next owner begins at the commit, and gives it."""
+    shared = in_group([records(A, 0, 5)], [lambda: shared.end(buffer), records(A, 5, 5)])
+    buffer = shared.begin(A, 0)
+    assert shared.fill(0.0) == 5
+    assert shared.take(buffer, 100, 0.0) is None
+    assert shared.take(buffer, 100, 0.0) is None
+
+
+def test_a_partition_that_comes_back_while_it_is_polled_begins_at_the_commit() -> None:
+    def rebalanced() -> None:
+        shared.end(buffer)
+        back.append(shared.begin(A, 2))
+
+    shared = in_group([records(A, 0, 5)], [rebalanced, records(A, 2, 8)])
+    buffer, back = shared.begin(A, 0), []  # type: ignore[var-annotated]
+    shared.fill(0.0)
+    assert shared.take(buffer, 100, 0.0) is None
+    taken = shared.take(back[0], 100, 0.0)
+    assert taken is not None
+    assert taken.offsets.tolist() == list(range(2, 10))
+
+
+def test_another_partition_that_is_taken_away_meanwhile_costs_nothing() -> None:
+    shared = in_group([lambda: shared.end(other), records(A, 0, 3), records(B, 0, 3)])
+    buffer, other = shared.begin(A, 0), shared.begin(B, 0)
+    taken = shared.take(buffer, 100, 0.0)
+    assert taken is not None
+    assert taken.offsets.tolist() == [0, 1, 2]
+    assert shared.take(other, 100, 0.0) is None

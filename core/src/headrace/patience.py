@@ -1,0 +1,60 @@
+"""The patience of a job's start: servers that are away are waited for, as those of a running job are."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from headrace.clock import Clock
+from headrace.errors import RetriableError
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_PAUSE_SECONDS_FIRST = 0.1
+_PAUSE_SECONDS_MAX = 2.0
+_TELL_SECONDS = 10.0
+
+
+class Patience:
+    """Makes what a start needs happen, again and again while a server is away. Used by the thread that starts the job.
+
+    All waiting of one start together lasts ``timeout`` at most. What is no RetriableError (an unknown topic, a wrong password) is
+    raised at once. What it waits for is logged at the level WARNING: at first, and then every ten seconds. What a signal's
+    handler raises ends the waiting.
+    """
+
+    def __init__(self, job: str, timeout: timedelta, clock: Clock) -> None:
+        self._job = job
+        self._timeout_seconds = timeout.total_seconds()
+        self._clock = clock
+        self._waited_seconds = 0.0
+        self._never = threading.Event()
+
+    def wait_for(self, what: str, action: Callable[[], T]) -> T:
+        """Return what ``action`` gives. It may be called several times. Raises its RetriableError when the time is up."""
+        pause, told, begun = _PAUSE_SECONDS_FIRST, float("-inf"), self._clock.monotonic()
+        before = self._waited_seconds
+        while True:
+            try:
+                result = action()
+            except RetriableError as error:
+                now = self._clock.monotonic()
+                self._waited_seconds = before + now - begun
+                left = self._timeout_seconds - self._waited_seconds
+                if left <= 0:
+                    waited = f"it was waited for {self._waited_seconds:.0f} s (start_timeout)"
+                    error.hint = f"{error.hint}; {waited}" if error.hint else waited
+                    raise
+                if now - told >= _TELL_SECONDS:
+                    told = now
+                    logger.warning("job %s waits for %s, up to %.0f s more: %s", self._job, what, left, error.message)
+                self._clock.wait(self._never, min(pause, left))
+                pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+            else:
+                if told > float("-inf"):
+                    self._waited_seconds = before + self._clock.monotonic() - begun
+                    logger.warning("job %s goes on: %s is there", self._job, what)
+                return result

@@ -1,0 +1,81 @@
+"""Watches over a job that runs in this process: says when a call does not come back, and ends a process that is stuck.
+
+A call that lets other threads run (a query of polars, a socket, Python code) is told of, and a stop has a bound. A call
+that does not (a loop in C that holds Python's lock) lets no handler of a signal run either: for it a timer of
+``faulthandler``, which needs no Python, ends the process.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from headrace import at_work
+from headrace.backend import JobHandle
+from headrace.errors import OptionError
+from headrace.settings import parse_duration
+
+from headrace_console.reporting import say
+
+#: How long a graceful stop may take before the command gives up waiting.
+STOP_TIMEOUT = timedelta(minutes=5)
+#: The variable that sets another time.
+STOP_TIMEOUT_VARIABLE = "HEADRACE_STOP_TIMEOUT"
+#: A batch is told of when it takes so long, and again each time that it has taken twice as long.
+_TOLD_FROM_SECONDS = 60.0
+_GRACE_SECONDS = 5.0
+
+
+def stop_timeout() -> timedelta:
+    """Return how long a graceful stop may take, and how long one call may keep all of Python from running."""
+    given = os.environ.get(STOP_TIMEOUT_VARIABLE)
+    if given is None:
+        return STOP_TIMEOUT
+    try:
+        made = parse_duration(given)
+    except ValueError as error:
+        raise OptionError(f"{STOP_TIMEOUT_VARIABLE}={given!r}: {error}", hint="write 30s, 2m or 1h") from error
+    if made <= timedelta():
+        raise OptionError(f"{STOP_TIMEOUT_VARIABLE}={given!r} must be more than nothing", hint="write 30s, 2m or 1h")
+    return made
+
+
+class Watchdog:
+    """Looks at a job again and again from the main thread."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        self._seconds = timeout.total_seconds()
+        self._told_seconds = _TOLD_FROM_SECONDS
+
+    def look(self, handle: JobHandle) -> None:
+        """Say what has been at work for long; begin the time anew after which the process ends. Called every 200 ms."""
+        self._arm(self._seconds)
+        found = at_work.longest(handle.status().job)
+        if found is None or found[1].seconds() < _TOLD_FROM_SECONDS:
+            self._told_seconds = _TOLD_FROM_SECONDS
+        elif found[1].seconds() >= self._told_seconds:
+            self._told_seconds = 2 * found[1].seconds()
+            say(f"\nwarning: {at_work.described(found[1].job)}", style="yellow")
+
+    def stop(self, handle: JobHandle) -> None:
+        """Stop the job gracefully. Raises TimeoutError that says what is at work."""
+        # Behind the time at which Python itself would say so.
+        self._arm(self._seconds + _GRACE_SECONDS)
+        handle.stop(timedelta(seconds=self._seconds))
+
+    @staticmethod
+    def _arm(seconds: float) -> None:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or 2)
+
+
+@contextmanager
+def watching(timeout: timedelta) -> Iterator[Watchdog]:
+    """Watch while a job runs."""
+    try:
+        yield Watchdog(timeout)
+    finally:
+        faulthandler.cancel_dump_traceback_later()

@@ -1,0 +1,159 @@
+"""Checks of how a sink bears being used by a runtime: from several threads, with errors in its own calls, with equal rows."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import pytest
+from headrace.messages import Queue
+from headrace.schema import Schema
+from headrace.sink import Sink, TransactionalSink
+
+from headrace_contract.contract import expect, shortened
+from headrace_contract.handled_errors import Injection, Watched
+from headrace_contract.sink_harness import SinkHarness, batch_of, sink_batch
+from headrace_contract.values import counted
+
+#: Errors that are raised in one check at most: each needs a new sink.
+_INJECTIONS_MAX = 24
+
+
+class SinkUseChecks(SinkHarness):
+    """Threads, errors of drivers, rows that are equal, batches that others look at too."""
+
+    def test_every_thread_may_call(self) -> None:
+        """A sink is opened by one thread, and called and closed by others, one after the other.
+
+        Steps: open a sink here; let a new thread insert 5 rows, then another 5 more (and ask for ``last_offset``), then
+        another close it. Passes when nothing is raised and a reader sees the rows.
+        """
+        sink = self.prepared_sink()
+        sink.open()
+        first, second = self.batches("q", 0, 10, 5)
+        mend = (
+            "connect so that any thread may use the connection (sqlite3: check_same_thread=False), or connect in the thread "
+            "that needs it; calls never overlap unless the class says concurrent = True"
+        )
+        after = None
+        for batch in (first, second):
+            self.in_thread(
+                lambda batch=batch, after=after: sink.batch_insert(sink_batch(batch, after)),  # type: ignore[misc]
+                what="batch_insert works in another thread than open",
+                mend=mend,
+            )
+            if isinstance(sink, TransactionalSink):
+                after = self.in_thread(
+                    lambda: sink.last_offset(Queue("q")), what="last_offset works in any thread", mend=mend
+                )
+        self.in_thread(sink.close, what="close works in another thread than open", mend=mend)
+        self.expect_stored([first, second], mend=mend)
+
+    def test_errors_are_not_swallowed(self) -> None:
+        """When ``batch_insert`` returns, the rows are stored, also if something has failed in it.
+
+        Steps: note which ``except`` clauses (and ``suppress``) stand in the sink's own code that an insert runs through.
+        For each of their types raise such an error in the first, a middle and the last line that the clause covers, each
+        time with a new sink and rows of their own. Passes when each call raises, or returns with its rows stored.
+        """
+        watched = Watched(type(self.make_sink()))
+        sink = self._opened()
+        with watched.noting():
+            sink.batch_insert(sink_batch(self.batches("q", 0, 5)[0]))
+        self._close_quietly(sink)
+        injections = watched.injections()[:_INJECTIONS_MAX]
+        if not injections:
+            pytest.skip("not checked: no except clause is in the sink's own code that an insert runs through")
+        returned: list[tuple[Injection, Any]] = []
+        for number, injection in enumerate(injections, 1):
+            batch = self.batches(f"q{number}", 0, 5)[0]  # a queue of its own: what went before does not matter
+            sink = self._opened()
+            try:
+                with watched.raising(injection) as struck:
+                    sink.batch_insert(sink_batch(batch))
+            except Exception:  # whatever it is, the writer hears of it
+                continue
+            finally:
+                self._close_quietly(sink)
+            if struck:
+                returned.append((injection, batch))
+        seen = counted(self.read_rows(), list(self.schema))
+        for injection, batch in returned:
+            rows = batch.user_frame().to_dicts()
+            missing = counted(map(self.as_read, rows), list(rows[0])) - seen
+            expect(
+                not missing,
+                expected="batch_insert raises an error, or returns with its rows stored",
+                found=f"it returned although {injection} had been raised; {len(missing)} of 5 rows are missing",
+                mend="let errors pass, or raise RetriableError from them when the same call may succeed later",
+            )
+
+    def test_equal_rows_are_all_stored(self) -> None:
+        """Rows with the same values are different rows: their place tells them apart.
+
+        Steps: write the same row (but for the columns of ``key``) five times in one batch, three times in another, and
+        twice in another queue. Passes when a reader sees ten.
+        """
+        row = self.make_row(7)
+        rows = [{**row, **{name: self.make_row(100 + n)[name] for name in self.key}} for n in range(10)]
+        schema = Schema.of(self.schema)
+        with self.writing() as writer:
+            writer.write(batch_of(Queue("q"), [(offset, 0) for offset in range(5)], rows[:5], schema))
+            writer.flush()
+            writer.write(batch_of(Queue("q"), [(5, index) for index in range(3)], rows[5:8], schema))
+            writer.write(batch_of(Queue("other"), [(0, 0), (1, 0)], rows[8:], schema))
+        self.expect_rows(
+            rows,
+            mend="key rows by batch.ids(), which names their place, not by what they hold; when the user chooses a key, say "
+            "so in the contract: key = (...)",
+        )
+
+    def test_batch_is_left_as_it_is(self) -> None:
+        """The batch that is inserted may be inserted again, and another sink may have it too.
+
+        Steps: insert a batch and compare its frame with what it was; insert it, as a retry would, in two halves by another
+        sink object. Passes when columns and rows are as before.
+        """
+        sink = self._opened()
+        batch = sink_batch(self.batches("q", 0, 10)[0])
+        columns, rows = list(batch.frame.columns), batch.frame.rows()
+        try:
+            sink.batch_insert(batch)
+        finally:
+            self._close_quietly(sink)
+        expect(
+            batch.frame.columns == columns and batch.frame.rows() == rows,
+            expected=f"the frame as it came in: {columns}",
+            found=f"{batch.frame.columns}, {shortened(batch.frame.rows()[:1])}",
+            mend="use methods that return a new frame (with_columns), not those that change it (insert_column)",
+        )
+
+    def test_close_ends_threads(self) -> None:
+        """``close`` gives back what the sink holds: a process may open and close many.
+
+        Steps: note the threads of the process, write 5 rows, close. Passes when no thread has come that still runs.
+        """
+        before = set(threading.enumerate())
+        batches = self.batches("q", 0, 5)
+        with self.writing() as writer:
+            writer.write(batches[0])
+        expected = "no thread of the sink runs after close"
+        mend = "end the sink's threads in close, and join them"
+        self.eventually(
+            lambda: not [thread for thread in threading.enumerate() if thread not in before],
+            expected=expected,
+            mend=mend,
+        )
+        self.expect_stored(batches, mend=mend)
+
+    def _opened(self) -> Sink:
+        sink = self.prepared_sink()
+        sink.open()
+        return sink
+
+    @staticmethod
+    def _close_quietly(sink: Sink) -> None:
+        """Close a sink in which an error was raised: what it does then is not looked at."""
+        with contextlib.suppress(Exception):
+            sink.close()

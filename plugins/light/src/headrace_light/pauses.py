@@ -1,0 +1,65 @@
+"""How long an engine that found nothing to do waits before it looks again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from headrace.clock import Clock
+
+#: The first pause after something came; each further one is twice as long.
+_FIRST_SECONDS = 0.001
+#: What a bounded run waits for is there already.
+_BOUNDED_SECONDS_MAX = 0.02
+#: A reader or a group that waits cannot be woken by ``stop``, and the clock of keyed stages ticks every second.
+_INSIDE_SECONDS_MAX = 1.0
+#: A source that wakes the engine so often without a record that can be taken is not waited for in the source.
+_WOKEN_IN_VAIN_MAX = 3
+
+
+class Pauses:
+    """Pauses grow from one millisecond to ``longest`` while nothing comes. Used by the engine's thread."""
+
+    def __init__(self, clock: Clock, stopping: threading.Event, longest: timedelta, *, bounded: bool) -> None:
+        self._clock = clock
+        self._stopping = stopping
+        seconds = longest.total_seconds()
+        self._seconds_max = min(seconds, _BOUNDED_SECONDS_MAX) if bounded else seconds
+        self._seconds = min(_FIRST_SECONDS, self._seconds_max)
+        self._woken_in_vain = 0
+
+    def begin_anew(self) -> None:
+        """Something came: the next pause is short."""
+        self._seconds, self._woken_in_vain = min(_FIRST_SECONDS, self._seconds_max), 0
+
+    def inside(self) -> timedelta:
+        """Return how long a reader may wait for its next record: it wakes at once when one comes."""
+        return timedelta(seconds=min(self._seconds, _INSIDE_SECONDS_MAX))
+
+    def rest(self, looked_seconds: float = 0.0, *, ticking: bool = False) -> None:
+        """Wait until the next look, or until the job is to stop.
+
+        ``looked_seconds`` is how long a reader has looked that was allowed to wait for ``inside()``: what it has waited is
+        not waited again, and a look that took longer than that is followed by a pause, so that a slow server is not asked
+        without end. ``ticking``: something is to be told of the clock every second.
+        """
+        seconds = self._seconds if not looked_seconds else min(self._seconds, abs(self._seconds - looked_seconds))
+        self._clock.wait(self._stopping, min(seconds, _INSIDE_SECONDS_MAX) if ticking else seconds)
+        self._grow()
+
+    def rest_in(self, wait: Callable[[timedelta], None], longest: timedelta | None = None) -> bool:
+        """Wait in a source, which may know when a record comes; return False if it has woken us in vain too often."""
+        if self._woken_in_vain >= _WOKEN_IN_VAIN_MAX:
+            self._woken_in_vain = 0
+            return False
+        inside = self.inside() if longest is None else min(self.inside(), longest)
+        begun = self._clock.monotonic()
+        wait(inside)
+        if self._clock.monotonic() - begun < inside.total_seconds() / 2:
+            self._woken_in_vain += 1
+        self._grow()
+        return True
+
+    def _grow(self) -> None:
+        self._seconds = min(2 * self._seconds, self._seconds_max)

@@ -1,0 +1,105 @@
+"""Where a job of this backend is when a savepoint is taken, and how it begins at one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from headrace.backend import RunOptions
+from headrace.clock import Clock
+from headrace.errors import CheckpointError, JobError
+from headrace.messages import Queue
+from headrace.plan import Plan
+from headrace.savepoint_start import SavepointStart
+from headrace.savepoints import Place
+
+from headrace_light.checkpoint_directory import StoredCheckpoint
+from headrace_light.keyed_stages import KeyedStages
+from headrace_light.membership import Membership
+from headrace_light.queue_run import QueueRun
+
+_FIRST = 1
+
+
+def place_of(checkpoint: StoredCheckpoint, runs: Iterable[QueueRun], clock: Clock, *, stopped: bool) -> Place:
+    """Return the place of a checkpoint that was just made."""
+    idle = [run.queue for run in runs if run.idle]
+    now_us = int(clock.now() * 1_000_000)
+    return Place(checkpoint.positions, checkpoint.sequence, checkpoint.shards, idle, now_us, stopped)
+
+
+def savepoint_start(
+    plan: Plan, options: RunOptions, checkpoint: StoredCheckpoint, *, shared: bool
+) -> tuple[SavepointStart | None, StoredCheckpoint]:
+    """Return the savepoint at which a job begins, None where it goes on from its checkpoint or begins anew; and the positions.
+
+    ``shared``: instances share its shards. Raises CheckpointError when it cannot begin there.
+    """
+    start = SavepointStart.of(plan, options)
+    if start is None:
+        return None, checkpoint
+    if shared:
+        raise not_of_instances(plan.job_name)
+    if checkpoint.id and checkpoint.savepoint != start.savepoint.id:
+        raise CheckpointError(
+            f"the checkpoint {options.checkpoint!r} is of a job that has begun already, and not at the savepoint "
+            f"{options.from_savepoint!r}",
+            job=plan.job_name,
+            option="from_savepoint",
+            hint="begin at a savepoint with an empty checkpoint directory; to go on from the checkpoint leave from_savepoint out",
+        )
+    if checkpoint.id:
+        return None, checkpoint
+    found = start.savepoint
+    return start, StoredCheckpoint(positions=found.place.positions, outputs=found.outputs, savepoint=found.id)
+
+
+def begin_at(
+    start: SavepointStart,
+    checkpoint: StoredCheckpoint,
+    keyed: KeyedStages | None,
+    groups: Iterable[Membership],
+    clock: Clock,
+) -> StoredCheckpoint:
+    """Take over positions and state of a savepoint; return the job's first checkpoint, which the caller stores.
+
+    ``checkpoint`` has the positions. The sinks are open, and are asked whether they are ahead. Raises CheckpointError.
+    """
+    shards = {} if keyed is None else keyed.shard_counts
+    start.tell(shards)
+    sinks = {sink_id: node.sink for sink_id, node in start.plan.sinks.items()}
+    sequence = start.sequence_before(sinks, shards, int(clock.now() * 1_000_000))
+    for group in groups:
+        group.begin_at(checkpoint.positions)
+    made = start.plan.state_definitions, start.plan.output_digests
+    checkpoint = replace(checkpoint, id=_FIRST, definitions=made[0], outputs=made[1])
+    if keyed is None:
+        return checkpoint
+    keyed.begin_at(start.states(shards), _FIRST, sequence)
+    return replace(checkpoint, sequence=sequence, shards=shards)
+
+
+def not_all_queues(plan: Plan, groups: Collection[str], read: Collection[Queue]) -> JobError | None:
+    """Return the refusal of a savepoint when other instances read a part of the queues; None when none does."""
+    for source_id in groups:
+        known = {queue.name for queue in plan.sources[source_id].source.queues()}
+        own = {queue.name for queue in read if queue.source == source_id}
+        if known - own:
+            return CheckpointError(
+                f"other instances of the job read {', '.join(sorted(known - own)[:3])}: this one knows a part of the positions only",
+                job=plan.job_name,
+                plugin=source_id,
+                hint="stop the other instances first",
+            )
+    return None
+
+
+def not_of_instances(job: str) -> JobError:
+    """Return the refusal of savepoints where instances share shards."""
+    return CheckpointError(
+        "instances that share shards (reliability=…) take no savepoints and begin at none: each has its own place in the topics, "
+        "and there is no moment that is the same for all",
+        job=job,
+        option="reliability",
+        hint="their state is with the broker or in the state store, and goes on from there",
+    )

@@ -1,0 +1,187 @@
+"""Savepoints of a job on Spark: of its last completed micro-batch, and as the beginning of another job."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.backend import RunOptions
+from headrace.clock import Clock
+from headrace.errors import CheckpointError
+from headrace.messages import Queue
+from headrace.plan import Plan
+from headrace.savepoint_start import SavepointStart
+from headrace.savepoints import Place, SavepointWriter
+from headrace.shard_states import StageStates
+from headrace.sink import Sink
+
+from headrace_spark.checkpoint import SparkCheckpoint
+from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
+from headrace_spark.payload import JobPayload, KeyedPlan, pickled, unpickled
+from headrace_spark.shard_state import StateChain, StateVersion
+from headrace_spark.state_files import state_files
+from headrace_spark.topology import Address
+
+if TYPE_CHECKING:
+    from headrace_spark.query import StartedQuery
+
+logger = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.1
+#: How often it is begun again because the job has removed what it had just outlived.
+_TRIES = 5
+
+
+def take_savepoint(
+    plan: Plan,
+    started: StartedQuery,
+    path: str | os.PathLike[str],
+    clock: Clock,
+    timeout: timedelta,
+    ended: threading.Event,
+    *,
+    stopped: bool,
+) -> Path:
+    """Write a savepoint of the last completed micro-batch of a running query. Called by the handle, in any thread.
+
+    Nothing is paused: the files of a completed micro-batch stay until a snapshot after the next one. Raises CheckpointError,
+    TimeoutError when no micro-batch is completed in time.
+    """
+    deadline = clock.monotonic() + timeout.total_seconds()
+    for left in range(_TRIES, 0, -1):
+        at = _completed(started, clock, deadline, ended)
+        writer = SavepointWriter(path)
+        try:
+            return _written(plan, started.payload, at, writer, stopped=stopped)
+        except _Outrun as error:
+            writer.abandon()
+            if left == 1:
+                raise CheckpointError(str(error), job=plan.job_name, option="savepoint", hint="try again") from error
+        except BaseException:
+            writer.abandon()
+            raise
+    raise AssertionError("the last try returns or raises")
+
+
+class _Outrun(Exception):
+    """The job has removed files meanwhile that were still to be read."""
+
+
+def _completed(
+    started: StartedQuery, clock: Clock, deadline: float, ended: threading.Event
+) -> tuple[int | None, JobOffsets]:
+    """Return the last completed micro-batch and where it ends; wait for the first one of a job with keyed stages."""
+    while True:
+        found = started.checkpoint.completed()
+        if found is not None:
+            return found
+        beginning = started.payload.beginning
+        if started.payload.keyed is None and beginning is not None:
+            return None, JobOffsets.from_json(beginning)
+        if clock.wait(ended, _LOOK_SECONDS):
+            raise CheckpointError(
+                "the job has ended before it completed a micro-batch",
+                job=started.payload.identity.job,
+                option="savepoint",
+            )
+        if clock.monotonic() >= deadline:
+            raise TimeoutError(f"job {started.payload.identity.job} has not completed a micro-batch yet")
+
+
+def _written(
+    plan: Plan, payload: JobPayload, at: tuple[int | None, JobOffsets], writer: SavepointWriter, *, stopped: bool
+) -> Path:
+    batch_id, offsets = at
+    positions = {**offsets.gone, **offsets.queues}
+    marks, keyed = offsets.keyed, payload.keyed
+    if marks is None or keyed is None or batch_id is None:
+        return writer.finish(plan, "spark", Place(positions, time_us=int(time.time() * 1_000_000), stopped=stopped))
+    files = state_files(keyed.state_uri)
+    for shuffle in plan.shuffles:
+        stage = StageStates(plan, shuffle)
+        for number in range(marks.shards):
+            chain = StateChain(files, Address(shuffle, number))
+            try:
+                versions = [state for state, _ in chain.after(StateVersion(), batch_id + 1)]
+            except CheckpointError as error:
+                raise _Outrun(error.message) from error
+            writer.add_state(shuffle, number, stage.whole(versions))
+    shards = dict.fromkeys(plan.shuffles, marks.shards)
+    place = Place(positions, marks.base + batch_id, shards, marks.idle, marks.time_us, stopped)
+    return writer.finish(plan, "spark", place)
+
+
+def shards_wanted(given: int | None, start: SavepointStart | None) -> int | None:
+    """Return the number of shards that is asked for: without one, that of the savepoint."""
+    if given is not None or start is None:
+        return given
+    return max(start.savepoint.place.shards.values(), default=None)
+
+
+def begin_at(
+    start: SavepointStart,
+    checkpoint: SparkCheckpoint,
+    keyed: KeyedPlan | None,
+    identity: JobIdentity,
+    options: RunOptions,
+) -> None:
+    """Write the state and positions of a savepoint into an empty checkpoint, as what was before its first micro-batch.
+
+    Does nothing where the job has begun at that savepoint before. Raises CheckpointError where it has begun otherwise.
+    """
+    has_begun, before = checkpoint.savepoint()
+    if before is not None and before == start.savepoint.id:
+        return
+    if has_begun:
+        raise CheckpointError(
+            f"the checkpoint {options.checkpoint!r} is of a job that has begun already, and not at the savepoint "
+            f"{options.from_savepoint!r}",
+            job=identity.job,
+            option="from_savepoint",
+            hint="begin at a savepoint with an empty checkpoint directory; to go on from the checkpoint leave from_savepoint out",
+        )
+    shards = {} if keyed is None else dict.fromkeys(start.plan.shuffles, keyed.shards)
+    start.tell(shards)
+    with _opened(start.plan) as sinks:
+        now_us = int(time.time() * 1_000_000)
+        sequence = start.sequence_before(sinks, shards, now_us)
+    known: set[Queue] = set()
+    for shuffle, number, state in start.states(shards):
+        assert keyed is not None
+        StateChain(state_files(keyed.state_uri), Address(shuffle, number)).begin(state)
+        known |= {Queue(each[0], each[1]) for each in StageStates(start.plan, shuffle).unpacked(state)["upstreams"]}
+    checkpoint.begin_at(start.savepoint.id, _offsets(start, keyed, identity, sequence, now_us, known))
+
+
+def _offsets(
+    start: SavepointStart, keyed: KeyedPlan | None, identity: JobIdentity, sequence: int, now_us: int, known: set[Queue]
+) -> JobOffsets:
+    """Return where the job begins. Queues that the shards do not wait for are gone: they are added when they are there."""
+    place = start.savepoint.place
+    queues = {queue: at for queue, at in place.positions.items() if keyed is None or queue in known}
+    gone = {queue: at for queue, at in place.positions.items() if queue not in queues}
+    marks = None
+    if keyed is not None:
+        idle = tuple(sorted(queue for queue in place.idle if queue in queues))
+        marks = KeyedMarks(keyed.shards, keyed.levels, sequence + 1, max(now_us, place.time_us), idle)
+    sources = {name: kind for name, kind in identity.sources.items() if name in start.savepoint.sources}
+    return JobOffsets(identity.job, identity.fingerprint, sources, dict(sorted(queues.items())), gone, marks)
+
+
+@contextmanager
+def _opened(plan: Plan) -> Iterator[Mapping[str, Sink]]:
+    """Give copies of the sinks, opened: the plan's own stay untouched, since they are to travel."""
+    sinks: Mapping[str, Any] = unpickled(pickled({name: node.sink for name, node in plan.sinks.items()}, plan.job_name))
+    try:
+        for sink in sinks.values():
+            sink.open()
+        yield sinks
+    finally:
+        for sink in sinks.values():
+            sink.close()

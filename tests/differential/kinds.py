@@ -1,0 +1,83 @@
+"""The types of columns: what they are called in headrace, in Flink's SQL and in DuckDB."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type. ``digits`` and ``scale`` are of decimals, ``element`` is of arrays."""
+
+    name: str
+    digits: int = 0
+    scale: int = 0
+    element: Kind | None = None
+
+    @property
+    def number(self) -> bool:
+        return self.name in ("int", "bigint", "double", "decimal")
+
+    @property
+    def whole(self) -> bool:
+        return self.name in ("int", "bigint")
+
+    def __str__(self) -> str:
+        return self.headrace
+
+    @property
+    def headrace(self) -> str:
+        """The type's name in a schema of the Python DSL."""
+        if self.name == "decimal":
+            return f"decimal({self.digits}, {self.scale})"
+        if self.name == "array":
+            return f"array<{self.element}>"
+        return {
+            "int": "int32",
+            "bigint": "int64",
+            "double": "float64",
+            "timestamp": "timestamp_ntz",
+            "bytes": "binary",
+        }.get(self.name, self.name)
+
+    @property
+    def flink(self) -> str:
+        """The type's name in SQL texts of headrace."""
+        if self.name == "decimal":
+            return f"DECIMAL({self.digits}, {self.scale})"
+        if self.name == "array":
+            assert self.element is not None
+            return f"ARRAY<{self.element.flink}>"
+        return {"timestamp": "TIMESTAMP(3)"}.get(self.name, self.name.upper())
+
+    @property
+    def duckdb(self) -> str:
+        """The type's name in DuckDB."""
+        if self.name == "decimal":
+            return f"DECIMAL({self.digits}, {self.scale})"
+        if self.name == "array":
+            assert self.element is not None
+            return f"{self.element.duckdb}[]"
+        return {"string": "VARCHAR", "bytes": "BLOB"}.get(self.name, self.name.upper())
+
+    @property
+    def polars(self) -> pl.DataType:
+        """The type in a polars frame."""
+        if self.name == "decimal":
+            return pl.Decimal(self.digits, self.scale)
+        if self.name == "array":
+            assert self.element is not None
+            return pl.List(self.element.polars)
+        made: dict[str, Any] = {
+            "boolean": pl.Boolean(), "int": pl.Int32(), "bigint": pl.Int64(), "double": pl.Float64(), "string": pl.String(),
+            "date": pl.Date(), "timestamp": pl.Datetime("us"), "bytes": pl.Binary(),
+        }  # fmt: skip
+        return made[self.name]
+
+
+BOOLEAN, INT, BIGINT, DOUBLE, STRING = Kind("boolean"), Kind("int"), Kind("bigint"), Kind("double"), Kind("string")
+DATE, TIMESTAMP, BYTES = Kind("date"), Kind("timestamp"), Kind("bytes")
+DECIMAL = Kind("decimal", 10, 2)

@@ -1,0 +1,56 @@
+"""Jobs of 300 seeds: nothing differs. More: ``make fuzz SEEDS=10000``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.differential.choices import Choices
+from tests.differential.comparing import difference, row_of
+from tests.differential.families import families, problem_of
+from tests.differential.shrinking import shrunk
+
+SEEDS, PART = 300, 15
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PART))
+def test_nothing_differs(first: int) -> None:
+    for seed in range(first, first + PART):
+        problem = problem_of(Choices.of_seed(seed))
+        assert problem is None, f"seed {seed}\n{problem}\n\nmake fuzz SEEDS=={seed} shrinks it"
+
+
+@pytest.mark.parametrize("name", sorted(families()))
+def test_equal_choices_make_equal_cases(name: str) -> None:
+    family = families()[name]
+    for seed in range(20):
+        choices = Choices.of_seed(seed)
+        case = family.generate(choices)
+        assert family.describe(case) == family.describe(family.generate(Choices.of_list(choices.made)))
+
+
+def test_a_failing_case_is_shrunk() -> None:
+    """Of the rows of a table, with one that is wrong, the wrong one is left."""
+
+    def problem(choices: Choices) -> str | None:
+        rows = [choices.integer(0, 1000) for _ in choices.repeat(0, 20, 90)]
+        return f"rows {rows}\n\nwrong" if any(row >= 117 for row in rows) else None
+
+    seed = next(seed for seed in range(100) if problem(Choices.of_seed(seed)))
+    choices = Choices.of_seed(seed)
+    problem(choices)
+    made, text = shrunk(choices.made, problem)
+    assert text == "rows [117]\n\nwrong", (made, text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ((1.0,), (1,), True), ((0.0,), (-0.0,), True), ((float("nan"),), (float("nan"),), True), ((None,), (0,), False),
+        ((True,), (1,), False), (("",), (None,), False), ((0.1 + 0.2,), (0.3,), True), ((0.30001,), (0.3,), False),
+        ((2**63 - 1,), (2**63 - 2,), False), ((float("inf"),), (float("-inf"),), False),
+    ],
+)  # fmt: skip
+def test_rules_of_comparing(one: tuple[object, ...], other: tuple[object, ...], equal: bool) -> None:
+    from collections import Counter
+
+    assert (difference(Counter([row_of(one)]), Counter([row_of(other)])) == "") == equal

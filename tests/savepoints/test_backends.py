@@ -1,0 +1,69 @@
+"""Savepoints between the backends: a job goes from one to the other and back, with other numbers of shards and another name."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from headrace.errors import CheckpointError
+from headrace.savepoints import Savepoint
+
+from tests.conformance.case import differences, outputs
+from tests.formats.jobs import VERBS, job
+from tests.formats.keep import lay_out, wait_for_records, within
+from tests.savepoints.places import run_to_the_end, stop_at
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+#: Windows behind windows and without a key, a join of two queues, a table of keys with timers.
+SOME = ("twice", "join-within", "process")
+SPARK = {"master": "local[2]"}
+
+
+@pytest.mark.parametrize("verbs", [SOME, pytest.param(VERBS, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_from_light_to_spark_and_back(tmp_path: Path, verbs: tuple[str, ...]) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    run_to_the_end(partial(job, *verbs), whole, "light", shards=2)
+    build = partial(job, *verbs)
+    first = stop_at(build, parts, "light", clicks=90, orders=40, read=130, shards=2, max_batch_records=40)
+    fork = partial(job, *verbs, name="fork")
+    second = stop_at(
+        fork, parts, "spark", clicks=170, orders=80, read=120, shards=3, from_savepoint=first,
+        max_micro_batch_records=60, checkpoint="checkpoint", **SPARK,
+    )  # fmt: skip
+    assert Savepoint.read(second).place.shards == dict.fromkeys(Savepoint.read(first).place.shards, 3)
+    with pytest.raises(CheckpointError, match="has begun already"):
+        run_to_the_end(fork, parts, "spark", from_savepoint=second, checkpoint="checkpoint", **SPARK)
+    run_to_the_end(build, parts, "light", shards=1, from_savepoint=second)
+    assert differences(outputs(parts), outputs(whole)) == []
+
+
+def test_a_running_spark_job_writes_a_savepoint_and_goes_on(tmp_path: Path) -> None:
+    """Taken between micro-batches, while later ones run; a start with the same arguments goes on from the checkpoint."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    build = partial(job, "aggregate")
+    run_to_the_end(build, whole, "light")
+    lay_out(parts, clicks_count=100, orders_count=0)
+    with within(parts):
+        handle = build().start("spark", shards=2, **SPARK)
+        try:
+            wait_for_records(handle, 100)
+            savepoint = handle.savepoint(parts / "savepoint")
+            with pytest.raises(CheckpointError, match="there already"):
+                handle.savepoint(parts / "savepoint")
+        finally:
+            handle.stop(savepoint=parts / "stopped")
+        with pytest.raises(CheckpointError, match="the job has ended"):
+            handle.savepoint(parts / "late")
+    assert not Savepoint.read(savepoint).place.stopped
+    assert [each.name for each in parts.iterdir() if each.name.startswith(".")] == []
+    options = {"from_savepoint": parts / "stopped", "checkpoint": "checkpoint", "shards": 3, **SPARK}
+    run_to_the_end(build, parts, "spark", **options)
+    run_to_the_end(build, parts, "spark", **options)
+    assert differences(outputs(parts), outputs(whole)) == []
+    with pytest.raises(CheckpointError, match="came after the savepoint"):
+        run_to_the_end(build, parts, "spark", from_savepoint=savepoint, **SPARK)
