@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 import cloudpickle
 import headrace as hr
 import pytest
 from headrace.errors import PlanError
-from headrace.plan import CHAIN_LENGTH_MAX
+from headrace.plan import CHAIN_LENGTH_MAX, Plan
 
 
 def chain(verbs: int) -> hr.Job:
@@ -16,9 +19,22 @@ def chain(verbs: int) -> hr.Job:
     return stream.to_file("out", format="json")
 
 
-def test_longest_chain_of_verbs_can_be_copied_to_other_processes() -> None:
+def test_longest_chain_of_verbs_can_be_copied_to_other_processes_from_deep_inside_a_program() -> None:
     plan = chain(CHAIN_LENGTH_MAX - 2).plan()
-    assert len(cloudpickle.loads(cloudpickle.dumps(plan)).nodes) == len(plan.nodes)
+    copied = copied_below(plan, frames=sys.getrecursionlimit() - 300)
+    assert list(copied.nodes) == list(plan.nodes)
+    edges = {name: [(plan.id_of(edge.node), edge.output) for edge in node.inputs] for name, node in plan.nodes.items()}
+    assert edges == {
+        name: [(copied.id_of(edge.node), edge.output) for edge in node.inputs] for name, node in copied.nodes.items()
+    }
+    assert copied.output_digests == plan.output_digests
+
+
+def copied_below(plan: Plan, *, frames: int) -> Plan:
+    if len(inspect.stack(0)) < frames:
+        return copied_below(plan, frames=frames)
+    copied: Plan = cloudpickle.loads(cloudpickle.dumps(plan))
+    return copied
 
 
 @pytest.mark.parametrize("verbs", [CHAIN_LENGTH_MAX - 1, 5000])

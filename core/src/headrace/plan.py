@@ -156,11 +156,16 @@ class Plan:
             sink.sink.writer_name = f"{self.job_name}.{sink_id}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_ids"}
+        """Return the plan with its edges as ids: pickle recurses along objects, and a chain of nodes may be long."""
+        nodes = [(node_id, type(node), _with_ids(node, self._ids)) for node_id, node in self.nodes.items()]
+        return {**self.__dict__, "_ids": None, "nodes": nodes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Nodes are other objects in another process.
         self.__dict__.update(state)
+        self.nodes = {}
+        for node_id, kind, fields in state["nodes"]:
+            node = self.nodes[node_id] = object.__new__(kind)
+            node.__dict__.update(_with_nodes(fields, self.nodes))
         self._ids = {id(node): node_id for node_id, node in self.nodes.items()}
 
     @property
@@ -402,6 +407,36 @@ def replaceable(plan: Plan | None, node_id: str | None) -> Replaceable:
 def input_schema(edge: Input) -> Schema | None:
     """Return the columns that an edge carries."""
     return _schema_of(edge)
+
+
+@dataclass(frozen=True)
+class _Edge:
+    """An edge of a plan that travels: the id of the node instead of the node."""
+
+    node_id: str
+    output: str
+
+
+def _with_ids(node: Node, ids: Mapping[int, str]) -> dict[str, Any]:
+    """Return a node's fields with ids for the nodes before it."""
+    fields = dict(node.__dict__)
+    for name, value in fields.items():
+        if isinstance(value, Input):
+            fields[name] = _Edge(ids[id(value.node)], value.output)
+        elif isinstance(value, tuple) and value and all(isinstance(each, Input) for each in value):
+            fields[name] = tuple(_Edge(ids[id(each.node)], each.output) for each in value)
+    return fields
+
+
+def _with_nodes(fields: Mapping[str, Any], nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Return what ``_with_ids`` was given, over the nodes that were made before."""
+    made = dict(fields)
+    for name, value in made.items():
+        if isinstance(value, _Edge):
+            made[name] = Input(nodes[value.node_id], value.output)
+        elif isinstance(value, tuple) and value and all(isinstance(each, _Edge) for each in value):
+            made[name] = tuple(Input(nodes[each.node_id], each.output) for each in value)
+    return made
 
 
 def _topological(sinks: Sequence[SinkNode]) -> list[Node]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace.checksums import unsealed
 from headrace.errors import CheckpointError, OptionError
 from headrace.state_frames import unpack
 
@@ -50,7 +51,7 @@ class ShardContents:
 def shard_contents(shuffle: str, number: int, state: bytes) -> ShardContents:
     """Return what a whole state of a shard holds. Raises CheckpointError."""
     try:
-        stored: dict[str, Any] = msgspec.msgpack.decode(state)
+        stored: dict[str, Any] = msgspec.msgpack.decode(unsealed(state, f"the state of shard {shuffle}/{number}"))
         upstreams = [
             (f"{source}/{name}", side, _known(watermark_us), bool(idle))
             for name, source, side, _, watermark_us, idle in stored["upstreams"]

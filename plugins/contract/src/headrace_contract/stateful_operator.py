@@ -108,7 +108,8 @@ class StatefulOperatorContract(Contract):
         """The definition of the state is made of JSON values, and two operators of the same job have the same one.
 
         A definition that is another one each time (it holds an address in memory, a time, a set in no order) would keep a job from
-        going on over its own state. Passes when two specs, and one that travelled to another process, give equal definitions.
+        going on over its own state. Steps: make two specs, and let one travel through pickle as to another process. Passes when all
+        give equal definitions of JSON values.
         """
         schema = Schema.of(self.schema)
         texts = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -52,10 +53,10 @@ class BrokenDefinition(Operators):
 
 
 class Nameless(Spec):
-    """Its description holds an address in memory."""
+    """Its description is another one whenever it is asked for."""
 
     def describe(self) -> str:
-        return f"{self.operator} {object()}"
+        return f"{self.operator} {uuid.uuid4()}"
 
 
 class BrokenCuts(Operators):

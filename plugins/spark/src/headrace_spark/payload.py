@@ -23,8 +23,6 @@ from headrace_spark.output import print_to_driver
 from headrace_spark.state_files import StateFiles, state_files
 from headrace_spark.topology import Topology
 
-_PICKLE_DEPTH = 5_000
-
 if TYPE_CHECKING:
     from headrace.plan import Plan
 
@@ -148,7 +146,7 @@ def sources_of(plan: Plan) -> Mapping[str, Source]:
 
 def pickled(part: object, job: str) -> bytes:
     """Return a plan or a part of it as bytes. Raises PlanError when something in it cannot travel."""
-    with _unimportable_modules_by_value(), _deep_recursion():
+    with _unimportable_modules_by_value():
         try:
             content: bytes = cloudpickle.dumps(part)
         except Exception as error:  # whatever a user's object raises: it cannot travel
@@ -159,17 +157,6 @@ def pickled(part: object, job: str) -> bytes:
                 "a connection or an open file; make it when it is first used",
             ) from error
     return content
-
-
-@contextmanager
-def _deep_recursion() -> Iterator[None]:
-    """Let pickle go as deep as a plan's chain of nodes and expressions is; Python's default is for code, not for data."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _PICKLE_DEPTH))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 def unpickled(content: bytes) -> Any:
