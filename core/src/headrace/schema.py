@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     import polars as pl
+
+T = TypeVar("T")
+Owner = TypeVar("Owner")
+_KEPT_SCHEMAS_MAX = 8
 
 #: Columns whose names begin so belong to headrace: they carry the header beside the user's columns.
 RESERVED_PREFIX = "__hr_"
@@ -92,6 +98,26 @@ class Schema(Mapping[str, "pl.DataType"]):
 
     def __repr__(self) -> str:
         return "Schema(" + ", ".join(f"{name}: {type_name(t)}" for name, t in self._types.items()) + ")"
+
+
+def per_schema(method: Callable[[Owner, Schema], T]) -> Callable[[Owner, Schema], T]:
+    """Decorate a method of a spec that compiles something against the columns before it: the result is kept.
+
+    A spec is asked for the same several times while a job is built. What the method gives must depend on the spec as it was made and on
+    the schema only. What is kept belongs to this object: it does not travel to other processes, and copies have their own.
+    """
+    kept: weakref.WeakKeyDictionary[Owner, dict[Schema, T]] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(method)
+    def made_once(self: Owner, schema: Schema) -> T:
+        made = kept.setdefault(self, {})
+        if schema not in made:
+            if len(made) >= _KEPT_SCHEMAS_MAX:
+                made.clear()
+            made[schema] = method(self, schema)
+        return made[schema]
+
+    return made_once
 
 
 def data_type(declared: Any, *, column: str | None = None) -> pl.DataType:

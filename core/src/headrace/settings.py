@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -24,6 +25,12 @@ _SIZE_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "m
 
 #: Options that say where a server is: the same data may be reached under another address.
 _ADDRESSES = frozenset({"servers", "name_servers", "hosts", "host", "url"})
+
+
+@functools.cache
+def _hints_of(settings: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """Return the types of a class's options; they are texts until they are looked up."""
+    return typing.get_type_hints(settings, include_extras=True)
 
 
 def parse_duration(value: str | float | timedelta) -> timedelta:
@@ -118,7 +125,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if name not in fields:
                 hint = did_you_mean(name, fields, known="options")
                 raise OptionError(f"unknown option {name!r}", plugin=plugin, option=name, hint=hint)
-        hints = typing.get_type_hints(cls, include_extras=True)
+        hints = _hints_of(cls)
         # A password that was given to another option by mistake must not show.
         guarded = any(Secret in _alternatives(annotation) for annotation in hints.values())
         values = {}
@@ -140,7 +147,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
         Raises OptionError for a value that ``of`` would have converted or refused.
         """
-        hints = typing.get_type_hints(type(self), include_extras=True)
+        hints = _hints_of(type(self))
         guarded = any(Secret in _alternatives(annotation) for annotation in hints.values())
         for field in msgspec.structs.fields(type(self)):
             value = getattr(self, field.name)
@@ -275,7 +282,7 @@ def identifying_options(settings: Any) -> dict[str, Any]:
 
 def describe_options(settings: type[Settings]) -> Sequence[OptionHelp]:
     """Return the declared options of a settings class, in order, for ``headrace plugins NAME`` and the docs."""
-    hints = typing.get_type_hints(settings, include_extras=True)
+    hints = _hints_of(settings)
     described = []
     for field in option_fields(settings):
         annotation = hints[field.name]

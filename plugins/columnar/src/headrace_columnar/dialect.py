@@ -6,6 +6,7 @@ Imported only when the first expression string is compiled, because sqlglot take
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from headrace.errors import ExpressionError
@@ -84,6 +85,15 @@ class Headrace(Dialect):
 
 
 _DIALECT = Headrace()
+
+
+@lru_cache(maxsize=1024)
+def parsed(text: str) -> exp.Expr:
+    """Return what ``parse`` gives, kept for the next one who asks: the tree must not be changed. Raises ExpressionError.
+
+    Every expression of a job is looked at several times while the job is built: its type, its columns, what its state is of.
+    """
+    return parse(text)
 
 
 def parse(text: str) -> exp.Expr:

@@ -78,7 +78,7 @@ def compile_expression(
     from headrace_columnar import dialect
 
     _check_is_text(source)
-    return compile_node(_without_alias(dialect.parse(source)), source, schema, functions)
+    return compile_node(_without_alias(dialect.parsed(source)), source, schema, functions)
 
 
 def compile_predicate(
@@ -175,7 +175,7 @@ def output_name(source: str | pl.Expr) -> str:
     from sqlglot import exp
 
     _check_is_text(source)
-    node = dialect.parse(source)
+    node = dialect.parsed(source)
     if isinstance(node, exp.Alias):
         return str(node.alias)
     node = node.unnest()

@@ -22,7 +22,7 @@ def normal_text(source: str | pl.Expr) -> str:
         return _of_polars(source)
     from headrace_columnar import dialect
 
-    return normal_node(dialect.parse(source))
+    return normal_node(dialect.parsed(source))
 
 
 def normal_node(node: Any) -> str:
@@ -63,7 +63,7 @@ def conditions(predicate: str | pl.Expr) -> Iterator[str]:
         else:
             yield node
 
-    for part in parts(dialect.parse(predicate)):
+    for part in parts(dialect.parsed(predicate)):
         yield normal_node(part)
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from headrace.codecs.json import JsonCodec
 from headrace.plan import Node, OperatorNode, Plan, ShuffleNode, SinkNode, SourceNode, UnionNode, input_schema, rebuilt
 from headrace.schema import Schema
-from headrace_columnar.expressions import CompiledExpression, compile_predicate
+from headrace_columnar.expressions import CompiledExpression
 from headrace_columnar.verbs.projection import Drop, Rename, Select, WithColumns
 from headrace_columnar.verbs.selection import Where
 
@@ -87,7 +87,7 @@ def _read_by(node: OperatorNode, after: Reads | None, before: Schema) -> Reads |
         columns = spec.required_columns(None, before)
         return None if columns is None else _whole(columns)
     if isinstance(spec, Where):
-        predicate = compile_predicate(spec.predicate, before, spec.functions)  # type: ignore[arg-type]
+        predicate = spec.compiled(before)
         return _merged([after, _reads_of(predicate)])
     if isinstance(spec, WithColumns):
         kept = {name: fields for name, fields in after.items() if name not in spec.items}

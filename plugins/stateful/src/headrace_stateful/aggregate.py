@@ -17,7 +17,7 @@ from headrace.errors import PlanError
 from headrace.key_shares import KeyShare
 from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
 from headrace.operator import Changes, Derivation, RejectedRows, StatefulOperator, StatefulSpec
-from headrace.schema import Schema
+from headrace.schema import Schema, per_schema
 from headrace.state_definition import StateDefinition
 from headrace.state_inputs import quoted
 from headrace.windows import Duration, microseconds
@@ -66,9 +66,20 @@ class Aggregate(StatefulSpec):
         self.takes_back = False
 
     def plan(self, schema: Schema) -> AggregatePlan:
-        """Compile the aggregates against the columns of the rows."""
+        """Return the aggregates, compiled against the columns of the rows."""
+        return self._taking_back(schema) if self.takes_back else self._adding(schema)
+
+    @per_schema
+    def _taking_back(self, schema: Schema) -> AggregatePlan:
+        return self._compiled(schema, retracts=True)
+
+    @per_schema
+    def _adding(self, schema: Schema) -> AggregatePlan:
+        return self._compiled(schema, retracts=False)
+
+    def _compiled(self, schema: Schema, *, retracts: bool) -> AggregatePlan:
         return compile_aggregates(
-            self.aggregates, schema, keys=self.keys, functions=self.functions, retracts=self.takes_back,
+            self.aggregates, schema, keys=self.keys, functions=self.functions, retracts=retracts,
             integer_average=self.integer_average,
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.errors import PlanError
 from headrace.operator import Changes, Derivation, StatefulOperator, StatefulSpec
-from headrace.schema import Schema
+from headrace.schema import Schema, per_schema
 from headrace.state_definition import StateDefinition
 from headrace.state_inputs import quoted
 from headrace.windows import Emit, Window
@@ -145,5 +145,6 @@ class WindowAggregate(WindowSpec):
         aggregates = ", ".join(f"{name}={text}" for name, text in self.aggregates.items())
         return f"{self.window}: {aggregates}"
 
+    @per_schema
     def plan(self, schema: Schema) -> AggregatePlan:
         return compile_aggregates(self.aggregates, schema, keys=self.keys, functions=self.functions)

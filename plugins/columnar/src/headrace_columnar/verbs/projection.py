@@ -11,7 +11,7 @@ from headrace.errors import ExpressionError, OptionError, did_you_mean
 from headrace.functions import UserFunction
 from headrace.messages import HEADER_COLUMNS, ROW
 from headrace.operator import Changes, Derivation
-from headrace.schema import RESERVED_PREFIX, Schema
+from headrace.schema import RESERVED_PREFIX, Schema, per_schema
 from headrace.state_inputs import quoted
 from headrace_columnar.evaluation import evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_expression, output_name
@@ -67,7 +67,9 @@ class _Computed(VerbSpec):
             )
         self.items[name] = source
 
-    def compiled(self, schema: Schema) -> dict[str, CompiledExpression]:
+    @per_schema
+    def compiled(self, schema: Schema) -> Mapping[str, CompiledExpression]:
+        """Return the compiled items by name."""
         return {
             name: compile_expression(source, schema, self.functions)  # type: ignore[arg-type]
             for name, source in self.items.items()

@@ -9,7 +9,7 @@ import polars as pl
 from headrace.errors import FunctionError, JobError, OptionError, RetriableError
 from headrace.functions import UserFunction
 from headrace.operator import Derivation
-from headrace.schema import Schema
+from headrace.schema import Schema, per_schema
 from headrace.state_inputs import quoted
 from headrace_columnar.evaluation import RowFailure, evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_predicate
@@ -30,14 +30,18 @@ class Where(VerbSpec):
         self.predicate = predicate
         self.functions = functions
 
+    @per_schema
+    def compiled(self, schema: Schema) -> CompiledExpression:
+        """Return the compiled condition."""
+        return compile_predicate(self.predicate, schema, self.functions)  # type: ignore[arg-type]
+
     def bind(self, schema: Schema) -> BoundVerb:
-        return _BoundWhere(schema, compile_predicate(self.predicate, schema, self.functions))  # type: ignore[arg-type]
+        return _BoundWhere(schema, self.compiled(schema))
 
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
         if wanted is None:
             return None
-        compiled = compile_predicate(self.predicate, schema, self.functions)  # type: ignore[arg-type]
-        return {*wanted, *compiled.columns}
+        return {*wanted, *self.compiled(schema).columns}
 
     def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
         return _passing(schema, conditions(self.predicate))
@@ -81,9 +85,13 @@ class Split(VerbSpec):
         self.functions = functions
         self.outputs: Sequence[str] = (*branches, REST)
 
+    @per_schema
+    def compiled(self, schema: Schema) -> Mapping[str, CompiledExpression]:
+        """Return the compiled conditions by branch."""
+        return {name: compile_predicate(text, schema, self.functions) for name, text in self.branches.items()}  # type: ignore[arg-type]
+
     def bind(self, schema: Schema) -> BoundVerb:
-        compiled = {name: compile_predicate(text, schema, self.functions) for name, text in self.branches.items()}  # type: ignore[arg-type]
-        return _BoundSplit(schema, compiled)
+        return _BoundSplit(schema, self.compiled(schema))
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         return None if schema is None else self.bind(schema).schemas[output or REST]
@@ -92,8 +100,8 @@ class Split(VerbSpec):
         if wanted is None:
             return None
         columns = set(wanted)
-        for text in self.branches.values():
-            columns |= compile_predicate(text, schema, self.functions).columns  # type: ignore[arg-type]
+        for condition in self.compiled(schema).values():
+            columns |= condition.columns
         return columns
 
     def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
