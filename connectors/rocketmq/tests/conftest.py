@@ -6,13 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from headrace_rocketmq import Client
-from hypothesis import settings
 
 from tests.servers.rocketmq import RocketMQServer
-
-# How long an example takes says nothing on a machine that also runs brokers.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 
 @pytest.fixture
