@@ -11,7 +11,7 @@ SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSourc
 # Test processes: one a core, but Spark and servers want memory too.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
-.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers bench-sql chaos damage fuzz fuzz-flink fuzz-records fuzz-expressions clean
+.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers bench-sql chaos wheels damage fuzz fuzz-flink fuzz-records fuzz-expressions clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -61,6 +61,10 @@ bench-sql: setup  ## the Nexmark queries beside PyFlink, which it installs: docs
 
 chaos: setup  ## the long fault tests
 	$(BIN)/python -m pytest -m slow tests
+
+wheels: setup  ## a wheel of every distribution, in dist/; installs all of them in an empty environment
+	$(BIN)/python -m tests.packaging.wheels dist
+	$(BIN)/python -m pytest -m "slow or not slow" tests/packaging/test_installing.py
 
 fuzz-records: setup  ## 500,000 hostile bodies of each format, in batches and one by one
 	HEADRACE_FUZZ_RECORDS=500000 $(BIN)/python -m pytest --timeout 0 tests/fuzz/test_hostile_bodies.py

@@ -5,12 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import headrace
 import pytest
+from packaging.requirements import Requirement
+from uv import find_uv_bin
 
-ROOT = Path(__file__).resolve().parents[2]
-DISTRIBUTIONS = [ROOT / "core", *sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))]
+from tests.packaging.wheels import DISTRIBUTIONS, ROOT, build_wheels
 
 SCRIPT = """
 import sys
@@ -29,22 +34,22 @@ for what in (job.run, lambda: job.run(backend="light"), lambda: stream.where("a 
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("empty") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    interpreter = place / "bin" / "python"
-    command = [
-        interpreter,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "-c",
-        ROOT / "constraints.txt",
-    ]
-    subprocess.run([*command, ROOT / "core", ROOT / "connectors" / "file"], check=True, cwd="/")
-    return interpreter
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return build_wheels(tmp_path_factory.mktemp("wheels"))
+
+
+def installed(place: Path, *requirements: str, wheels: Sequence[Path]) -> Path:
+    """Install into a new environment, our own distributions from their wheels, and return its Python."""
+    subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, place], check=True)
+    python = place / "bin" / "python"
+    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", python, "--constraint", ROOT / "constraints.txt"]
+    subprocess.run([*command, "--find-links", wheels[0].parent, *requirements], check=True, cwd=place)
+    return python
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory, wheels: Sequence[Path]) -> Path:
+    return installed(tmp_path_factory.mktemp("empty") / "venv", "headrace", "headrace-file", wheels=wheels)
 
 
 def test_core_and_a_connector_alone_say_what_to_install(python: Path, tmp_path: Path) -> None:
@@ -74,14 +79,70 @@ print([bytes(body) for body in reader.poll(10, timedelta(0)).bodies])
     assert found.stdout.strip() == """[b'{"a": 1}', b'{"a": 2}']"""
 
 
+@pytest.mark.slow  # it installs Spark anew; `make wheels` runs it
+@pytest.mark.timeout(900)
+def test_everything_is_installed_by_the_extra_all(tmp_path: Path, wheels: Sequence[Path]) -> None:
+    python = installed(tmp_path / "venv", "headrace[all]", wheels=wheels)
+    code = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
+    found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert {project_of(each)["name"] for each in DISTRIBUTIONS} <= set(found.split())
+    (tmp_path / "in.ndjson").write_text('{"a": 1}\n{"a": 2}\n{"a": 2}\n')
+    (tmp_path / "job.sql").write_text("""
+        CREATE TABLE numbers (a BIGINT) WITH ('connector' = 'file', 'path' = 'in.ndjson', 'format' = 'json');
+        CREATE TABLE counts (a BIGINT, n BIGINT) WITH ('connector' = 'print');
+        INSERT INTO counts SELECT a, COUNT(*) FROM numbers GROUP BY a;
+    """)
+    headrace = python.with_name("headrace")
+    command = [headrace, "run", "job.sql", "--backend", "light", "--until", "end"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert '"a":2,"n":2' in run.stdout.replace(" ", ""), run.stdout + run.stderr
+
+
+def test_every_wheel_holds_the_license_and_the_notice(wheels: Sequence[Path]) -> None:
+    assert len(wheels) == len(DISTRIBUTIONS)
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            held = {name.rpartition("/")[2]: name for name in archive.namelist() if ".dist-info/licenses/" in name}
+            for name in ("LICENSE", "NOTICE"):
+                assert archive.read(held[name]) == (ROOT / name).read_bytes(), (wheel.name, name)
+            assert any(name.endswith("/py.typed") for name in archive.namelist()), wheel.name
+
+
+def project_of(directory: Path) -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((directory / "pyproject.toml").read_text())["project"]
+    return project
+
+
 @pytest.mark.parametrize("directory", DISTRIBUTIONS, ids=lambda path: path.name)
 def test_every_distribution_says_the_same_of_itself(directory: Path) -> None:
-    project = tomllib.loads((directory / "pyproject.toml").read_text())["project"]
-    assert project["license"] == "Apache-2.0"
-    assert project["requires-python"] == ">=3.11"
-    assert project["version"] == "0.1.0"
+    project, core = project_of(directory), project_of(ROOT / "core")
+    for same in ("license", "license-files", "requires-python", "version", "authors", "classifiers"):
+        assert project[same] == core[same], same
+    assert project["version"] == headrace.__version__
     module = project["name"].replace("-", "_")
     assert (directory / "src" / module / "py.typed").exists()
     assert (directory / project["readme"]).exists()
+    assert (directory / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    assert (directory / "NOTICE").read_text() == (ROOT / "NOTICE").read_text()
     entries = project.get("entry-points", {}).get("headrace", {})
     assert all(target.startswith(module) for target in entries.values())
+
+
+def test_distributions_need_the_same_versions_of_each_other_and_of_others() -> None:
+    wanted: dict[str, set[str]] = {}
+    for directory in DISTRIBUTIONS:
+        project = project_of(directory)
+        extras = project.get("optional-dependencies", {}).values()
+        for text in (*project["dependencies"], *(each for extra in extras for each in extra)):
+            requirement = Requirement(text)
+            wanted.setdefault(requirement.name, set()).add(str(requirement.specifier))
+    assert {name: texts for name, texts in wanted.items() if len(texts) > 1} == {}
+    assert {texts.pop() for name, texts in wanted.items() if name.startswith("headrace")} == {"~=0.1"}
+
+
+def test_extras_of_core_name_every_plugin() -> None:
+    extras = project_of(ROOT / "core")["optional-dependencies"]
+    names = {directory.name for directory in DISTRIBUTIONS} - {"core"}
+    assert set(extras) == {*names, "all"}
+    assert {Requirement(each).name for each in extras["all"]} == {f"headrace-{name}" for name in names}
+    assert all(f"headrace-{name}~=0.1" in extras[name] for name in names)
