@@ -50,6 +50,14 @@ class RefusingTransactional(Refusing, MemoryTransactionalSink):
         self.refused, self.error, self.calls = refused, error, 0
 
 
+class CheckingTransactional(RefusingTransactional):
+    """The same, able to check rows without storing them."""
+
+    def check_rows(self, batch: SinkBatch) -> None:
+        if any(self.refused(row["v"]) for row in batch.rows()):
+            raise self.error()
+
+
 class Harness:
     """A writer whose dead letters come as batches."""
 
@@ -107,7 +115,7 @@ def test_rows_that_come_one_by_one_and_all_fail_stop_the_job_after_a_while() -> 
         made.write(NEVER_STORED_ROWS, 1)
 
 
-@pytest.mark.parametrize("kind", [Refusing, RefusingTransactional])
+@pytest.mark.parametrize("kind", [Refusing, RefusingTransactional, CheckingTransactional])
 def test_a_batch_of_bad_rows_goes_to_the_dead_letters(kind: type[Refusing]) -> None:
     made = Harness(kind(error=lambda: DataError("too long")))
     made.write(0, 50)
@@ -136,6 +144,54 @@ def test_bad_rows_of_a_transactional_sink_are_dead_letters_before_its_position_i
     assert made.dead_offsets == [2, 3]
     assert all(dead == [2, 3] for last, dead in seen if last > 3)
     assert [row["v"] for row in sink.rows] == [0, 1, 4, 5, 6, 7]
+
+
+def test_a_transactional_sink_that_checks_rows_has_one_batch_of_dead_letters_and_one_of_rows() -> None:
+    sink = CheckingTransactional(lambda value: value % 3 == 0, lambda: DataError("too long"))
+    made = Harness(sink)
+    inserted: list[tuple[int, int]] = []
+    insert = sink.batch_insert
+
+    def noting(batch: SinkBatch) -> None:
+        insert(batch)
+        inserted.append((len(batch), len(made.dead_offsets)))
+
+    sink.batch_insert = noting  # type: ignore[method-assign]
+    made.write(0, 300)
+    assert [len(batch) for batch in made.dead] == [100]
+    assert made.dead_offsets == list(range(0, 300, 3))
+    assert inserted == [(200, 100)], "the rows come behind the dead letters, together"
+    made.write(0, 300)
+    assert [len(batch) for batch in made.dead] == [100], "a replay finds none of them again"
+
+
+def test_rows_that_pass_the_check_and_are_refused_all_the_same_are_found_one_by_one() -> None:
+    sink = CheckingTransactional(lambda value: value in (2, 3, 7), lambda: DataError("known already"))
+    check = sink.check_rows
+
+    def blind(batch: SinkBatch) -> None:
+        if [row["v"] for row in batch.rows()] == [3]:
+            check(batch)
+
+    sink.check_rows = blind  # type: ignore[method-assign]
+    made = Harness(sink)
+    made.write(0, 10)
+    assert made.dead_offsets == [2, 3, 7]
+    assert [row["v"] for row in sink.rows] == [0, 1, 4, 5, 6, 8, 9]
+
+
+def test_a_sink_whose_check_fails_with_every_row_stops_the_job() -> None:
+    made = Harness(CheckingTransactional(error=lambda: TypeError("unsupported operand")))
+    with pytest.raises(JobFailedError, match=f"each of {NEVER_STORED_ROWS} rows"):
+        made.write(0, 1_000)
+    assert made.dead == []
+
+
+@pytest.mark.parametrize("kind", [Refusing, RefusingTransactional, CheckingTransactional])
+def test_bad_rows_between_good_ones_are_no_fault_of_the_sink(kind: type[Refusing]) -> None:
+    made = Harness(kind(lambda value: value % 2 == 0))
+    made.write(0, 8 * NEVER_STORED_ROWS)
+    assert len(made.dead_offsets) == 4 * NEVER_STORED_ROWS
 
 
 def test_some_bad_rows_are_no_fault_of_the_sink_whatever_they_raise() -> None:

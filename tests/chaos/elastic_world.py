@@ -12,7 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,13 @@ class Broker(ABC):
 class OnKafka(Broker):
     source = "kafka"
 
-    def __init__(self, server: KafkaServer, name: str) -> None:
+    def __init__(self, server: KafkaServer, name: str, **options: Any) -> None:
         self.topic = name
         self._world = KafkaWorld(server.bootstrap)
         self._world.create_topic(name, QUEUES)
         self.source_options = {
             "servers": self._world.servers, "group": name, "session_timeout": "6 s", "metadata_interval": "2 s",
+            **options,
         }  # fmt: skip
 
     def write(self, queue: int, bodies: Sequence[bytes]) -> None:
@@ -154,6 +155,8 @@ class Instance:
 
     def __init__(self, given: dict[str, Any], log: Path, *, module: str = "tests.chaos.elastic_job") -> None:
         self.log = log
+        #: What a test calls it.
+        self.name = ""
         command = [sys.executable, "-m", module, json.dumps(given)]
         with open(log, "ab") as stderr:
             self.process = subprocess.Popen(
@@ -208,7 +211,9 @@ class ElasticWorld:
                 "(k VARCHAR(32), window_start DATETIME(6), n BIGINT, s BIGINT) ENGINE = InnoDB"
             )
 
-    def start(self, *, shared: bool = True, **run: Any) -> Instance:
+    def start(
+        self, name: str = "", *, shared: bool = True, source_options: Mapping[str, Any] | None = None, **run: Any
+    ) -> Instance:
         """Start an instance, without waiting for it; ``shared``: one of several on the light backend."""
         server = self._server
         mysql = {
@@ -221,10 +226,12 @@ class ElasticWorld:
         }  # fmt: skip
         given = {**(light if shared else {}), **self._run, **run}
         broker = self.broker
+        options = {**broker.source_options, **(source_options or {})}
         instance = Instance(
-            {"source": broker.source, "topic": broker.topic, "source_options": broker.source_options, "mysql": mysql, "run": given},
+            {"source": broker.source, "topic": broker.topic, "source_options": options, "mysql": mysql, "run": given},
             self.directory / f"instance-{self.started}.log",
         )  # fmt: skip
+        instance.name = name
         self.started += 1
         self.running.append(instance)
         return instance
@@ -244,6 +251,10 @@ class ElasticWorld:
     def pairs(self) -> Counter[tuple[Any, ...]]:
         """Return the pairs that are in the table."""
         return self._rows("SELECT k, l, r FROM {}.pairs")
+
+    def pairs_of_keys(self) -> dict[str, int]:
+        """Return how many pairs of each key are in the table."""
+        return dict(self._rows("SELECT k, COUNT(*) FROM {}.pairs GROUP BY k").keys())
 
     def expect_exactly(self, events: int, *, seconds: float = 120) -> str:
         """Wait until every row is there; fail when one is missing, twice or wrong. Return figures to show."""

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import headrace as hr
 import polars as pl
 import pytest
 import zstandard
@@ -357,3 +358,25 @@ class TestLifeCycle:
         (tmp_path / "file").touch()
         with pytest.raises(JobError, match="cannot write"):
             make_sink(tmp_path / "file")
+
+
+class TestBadRows:
+    def test_those_of_a_batch_are_one_file_of_dead_letters(self, tmp_path: Path) -> None:
+        """Rows that the format cannot hold stand between others: neither they nor those are written one by one."""
+        lines = [json.dumps({"text": f"{n}\n" if n % 3 == 0 else str(n)}) for n in range(300)]
+        (tmp_path / "in.ndjson").write_text("\n".join(lines) + "\n")
+        stream = hr.stream("file", "bad-rows").from_file(
+            str(tmp_path / "in.ndjson"), format="json", schema={"text": "string"}
+        )
+        options = {"format_options": {"column": "text"}, "flush_interval": "1 h"}
+        job = stream.to_file(str(tmp_path / "out"), format="raw", **options)
+        job = job.also(stream.dead_letters().to_file(str(tmp_path / "bad"), format="json"))
+        report = job.run("light", max_batch_records=100)
+        bad, good = parts(tmp_path / "bad"), list((tmp_path / "out").glob("part-*"))
+        assert (report.rows_written, report.dead_letters) == ({"to_file": 200}, 100)
+        assert 1 <= len(bad) <= len(good) <= 3, "one file a flush at most"
+        reasons = [json.loads(line) for path in bad for line in path.read_text().splitlines()]
+        assert [json.loads(row["row"])["text"] for row in reasons] == [f"{n}\n" for n in range(0, 300, 3)]
+        assert "line break" in reasons[0]["reason"]
+        written = [int(line) for path in good for line in path.read_text().splitlines()]
+        assert sorted(written) == [n for n in range(300) if n % 3]

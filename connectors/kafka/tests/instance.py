@@ -26,10 +26,7 @@ def main() -> None:
         options["source"],
         format="json",
         schema={"n": "int64"},
-        session_timeout="6 s",
-        metadata_interval="2 s",
-        **given,
-        **options.get("source_options", {}),
+        **{"session_timeout": "6 s", "metadata_interval": "2 s", **given, **options.get("source_options", {})},
     )
     job = stream.to_kafka(
         options["target"],

@@ -197,3 +197,17 @@ def test_an_instance_with_the_other_driver_is_refused(world: KafkaWorld, topic: 
     with pytest.raises(JobFailedError, match="all need the same"):
         second.wait(timedelta(seconds=120))
     assert first.status().state is JobState.RUNNING
+
+
+def test_of_two_instances_with_one_name_the_older_ends(world: KafkaWorld, topic: str, start: Start) -> None:
+    world.create_topic(topic, 2)
+    sinks = [memory(), memory()]
+    first = start(sinks[0], instance_id="a")
+    eventually(lambda: len(read_by(first)) == 2, "the first instance reads")
+    second = start(sinks[1], instance_id="a")
+    with pytest.raises(JobFailedError, match="another instance has joined as 'a'") as caught:
+        first.wait(timedelta(seconds=20))
+    assert "instance_id of its own" in str(caught.value)
+    world.write(topic, numbered(0, 5))
+    eventually(lambda: numbers(sinks[1]) == [0, 1, 2, 3, 4], "the second instance reads")
+    assert second.status().state is JobState.RUNNING

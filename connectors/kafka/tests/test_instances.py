@@ -55,6 +55,27 @@ def test_killed_instances_lose_and_double_nothing(
     fourth.stop()
 
 
+@pytest.mark.timeout(600)
+def test_an_instance_that_is_started_under_its_name_has_its_partitions_back(
+    world: KafkaWorld, topic: str, target: str, launch: Launch, count_into: CountInto
+) -> None:
+    """The session of a dead one lasts longer than the test waits: nobody waits for its end."""
+    world.create_topic(topic, 4)
+    world.create_topic(target, 2)
+    options = [{"instance_id": name, "session_timeout": "5 min"} for name in "ab"]
+    running = [launch(source_options=given) for given in options]
+    for instance in running:
+        instance.wait_until_started()
+    numbers = count_into(4, per_second=400)
+    eventually(lambda: len(world.read(target)) > 100, "numbers arrive")
+    for turn in (0, 1, 0):
+        running[turn].kill()
+        running[turn] = launch(source_options=options[turn])
+        running[turn].wait_until_started()
+    count = numbers.stop()
+    expect_copied_once(world, target, count)
+
+
 @pytest.mark.parametrize(
     "place", ["sink.before_insert:4", "sink.after_insert:4", "checkpoint.after_flush:3", "checkpoint.after_save:3"]
 )

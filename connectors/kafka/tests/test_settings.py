@@ -61,3 +61,15 @@ def test_secrets_among_further_properties_must_be_marked(name: str) -> None:
         settings(servers="localhost:1", conf={name: PASSWORD})
     assert PASSWORD not in str(caught.value)
     assert PASSWORD not in repr(settings(servers="localhost:1", conf={name: Secret(PASSWORD)}))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250])
+def test_names_of_instances_that_brokers_refuse(name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        settings(servers="localhost:9092", instance_id=name)
+    assert caught.value.option == "instance_id"
+
+
+@pytest.mark.parametrize("name", ["a", "...", "host-1.zone_b", "x" * 249])
+def test_names_of_instances(name: str) -> None:
+    assert settings(servers="localhost:9092", instance_id=name).instance_id == name

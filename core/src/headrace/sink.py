@@ -182,6 +182,21 @@ class TransactionalSink(Sink):
     def last_offset(self, queue: Queue) -> Position | None:
         """Return the greatest position stored for the queue, or None. Called before the first rows of a queue."""
 
+    def check_rows(self, batch: SinkBatch) -> None:
+        """Raise what ``batch_insert`` would raise for these rows, and store nothing. May be left out.
+
+        Called only after ``batch_insert`` has refused them, with ever smaller parts, to find the bad rows: these are then
+        stored as dead letters together, before the position moves behind them. Without it each bad row is stored by itself,
+        between the good ones. May let rows pass that ``batch_insert`` refuses for what is stored already. What it raises must be the
+        row's own fault, whatever stands before it.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def can_check_rows(cls) -> bool:
+        """Return whether the class has a ``check_rows`` of its own."""
+        return cls.check_rows is not TransactionalSink.check_rows
+
 
 class StaleWriterError(RetriableError):
     """Somebody else has written rows of this queue meanwhile. The writer asks ``last_offset`` again and drops them."""

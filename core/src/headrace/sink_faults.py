@@ -35,6 +35,11 @@ class SinkFaults:
             self._stored = True
             self._place, self._same_rows = (), 0
 
+    def accepted(self) -> None:
+        """Note that the sink finds nothing wrong with rows that it has not stored yet."""
+        with self._lock:
+            self._place, self._same_rows = (), 0
+
     def refused(self, error: Exception, queue: Queue, offset: int) -> None:
         """Note what a single row raised. Raises JobFailedError when by now it is the sink that must be at fault."""
         with self._lock:

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.clock import Clock, SystemClock
@@ -289,7 +290,8 @@ class SinkWriter:
         """Insert; halve on an error that is the rows' fault, until the bad rows are found.
 
         They go to the dead letters together, at the end. Before each call of a transactional sink those found so far go:
-        its position moves behind them, so that a replay would not find them again.
+        its position moves behind them, so that a replay would not find them again. A sink that can check rows without
+        storing them (``check_rows``) is asked for all bad rows first.
         """
         pending = [frame]
         refused: list[tuple[pl.DataFrame, Exception]] = []
@@ -309,8 +311,8 @@ class SinkWriter:
                 raise
             except Exception as error:  # the rows are to blame, or the sink is broken
                 if part.height > 1:
-                    middle = part.height // 2
-                    pending += [part.slice(middle), part.slice(0, middle)]
+                    good = self._sorted_out(shard, part)
+                    pending += _halves(part) if good is None else good
                     continue
                 offset = position_of(part, 0).offset
                 self._faults.refused(error, shard.queue, offset)
@@ -318,6 +320,42 @@ class SinkWriter:
                 if not pending:
                     self._faults.batch_refused(error, count + len(refused), shard.queue, offset)
         self._reject(shard, refused)
+
+    def _sorted_out(self, shard: _ShardCache, rows: pl.DataFrame) -> list[pl.DataFrame] | None:
+        """Store the bad rows as dead letters and return the others; None if the sink cannot tell, or finds none."""
+        import polars as pl
+
+        sink = self.sink
+        if not isinstance(sink, TransactionalSink) or not sink.can_check_rows():
+            return None
+        pending: list[pl.DataFrame] = [rows]
+        good: list[pl.DataFrame] = []
+        refused: list[tuple[pl.DataFrame, Exception]] = []
+        while pending:
+            part = pending.pop()
+            self._check_stopping(shard, part)
+            batch = SinkBatch(shard.queue, part, shard.last, sink.writer_name)
+            try:
+                with self._sink_lock:
+                    self._retrying(partial(sink.check_rows, batch), shard.queue)
+            except (JobError, JobFailedError):
+                raise
+            except Exception as error:  # the rows are to blame, or the sink is broken
+                if part.height > 1:
+                    pending += _halves(part)
+                    continue
+                offset = position_of(part, 0).offset
+                self._faults.refused(error, shard.queue, offset)
+                refused.append((part, error))
+                if len(refused) == rows.height:
+                    self._faults.batch_refused(error, rows.height, shard.queue, offset)
+            else:
+                self._faults.accepted()
+                good.append(part)
+        if not refused:
+            return None
+        self._reject(shard, refused)
+        return [pl.concat(good)] if good else []
 
     def _check_stopping(self, shard: _ShardCache, rows: pl.DataFrame) -> None:
         """Do not let a batch whose rows must be tried one by one keep a job from stopping."""
@@ -401,3 +439,9 @@ class SinkWriter:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+
+
+def _halves(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return the rows in two parts, the first of them last: it is taken first."""
+    middle = rows.height // 2
+    return [rows.slice(middle), rows.slice(0, middle)]

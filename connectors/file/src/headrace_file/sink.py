@@ -117,6 +117,10 @@ class FileSink(TransactionalSink):
                 queue=batch.queue.id,
             )
 
+    def check_rows(self, batch: SinkBatch) -> None:
+        """Encode the rows. Raises DataError for what the format cannot hold."""
+        self._writing(batch.queue).encoder.encode(batch)
+
     def last_offset(self, queue: Queue) -> Position | None:
         """Return the greatest position stored for the queue: from its state file, else from the names of its parts."""
         state = self._writing(queue).state

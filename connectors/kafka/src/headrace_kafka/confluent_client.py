@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 import confluent_kafka as ck
 from headrace.errors import HeadraceError, JobError, OptionError
 
-from headrace_kafka.errors import LOCAL_AUTHENTICATION, LOCAL_SSL, UNSUPPORTED_MECHANISM, of_code, unreachable
+from headrace_kafka.errors import (
+    FENCED_INSTANCE,
+    LOCAL_AUTHENTICATION,
+    LOCAL_SSL,
+    UNSUPPORTED_MECHANISM,
+    of_code,
+    unreachable,
+)
 from headrace_kafka.settings import KafkaSettings, check_files, milliseconds, with_conf
 
 logger = logging.getLogger(__name__)
@@ -106,6 +113,8 @@ def confluent_error(
     code, text = error.code(), _CIRCUMSTANCES.sub("", str(error.str()))
     if code == LOCAL_AUTHENTICATION and "handshake failed" in text:
         code = UNSUPPORTED_MECHANISM
+    if code == ck.KafkaError._FATAL and "same group.instance.id" in text:  # a consumer tells the code in the text only
+        code, text = FENCED_INSTANCE, "it is a member no more"
     return of_code(code, text, settings, queue=queue, offset=offset)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from headrace.errors import DataError, did_you_mean
 from kafka.admin import KafkaAdminClient
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from kafka.errors import KafkaError
+from kafka.errors import FencedInstanceIdError, KafkaError
 from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -55,13 +55,16 @@ class KafkaPythonConsumer(ConsumerDriver):
                 "isolation_level": settings.isolation,
                 "partition_assignment_strategy": (RoundRobinPartitionAssignor,),
                 "session_timeout_ms": milliseconds(settings.session_timeout),
-                "heartbeat_interval_ms": max(100, milliseconds(settings.session_timeout) // 3),
+                "heartbeat_interval_ms": milliseconds(settings.heartbeat_interval),
+                "group_instance_id": settings.instance_id,
                 "metadata_max_age_ms": milliseconds(settings.metadata_interval),
             },
         )
         properties.setdefault("fetch_max_wait_ms", 100)
         self._consumer: Any = made(kafka.KafkaConsumer, properties, settings)
         _finish_rebalances(self._consumer)
+        self._fenced: list[FencedInstanceIdError] = []
+        _tell_of_fencing(self._consumer, self._fenced.append)
 
     def fetch(self, max_records: int, timeout_seconds: float) -> Iterable[Fetched]:
         consumer = self._consumer
@@ -184,6 +187,8 @@ class KafkaPythonConsumer(ConsumerDriver):
         if self._in_group:
             self._asked(poll, timeout_seconds + self._settings.connect_timeout.total_seconds())
             self._raise_callback_error()
+            if self._fenced:
+                raise kafka_python_error(self._fenced[0], self._settings)
         else:
             self._called(poll)
 
@@ -284,6 +289,24 @@ def _finish_rebalances(consumer: Any) -> None:
     coordinator = consumer._coordinator
     need_rejoin = coordinator.need_rejoin
     coordinator.need_rejoin = lambda: need_rejoin() or coordinator.rejoining
+
+
+def _tell_of_fencing(consumer: Any, tell: Callable[[FencedInstanceIdError], None]) -> None:
+    """Have it told that another consumer has joined under the same name.
+
+    kafka-python 3.0 writes it to its log, sends no more heartbeats, and reads on.
+    """
+    coordinator = consumer._coordinator
+    send = coordinator._send_heartbeat_request
+
+    async def sending() -> object:
+        try:
+            return await send()
+        except FencedInstanceIdError as error:
+            tell(error)
+            raise
+
+    coordinator._send_heartbeat_request = sending
 
 
 def _let_resumed_partitions_in(consumer: Any) -> None:

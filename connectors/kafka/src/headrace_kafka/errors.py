@@ -15,6 +15,7 @@ UNKNOWN_TOPIC = 3
 INCONSISTENT_PROTOCOL = 23
 UNSUPPORTED_MECHANISM = 33
 TOPIC_EXISTS = 36
+FENCED_INSTANCE = 82
 SASL_FAILED = 58
 LOCAL_AUTHENTICATION = -169
 LOCAL_SSL = -181
@@ -68,6 +69,10 @@ def of_code(
     if code == INCONSISTENT_PROTOCOL:
         hint = "another instance of the group has another driver: all need the same"
         return JobError(where, plugin="kafka", option="driver", hint=hint)
+    if code == FENCED_INSTANCE:
+        named = f"{where}: another instance has joined as {getattr(settings, 'instance_id', None)!r}"
+        hint = "each instance of a job needs an instance_id of its own, or none"
+        return JobError(named, plugin="kafka", option="instance_id", hint=hint)
     if code in _WRONG:
         return JobError(where, plugin="kafka", queue=queue)
     return RetriableError(where, plugin="kafka", queue=queue)

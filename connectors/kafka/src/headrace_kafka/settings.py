@@ -19,6 +19,7 @@ SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 _SECRET_PROPERTY = re.compile(r"password|secret|token|\.pem$|jaas|oauth\w*[._]config")
+_INSTANCE_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _LOOPBACK = re.compile(r"(?:[a-z_]+://)?(?:localhost|127(?:\.\d+){3}|\[::1\])(?::\d+)?", re.IGNORECASE)
 
 
@@ -45,6 +46,12 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     session_timeout: Annotated[timedelta, option("after which a silent instance loses its partitions")] = timedelta(
         seconds=10
     )
+    instance_id: Annotated[
+        str | None,
+        option(
+            "name of this instance in its group, another for each: started anew under it, it has its partitions back at once"
+        ),
+    ] = None
     metadata_interval: Annotated[
         timedelta, option("how often a member of a group looks for new partitions")
     ] = timedelta(seconds=10)  # fmt: skip
@@ -78,6 +85,18 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
         check_connection(self)
         if not self.topics:
             raise OptionError("names no topic", plugin="kafka", option="topic")
+        if self.instance_id is not None and not _INSTANCE_ID.fullmatch(self.instance_id):
+            raise OptionError(
+                f"{self.instance_id!r} cannot be the name of an instance",
+                plugin="kafka",
+                option="instance_id",
+                hint="1 to 249 of the letters a to z, digits, '.', '_' and '-', and not '.' or '..'",
+            )
+
+    @property
+    def heartbeat_interval(self) -> timedelta:
+        """How often a member of the group is heard of, and hears that the group shares out anew: all wait for the last."""
+        return max(timedelta(milliseconds=100), min(self.session_timeout / 10, timedelta(seconds=3)))
 
     @property
     def topics(self) -> list[str]:

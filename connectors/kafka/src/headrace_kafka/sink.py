@@ -209,6 +209,10 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
             self.queue_removed(batch.queue)  # the next one finds out what became of the transaction
             raise
 
+    def check_rows(self, batch: SinkBatch) -> None:
+        """Make the records of the rows. Raises DataError for what one row says of its own record."""
+        self.records(batch)
+
     def queue_removed(self, queue: Queue) -> None:
         producer = self._producers.pop(queue, None)
         if producer is not None:

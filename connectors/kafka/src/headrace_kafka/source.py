@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 from headrace.errors import DataError, OptionError, RetriableError, did_you_mean
 from headrace.messages import Queue, RawBatch, ReadPosition
@@ -71,7 +72,11 @@ class KafkaSource(GroupSource):
         return KafkaReader(shared, shared.begin(partition, offset), offset, self.settings)
 
     def join(self, listener: GroupListener) -> None:
-        shared = self._consumer()
+        if self.settings.instance_id is not None and self._shared is not None:
+            # The one there is has no name: brokers refuse what a name asks or commits before it has joined.
+            self._shared.close()
+            self._shared = None
+        shared = self._consumer(member=True)
 
         def assigned(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
             self._late |= set(partitions) - set(self._opened(listener, partitions))
@@ -137,9 +142,10 @@ class KafkaSource(GroupSource):
     def _queue(self, partition: Partition) -> Queue:
         return Queue(str(partition), self.node_name)
 
-    def _consumer(self) -> SharedConsumer:
+    def _consumer(self, *, member: bool = False) -> SharedConsumer:
         if self._shared is None:
-            driver = make_driver(self.settings, self.header_fields)
+            settings = self.settings if member else msgspec.structs.replace(self.settings, instance_id=None)
+            driver = make_driver(settings, self.header_fields)
             self._shared = SharedConsumer(driver, max_buffered_bytes=self.settings.max_buffered_bytes)
         return self._shared
 
