@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +79,53 @@ def test_what_is_there_can_be_replaced() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_keyed_job_without_checkpoint_does_not_double_its_results(backend: str) -> None:
-    keyed("sum(v)").run(backend)
+def test_the_same_keyed_job_again_adds_nothing_and_over_more_input_it_is_refused(backend: str) -> None:
+    """Its results come again under other numbers: they are known to be the same only where the input is the same."""
+    report = keyed("sum(v)").run(backend, shards=2)
     before = rows()
-    assert len(before) == 2
-    with pytest.raises(JobError, match="would be there twice"):
-        keyed("sum(v)").run(backend)
+    assert (len(before), report.rows_written["to_file"]) == (2, 2)
+
+    report = keyed("sum(v)").run(backend, shards=2)
     assert rows() == before
-    keyed("sum(v)").run(backend, replace_output=True)
+    assert (report.rows_written["to_file"], report.rows_skipped) == (0, 2)
+    with pytest.raises(JobError, match="reads as many of others"):
+        keyed("sum(v)").run(backend, shards=3)
+    lay(2, 10)
+    with pytest.raises(JobError, match="would be there twice") as failure:
+        keyed("sum(v)").run(backend, shards=2)
+    assert "21 records of 1 queue" in str(failure.value)
+    assert "32 records of 2 queues" in str(failure.value)
+    assert rows() == before
+    keyed("sum(v)").run(backend, shards=2, replace_output=True)
+    assert sorted(row["n"] for row in rows()) == [20, 25, 90, 100]
+
+
+def test_a_new_checkpoint_over_the_output_of_before_doubles_nothing() -> None:
+    keyed("sum(v)").run("light", checkpoint="first")
+    keyed("sum(v)").run("light", checkpoint="second")
+    assert len(rows()) == 2
+    lay(2, 10)
+    keyed("sum(v)").run("light", checkpoint="second")
+    assert sorted(row["n"] for row in rows()) == [20, 25, 90, 100]
+    # What is there is of two runs now, which closed the windows at other places than one would.
+    with pytest.raises(JobError, match="or from several"):
+        keyed("sum(v)").run("light", checkpoint="third")
+    assert len(rows()) == 4
+
+
+def test_results_of_a_run_that_did_not_come_to_its_end_are_not_taken_for_all() -> None:
+    handle = keyed("sum(v)").start("light", max_batch_records=5, checkpoint_interval="1 ms")
+    while handle.status().records_read < 21:
+        with contextlib.suppress(TimeoutError):
+            handle.wait(timedelta(milliseconds=10))
+    lay(2, 10)
+    while not rows():
+        with contextlib.suppress(TimeoutError):
+            handle.wait(timedelta(milliseconds=10))
+    handle.stop()
+    before = rows()
+    with pytest.raises(JobError, match="did not come to the end of its input"):
+        keyed("sum(v)").run("light")
     assert rows() == before
 
 

@@ -26,7 +26,7 @@ def test_table_to_table(database: Database, tmp_path: Path) -> None:
     wanted = [(n, f"NAME {n}") for n in range(2, 501, 2)]
     assert database.execute("SELECT id, name FROM copy ORDER BY id") == wanted
     assert database.execute("SELECT COUNT(*) FROM copy JOIN t USING (id) WHERE copy.price <> t.price * 2") == [(0,)]
-    assert database.execute("SELECT COUNT(*) FROM headrace_offsets") == [(3,)]
+    assert database.execute("SELECT COUNT(*) FROM headrace_offsets WHERE queue NOT LIKE '#job%'") == [(3,)]
     database.execute("INSERT INTO t VALUES (502, 'late', 1)")
     job.run("spark", **options)
     assert database.execute("SELECT id, name FROM copy ORDER BY id") == [*wanted, (502, "LATE")]

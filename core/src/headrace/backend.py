@@ -150,7 +150,7 @@ class RunOptions:
     ``replace_output``: outputs that remember what made their rows remove them first, also those of another job.
     ``from_savepoint``: a savepoint to begin at, with an empty ``checkpoint`` or none. A checkpoint that began at it is gone on from.
     ``drop_state``: ids of verbs whose state in the savepoint is left out. ``sinks_ahead``: what to do when a sink has rows that came
-    after the savepoint: "refuse", or "write" them once more.
+    after the checkpoint or savepoint at which the job begins: "refuse", or "write" them once more, behind those that are there.
     """
 
     until: Literal["end"] | None = "end"

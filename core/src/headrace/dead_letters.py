@@ -90,6 +90,11 @@ def dead_letter_places(plan: Plan) -> tuple[str, ...]:
     return tuple(places)
 
 
+def branch_of(origin: str) -> str:
+    """Return the name of the branch of a queue in which a node's dead letters have their positions."""
+    return f"dead-letters-{origin}"
+
+
 def dead_letter_schema() -> Schema:
     """Return the columns of a dead letter.
 
@@ -181,4 +186,4 @@ def _with_header(queue: Queue, origin: str, frame: pl.DataFrame) -> Batch:
     )
     # Each origin refuses records in the order of their offsets, but two origins need not agree: a branch of the queue
     # for each keeps positions growing, which is what sinks deduplicate by.
-    return Batch(queue.branched(f"dead-letters-{origin}"), frame)
+    return Batch(queue.branched(branch_of(origin)), frame)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from headrace.clock import Clock, SystemClock
 from headrace.dead_letters import DeadLetterReason, ReasonCounts, dead_letter_places
@@ -11,6 +11,7 @@ from headrace.errors import DataError
 from headrace.lane import DEAD_LETTERS, Delivery, Lane, dead_letter_lane
 from headrace.messages import Batch, Queue, QueueRemoved, SystemMessage
 from headrace.plan import Plan
+from headrace.sink import Sink, TransactionalSink
 from headrace.sink_writer import SinkWriter
 
 
@@ -32,6 +33,9 @@ class Outlets:
         self._plan = plan
         self._lock = threading.RLock()
         self._dead_letter_lanes: dict[Queue, Lane] = {}
+        #: Sinks that have all results of the keyed stages from an earlier run: those that come are dropped as known.
+        self.known: Collection[str] = ()
+        self._shuffles = frozenset(plan.shuffles)
         self.dead_letters = 0
         self.dead_letter_places = dead_letter_places(plan)
         self._reasons = ReasonCounts()
@@ -58,10 +62,27 @@ class Outlets:
             if sink_id not in self._behind_dead_letters:
                 writer.open()
 
+    def sinks_to_ask(self, *, flushed: bool = True) -> Mapping[str, Sink]:
+        """Return the sinks that can be asked for their positions, opened. Raises as their ``open`` does.
+
+        ``flushed``: nothing waits in their writers then, so that any queue may be asked for, not only those that are not written yet.
+        """
+        asked = {name: writer for name, writer in self.writers.items() if isinstance(writer.sink, TransactionalSink)}
+        for writer in asked.values():
+            writer.open()
+            if flushed:
+                writer.flush()
+        return {name: writer.sink for name, writer in asked.items()}
+
     def deliver(self, deliveries: Iterable[Delivery]) -> None:
         """Give each batch to the writer of its sink. Blocks while a full cache is flushed: back-pressure."""
         for delivery in deliveries:
-            if delivery.target == DEAD_LETTERS:
+            is_result = delivery.batch.queue.source in self._shuffles
+            if delivery.target in self.known and is_result:
+                self.writers[delivery.target].counts.duplicates_dropped += len(delivery.batch)
+            elif delivery.target == DEAD_LETTERS and self.known and is_result:
+                self.dead_letters += len(delivery.batch)  # they were stored with the results that are known
+            elif delivery.target == DEAD_LETTERS:
                 self._deliver_dead_letters(delivery.batch)
             else:
                 self.writers[delivery.target].write(delivery.batch)

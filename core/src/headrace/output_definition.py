@@ -16,7 +16,42 @@ from headrace.errors import JobError
 from headrace.state_definition import Difference, Verdict, difference_table
 
 if TYPE_CHECKING:
+    from headrace.messages import Queue, ReadPosition
     from headrace.plan import Plan
+
+REPLACE_HINT = "replace_output=True (--replace-output) removes what is there first, where the output can; or name another place or writer"
+
+
+@dataclass(frozen=True, slots=True)
+class InputRead:
+    """What a run that began anew has read, from the beginning to the end of its input: tells one input from another.
+
+    Records are known by queue and offset, as everywhere; ``digest`` is of the place of each queue's first and last record, and of
+    the number of shards.
+    """
+
+    queues: int
+    records: int
+    digest: str
+
+    @classmethod
+    def of(cls, ranges: Mapping[Queue, tuple[ReadPosition, int]], shards: Mapping[str, int]) -> InputRead:
+        """Return what was read of each queue: from a position to before an offset."""
+        listed = [[queue.source, queue.name, begin.to_json(), end] for queue, (begin, end) in sorted(ranges.items())]
+        records = sum(end - begin.offset for begin, end in ranges.values())
+        return cls(len(listed), records, digest_of({"queues": listed, "shards": dict(shards)}))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; ``from_json`` reads it."""
+        return {"queues": self.queues, "records": self.records, "digest": self.digest}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any] | None) -> InputRead | None:
+        """Read what ``to_json`` gave. Raises KeyError, ValueError or TypeError when it is something else."""
+        return None if value is None else cls(int(value["queues"]), int(value["records"]), str(value["digest"]))
+
+    def __str__(self) -> str:
+        return f"{self.records:,} records of {self.queues:,} queue{'' if self.queues == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +59,9 @@ class OutputDefinition:
     """What makes the rows of one output, and how this start of the job stands to what is there; for ``Sink.adopt``.
 
     ``definition`` is of JSON values; ``digest`` tells it from others. ``continued``: the digest under which the checkpoint that the
-    job goes on from wrote to this output; None: it begins anew. ``repeats_results``: the job has keyed stages and no checkpoint, so all
-    its results come again, under new positions. ``replace``: what is there is to be removed first.
+    job goes on from wrote to this output; None: it begins anew. ``elsewhere``: consumer groups keep how far the job is, so that
+    an edited job goes on too. ``repeats_results``: the job has keyed stages and begins anew, so all its results come again,
+    under new positions. ``replace``: what is there is to be removed first.
     """
 
     definition: Mapping[str, Any]
@@ -33,6 +69,7 @@ class OutputDefinition:
     continued: str | None = None
     repeats_results: bool = False
     replace: bool = False
+    elsewhere: bool = False
 
     def goes_on(self, stored_digest: str, earlier: Collection[str] = ()) -> bool:
         """Return whether the rows that an output remembers are this job's own.
@@ -40,8 +77,10 @@ class OutputDefinition:
         ``earlier``: definitions under which the same checkpoint wrote there before. A start that failed behind ``adopt`` has
         left its own digest as the newest.
         """
-        return stored_digest == self.digest or (
-            self.continued is not None and self.continued in {stored_digest, *earlier}
+        return (
+            stored_digest == self.digest
+            or self.elsewhere
+            or (self.continued is not None and self.continued in {stored_digest, *earlier})
         )
 
     def difference_from(self, stored: Mapping[str, Any]) -> str:
@@ -77,11 +116,15 @@ def digest_of(definition: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def tell_outputs(plan: Plan, stored: Mapping[str, str] | None, *, keeps: bool, replace: bool) -> None:
+def tell_outputs(
+    plan: Plan, stored: Mapping[str, str] | None, *, begins: bool, replace: bool, elsewhere: bool = False
+) -> dict[str, InputRead]:
     """Tell each sink what makes its rows. Called by backends when sinks are prepared, before anything is read.
 
-    ``stored``: the digests that the checkpoint holds which the job goes on from; None: there is none. ``keeps``: whether the job has a
-    checkpoint at all. Raises JobError where an output holds rows of another job.
+    ``stored``: the digests that the checkpoint holds which the job goes on from; None: there is none. ``begins``: whether the keyed stages
+    begin with nothing, so that their results come again. ``elsewhere``: consumer groups keep how far the job is. Returns the sinks that
+    have all results of this job over an input, with that input: see ``check_same_input``. Raises JobError where an output holds rows of
+    another job, or results that would be there twice.
     """
     if replace and stored is not None:
         raise JobError(
@@ -90,15 +133,50 @@ def tell_outputs(plan: Plan, stored: Mapping[str, str] | None, *, keeps: bool, r
             option="replace_output",
             hint="begin anew with another checkpoint directory, or leave replace_output out",
         )
-    bad = plan.dead_letters_id
-    behind = set() if bad is None else set(plan.reachable(plan.nodes[bad]))
+    known = {}
+    keyed = keyed_outputs(plan)
     for name, digest in plan.output_digests.items():
         sink, definition = plan.sinks[name].sink, plan.output_definitions[name]
         continued = None if stored is None else stored.get(name, digest)
-        repeats = not keeps and name not in behind and _is_behind_shuffle(plan, name)
         # Where each definition of the job has a name of its own what others have written stays.
         own = replace and not sink.names_writer_by_definition
-        sink.adopt(OutputDefinition(definition, digest, continued, repeats, own))
+        repeats = begins and name in keyed
+        read = sink.adopt(OutputDefinition(definition, digest, continued, repeats, own, elsewhere))
+        if read is not None:
+            known[name] = read
+    return known
+
+
+def check_same_input(plan: Plan, known: Mapping[str, InputRead], now: InputRead | None) -> None:
+    """See that outputs which have all results over an input have those of the input of now: then the same results come, and are dropped.
+
+    ``now``: what the run is going to read; None: that is not known, as it does not end with its input. Raises JobError.
+    """
+    for name, before in known.items():
+        if before != now:
+            there = "does not end with its input" if now is None else f"reads {now}"
+            if now is not None and (now.queues, now.records) == (before.queues, before.records):
+                there = "reads as many of others (or divides them among other shards)"
+            raise JobError(
+                f"{name!r} has the results of an earlier run of this job, over {before}, and this one {there}. Without a checkpoint "
+                "all results are made again under other numbers, and would be there twice",
+                job=plan.job_name,
+                plugin=name,
+                hint=REPLACE_HINT + "; or give the job a checkpoint, from which later runs go on",
+            )
+
+
+def tell_completed(plan: Plan, read: InputRead) -> None:
+    """Tell the outputs of keyed stages that a run which began anew has come to the end of its input, and all is stored."""
+    for name in keyed_outputs(plan):
+        plan.sinks[name].sink.completed(read)
+
+
+def keyed_outputs(plan: Plan) -> list[str]:
+    """Return the sinks that have results of keyed stages, without those of dead letters."""
+    bad = plan.dead_letters_id
+    behind = set() if bad is None else set(plan.reachable(plan.nodes[bad]))
+    return [name for name in plan.sinks if name not in behind and _is_behind_shuffle(plan, name)]
 
 
 def _is_behind_shuffle(plan: Plan, sink: str) -> bool:

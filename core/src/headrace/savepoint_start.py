@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from headrace.backend import RunOptions
 from headrace.errors import CheckpointError, did_you_mean
-from headrace.messages import Position, Queue
 from headrace.plan import Plan, SinkNode
 from headrace.savepoints import Savepoint, operators_of
 from headrace.shard_states import StageStates
-from headrace.sink import IdempotentSink, Sink, TransactionalSink
+from headrace.sink import IdempotentSink, Sink
+from headrace.sinks_ahead import KnownRows, known_rows
 from headrace.state_check import check_definitions
 
 logger = logging.getLogger(__name__)
@@ -83,23 +83,13 @@ class SavepointStart:
         """
         place = self.savepoint.place
         greatest = max(now_us, place.sequence or 0)
+        asked = {name: range(max(count, place.shards.get(name, 0))) for name, count in shards.items()}
+        for each in known_rows(self.plan, sinks, asked):
+            greatest = max(greatest, each.entry)
+            self._check_behind(each)
         for sink_id, sink in sinks.items():
-            queues = [
-                Queue(str(number), name)
-                for name, count in shards.items()
-                if self._feeds(name, sink_id)
-                for number in range(max(count, place.shards.get(name, 0)))
-            ]
-            if not queues:
-                continue
-            if isinstance(sink, TransactionalSink):
-                for queue in queues:
-                    last = sink.last_offset(queue)
-                    sink.queue_removed(queue)
-                    if last is not None:
-                        greatest = max(greatest, last.offset)
-                        self._check_behind(sink_id, queue, last)
-            elif isinstance(sink, IdempotentSink) and sink.changes is None and not place.stopped:
+            is_keyed = any(self._feeds(name, sink_id) for name in shards)
+            if is_keyed and isinstance(sink, IdempotentSink) and sink.changes is None and not place.stopped:
                 self._check_may_be_ahead(sink_id)
         return greatest
 
@@ -158,14 +148,14 @@ class SavepointStart:
         names = {name for name, each in self.savepoint.operators.items() if each.shuffle == shuffle}
         return names <= self.dropped
 
-    def _check_behind(self, sink_id: str, queue: Queue, last: Position) -> None:
-        if last.offset <= (self.savepoint.place.sequence or 0) or self.sinks_ahead == "write":
+    def _check_behind(self, found: KnownRows) -> None:
+        if found.entry <= (self.savepoint.place.sequence or 0) or self.sinks_ahead == "write":
             return
         raise self._error(
-            f"sink {sink_id!r} has rows of shard {queue.id} that came after the savepoint: the job went on after it was taken",
+            f"sink {found.sink_id!r} has rows of shard {found.queue} that came after the savepoint: the job went on after it was taken",
             "go on from the job's checkpoint or from a later savepoint; or empty what the sink writes to, or accept that rows since the "
             "savepoint are written once more: sinks_ahead='write'",
-            queue.id,
+            found.queue.id,
         )
 
     def _check_may_be_ahead(self, sink_id: str) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.operator import Changes
-    from headrace.output_definition import OutputDefinition
+    from headrace.output_definition import InputRead, OutputDefinition
     from headrace.schema import Schema
 
 
@@ -136,12 +136,20 @@ class Sink(ABC):
         what a person must mend.
         """
 
-    def adopt(self, output: OutputDefinition) -> None:
+    def adopt(self, output: OutputDefinition) -> InputRead | None:
         """Compare what makes the rows with what made those that are there, and remember it for the next start.
 
         Called once per start of the job, behind ``prepare`` and before anything is read. For sinks that keep positions: there, new
-        rows of another job would be dropped as known. Raises JobError when what is there is another job's. The default
-        remembers nothing.
+        rows of another job would be dropped as known. Returns, where results come again (``output.repeats_results``), the input over which
+        all of them are there; else None. Raises JobError when what is there is another job's, or a part of such results. The
+        default remembers nothing.
+        """
+        return None
+
+    def completed(self, read: InputRead) -> None:
+        """A run that began anew has come to the end of its input: all results over it are there. Remember it for ``adopt``.
+
+        Called by the process that called ``adopt``, when everything is stored. The default does nothing.
         """
 
     def open(self) -> None:

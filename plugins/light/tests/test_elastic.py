@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import headrace as hr
 import pytest
 from elastic_world import EVENTS, World, eventually
 from headrace.backend import JobState
-from headrace.errors import OptionError, PlanError, RetriableError
+from headrace.errors import CheckpointError, JobFailedError, OptionError, PlanError, RetriableError
+from headrace.messages import Position
 from headrace.testing import MemorySink, MemorySource
 
 
@@ -183,3 +185,23 @@ def test_what_cannot_be_shared_is_refused_before_anything_is_read(world: World, 
     handle.stop()
     with pytest.raises(hr.JobError, match="has 3 queues, not 5"):
         world.start(shards=5)
+
+
+def test_a_sink_that_is_ahead_of_the_topics_is_refused(world: World) -> None:
+    """As when the topics were made anew and the clock was put back: new results would be dropped as known."""
+    first = world.start()
+    world.send(100)
+    eventually(lambda: first.status().records_read == 100 and world.table.stored, "records", first)
+    first.stop()
+    for queue, position in list(world.table.stored.items()):
+        world.table.stored[queue] = Position(position.offset + 3_600_000_000, position.index)
+    before = len(world.table.rows)
+    second = world.start()
+    world.send(200)
+    world.finish()
+    with pytest.raises(JobFailedError, match="new results would be dropped as known") as failure:
+        second.wait(timedelta(minutes=1))
+    assert isinstance(failure.value.__cause__, CheckpointError)
+    assert len(world.table.rows) == before
+    with pytest.raises(OptionError, match="none of them can begin behind"):
+        world.start(sinks_ahead="write")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from headrace.errors import JobError
-from headrace.output_definition import OutputDefinition
+from headrace.output_definition import InputRead, OutputDefinition
 
 from headrace_file.parts import HIDDEN, is_part
 
@@ -29,8 +29,8 @@ class OutputRecord:
         self._folder = self._directory / HIDDEN / "jobs"
         self._path = self._folder / f"{hashlib.blake2b(writer.encode(), digest_size=8).hexdigest()}"
 
-    def adopt(self, output: OutputDefinition) -> None:
-        """Compare a job with what is there, and remember it. Raises JobError when what is there is another job's; OSError."""
+    def adopt(self, output: OutputDefinition) -> InputRead | None:
+        """Compare a job with what is there, and remember it; see ``Sink.adopt``. Raises JobError; OSError."""
         if output.replace:
             self._remove_everything()
         stored = self._read()
@@ -41,13 +41,24 @@ class OutputRecord:
                     f"this job\n{output.difference_from(stored['definition'])}"
                 )
             if output.repeats_results and self._has_parts():
-                raise self._refused(
-                    f"{self._directory} holds the results of an earlier run of this job. Without a checkpoint all of them are made "
-                    "again, and would be there twice"
-                )
-        if stored is None or stored["digest"] != output.digest:
+                complete: InputRead | None = stored["complete"]
+                if complete is None or stored["digest"] != output.digest:
+                    raise self._refused(
+                        f"{self._directory} holds results of this job, from a run that did not come to the end of its input or from "
+                        "several. Without a checkpoint all of them are made again, and would be there twice"
+                    )
+                return complete
+        if stored is None or stored["digest"] != output.digest or stored["complete"] is not None:
             known = [] if stored is None or output.continued is None else [stored["digest"], *stored["earlier"]]
-            self._write(output, [digest for digest in dict.fromkeys(known) if digest != output.digest][:_EARLIER_MAX])
+            earlier = [digest for digest in dict.fromkeys(known) if digest != output.digest][:_EARLIER_MAX]
+            self._write({"digest": output.digest, "definition": output.definition, "earlier": earlier})
+        return None
+
+    def completed(self, read: InputRead) -> None:
+        """Remember that all results over an input are there. Raises OSError."""
+        stored = self._read()
+        if stored is not None:
+            self._write({**stored, "complete": read.to_json()})
 
     def _refused(self, message: str) -> JobError:
         return JobError(
@@ -96,7 +107,9 @@ class OutputRecord:
             if stored["format"] > _FORMAT:
                 raise ValueError(f"a newer version of headrace wrote it (format {stored['format']})")
             earlier = [str(each) for each in stored.get("earlier", ())]
-            return {"digest": str(stored["digest"]), "definition": dict(stored["definition"]), "earlier": earlier}
+            complete = InputRead.from_json(stored.get("complete"))
+            definition = dict(stored["definition"])
+            return {"digest": str(stored["digest"]), "definition": definition, "earlier": earlier, "complete": complete}
         except (ValueError, KeyError, TypeError) as error:
             raise JobError(
                 f"{self._path} is damaged: {error}",
@@ -104,9 +117,8 @@ class OutputRecord:
                 hint="it says which job has written here: remove it if that is this job, as it is now",
             ) from error
 
-    def _write(self, output: OutputDefinition, earlier: Sequence[str]) -> None:
-        value = {"format": _FORMAT, "writer": self._writer, "digest": output.digest, "definition": output.definition,
-                 "earlier": list(earlier)}  # fmt: skip
+    def _write(self, content: Mapping[str, Any]) -> None:
+        value = {"format": _FORMAT, "writer": self._writer, **content}
         text = json.dumps(value, default=str).encode()
         self._folder.mkdir(parents=True, exist_ok=True)
         new = self._path.with_suffix(f".{os.getpid()}{_NEW}")

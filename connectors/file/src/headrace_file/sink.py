@@ -18,7 +18,7 @@ from headrace_file.queue_state import QueueState, check_writable, keys_of_tempor
 from headrace_file.settings import FileSinkSettings
 
 if TYPE_CHECKING:
-    from headrace.output_definition import OutputDefinition
+    from headrace.output_definition import InputRead, OutputDefinition
     from headrace.schema import Schema
 
 
@@ -77,13 +77,23 @@ class FileSink(TransactionalSink):
             # A queue that never comes back must not leave its last part hidden.
             self._state(key).position(None)
 
-    def adopt(self, output: OutputDefinition) -> None:
+    def adopt(self, output: OutputDefinition) -> InputRead | None:
         """Compare the job with the one whose rows are there. Raises JobError when it is another one."""
-        record = OutputRecord(self.settings.path, self.settings.writer or self.writer_name)
         try:
-            record.adopt(output)
+            return self._record.adopt(output)
         except OSError as error:
             raise self._stopping(write_error(error.filename or self._hidden, error)) from error
+
+    def completed(self, read: InputRead) -> None:
+        """Remember that all results over an input are there. Raises JobError when that cannot be written."""
+        try:
+            self._record.completed(read)
+        except OSError as error:
+            raise self._stopping(write_error(error.filename or self._hidden, error)) from error
+
+    @property
+    def _record(self) -> OutputRecord:
+        return OutputRecord(self.settings.path, self.settings.writer or self.writer_name)
 
     def open(self) -> None:
         """See that the directory is there. Raises JobError when it is not and cannot be made."""

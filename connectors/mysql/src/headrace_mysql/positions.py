@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import pymysql
 from headrace.errors import JobError
 from headrace.messages import Position, Queue
+from headrace.output_definition import InputRead
 from headrace.sink import SinkBatch, StaleWriterError
 
 from headrace_mysql.connection import quoted_for_parameters, translating
@@ -26,7 +30,38 @@ CREATE TABLE IF NOT EXISTS {table} (
   PRIMARY KEY (writer_id, queue_id)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4
 """
+#: Instead of a queue's name in the row that says of what job a writer's rows are.
+_NOTE = "#job"
+_EARLIER_MAX = 20
 _COLUMNS = {"writer_id", "queue_id", "writer", "queue", "last_offset", "last_index"}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputNote:
+    """Of what job a writer's rows are: kept as a row of the table of positions, so that no other table and no other right is needed.
+
+    ``complete``: the input over which all results of the job are there, if so.
+    """
+
+    digest: str
+    earlier: tuple[str, ...] = ()
+    complete: InputRead | None = None
+
+    def to_text(self) -> str:
+        """Return a text of at most 1,000 characters; ``from_text`` reads it."""
+        complete = None if self.complete is None else self.complete.to_json()
+        text = json.dumps({"digest": self.digest, "earlier": self.earlier[:_EARLIER_MAX], "complete": complete})
+        return f"{_NOTE} {crc32(text.encode()):08x} {text}"
+
+    @classmethod
+    def from_text(cls, content: str) -> OutputNote:
+        """Read a text. Raises ValueError, KeyError or TypeError when it is another."""
+        _, checksum, text = content.split(" ", 2)
+        if int(checksum, 16) != crc32(text.encode()):
+            raise ValueError("its checksum is another")
+        value = json.loads(text)
+        earlier = tuple(str(digest) for digest in value["earlier"])
+        return cls(str(value["digest"]), earlier, InputRead.from_json(value["complete"]))
 
 
 class Positions:
@@ -96,8 +131,54 @@ class Positions:
         if moved != 1:
             raise StaleWriterError("another writer has written rows of the queue", plugin="mysql", queue=batch.queue.id)
 
+    def note(self, connection: Any) -> OutputNote | None:
+        """Return what is remembered of the job that makes this writer's rows; None: nothing. Raises JobError when it is damaged."""
+        with translating(self._settings), connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT queue FROM {self._table} WHERE writer_id = %s AND queue_id = %s",  # noqa: S608
+                (_digest(self._writer), _digest(_NOTE)),
+            )
+            found = cursor.fetchone()
+        if found is None:
+            return None
+        try:
+            return OutputNote.from_text(found[0])
+        except (ValueError, KeyError, TypeError) as error:
+            raise JobError(
+                f"what {self._settings.offsets_table} says of the job of writer {self._writer!r} is damaged: {error}",
+                plugin="mysql",
+                option="offsets_table",
+                hint="it is the row whose queue begins with '#job': remove it if the rows of the table are of this job, as it is now",
+            ) from error
+
+    def keep_note(self, connection: Any, note: OutputNote) -> None:
+        """Remember of what job this writer's rows are."""
+        values = (_digest(self._writer), _digest(_NOTE), self._writer[:500], note.to_text())
+        with translating(self._settings), connection.cursor() as cursor:
+            # The index is changed so that the server counts the row as changed when the text is the same.
+            changed = cursor.execute(
+                f"UPDATE {self._table} SET queue = %s, last_index = 1 - last_index WHERE writer_id = %s AND queue_id = %s",  # noqa: S608
+                (values[3], *values[:2]),
+            )
+            if not changed:
+                cursor.execute(
+                    f"INSERT IGNORE INTO {self._table} (writer_id, queue_id, writer, queue, last_offset, last_index)"  # noqa: S608
+                    " VALUES (%s, %s, %s, %s, 0, 0)",
+                    values,
+                )
+            connection.commit()
+
+    def any(self, connection: Any) -> bool:
+        """Return whether this writer has stored rows of any queue."""
+        with translating(self._settings), connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT 1 FROM {self._table} WHERE writer_id = %s AND queue_id <> %s LIMIT 1",  # noqa: S608
+                (_digest(self._writer), _digest(_NOTE)),
+            )
+            return cursor.fetchone() is not None
+
     def forget(self, connection: Any) -> None:
-        """Remove all positions of this writer: for a table that is about to be created and holds none of its rows."""
+        """Remove all positions of this writer, and what is remembered of its job: for a table that holds none of its rows."""
         with translating(self._settings), connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM {self._table} WHERE writer_id = %s", (_digest(self._writer),))  # noqa: S608
             connection.commit()

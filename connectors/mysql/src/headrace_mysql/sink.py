@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.changelog import collapsed
@@ -16,13 +17,14 @@ from headrace.sink import SinkBatch, SinkSettings, TransactionalSink
 from headrace_mysql.changes import check_key, delete_statements
 from headrace_mysql.connection import connect, listed, quoted, translating
 from headrace_mysql.literals import checked_escapes, row_texts, statements
-from headrace_mysql.positions import Positions
+from headrace_mysql.positions import OutputNote, Positions
 from headrace_mysql.settings import MySQLSinkSettings
 from headrace_mysql.tables import Table, describe, no_such_table
 from headrace_mysql.types import declared_type, misfit
 
 if TYPE_CHECKING:
     import polars as pl
+    from headrace.output_definition import InputRead, OutputDefinition
     from headrace.schema import Schema
 
 #: One statement is at most so long, unless the server takes less: longer ones are hardly quicker.
@@ -191,6 +193,68 @@ class MySQLSink(TransactionalSink):
             if self.changes is not None:
                 cursor.execute(f"DELETE FROM {quoted(self.settings.table)} WHERE FALSE")  # noqa: S608
             connection.rollback()
+
+    def adopt(self, output: OutputDefinition) -> InputRead | None:
+        """Compare the job with the one whose rows are in the table. Raises JobError when it is another one."""
+        connection = connect(self.settings)
+        try:
+            return self._adopt(connection, output)
+        finally:
+            connection.close()
+
+    def _adopt(self, connection: Any, output: OutputDefinition) -> InputRead | None:
+        positions = self._positions
+        note = positions.note(connection)
+        if positions.any(connection):
+            holds_rows = self._holds_rows(connection)
+            goes_on = note is None or output.goes_on(note.digest, note.earlier)
+            if holds_rows and (output.replace or not goes_on):
+                raise self._refused(
+                    "rows of a table are not removed"
+                    if output.replace
+                    else "it holds what another job has written under the same name: rows of this job would be taken for those"
+                )
+            if not holds_rows and (output.replace or not goes_on):
+                positions.forget(connection)
+                note = None
+            # Where rows come over their own key it does no harm that they come again.
+            elif holds_rows and output.repeats_results and self.settings.mode == "insert" and note is not None:
+                if note.complete is None or note.digest != output.digest:
+                    raise self._refused(
+                        "it holds results of this job, from a run that did not come to the end of its input or from several. Without a "
+                        "checkpoint all of them are made again, and would be there twice"
+                    )
+                return note.complete
+        if note is None or note.digest != output.digest or note.complete is not None:
+            known = [] if note is None or output.continued is None else [note.digest, *note.earlier]
+            earlier = tuple(digest for digest in dict.fromkeys(known) if digest != output.digest)
+            positions.keep_note(connection, OutputNote(output.digest, earlier))
+        return None
+
+    def completed(self, read: InputRead) -> None:
+        """Remember that all results over an input are in the table. Raises JobError, RetriableError."""
+        connection = connect(self.settings)
+        try:
+            note = self._positions.note(connection)
+            if note is not None:
+                self._positions.keep_note(connection, replace(note, complete=read))
+        finally:
+            connection.close()
+
+    def _holds_rows(self, connection: Any) -> bool:
+        with translating(self.settings), connection.cursor() as cursor:
+            cursor.execute(f"SELECT 1 FROM {quoted(self.settings.table)} LIMIT 1")  # noqa: S608
+            return cursor.fetchone() is not None
+
+    def _refused(self, message: str) -> JobError:
+        settings = self.settings
+        return JobError(
+            f"MySQL at {settings.host}:{settings.port}, table {settings.database}.{settings.table}: {message}",
+            plugin="mysql",
+            option="table",
+            hint=f"empty the table (TRUNCATE), or write to another one; or, if rows may be added, remove the positions: "
+            f"DELETE FROM {settings.offsets_table} WHERE writer = '{self.writer_name}'",
+        )
 
     # ------------------------------------------------------------------------------------------------------ writing
 

@@ -51,6 +51,13 @@ class Until(enum.StrEnum):
     NEVER = "never"
 
 
+class SinksAhead(enum.StrEnum):
+    """What to do with results that an output has already, behind the state that the job begins with."""
+
+    REFUSE = "refuse"
+    WRITE = "write"
+
+
 class PlanFormat(enum.StrEnum):
     """How a plan is shown."""
 
@@ -119,6 +126,14 @@ def run(
             "--drop-state", metavar="ID", help="Leave out the savepoint's state of this verb; may be repeated."
         ),
     ] = None,
+    sinks_ahead: Annotated[
+        SinksAhead | None,
+        typer.Option(
+            "--sinks-ahead",
+            help="What to do when an output has results from behind the checkpoint or savepoint: refuse, or write them once more.",
+            show_default="refuse",
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the run or backend; may be repeated."),
@@ -146,7 +161,11 @@ def run(
             drop_state=drop_state or (),
             options=option or (),
             parameters=parameters or (),
-            choices={"allow_changed_input": allow_changed_input, "replace_output": replace_output},
+            choices={
+                "allow_changed_input": allow_changed_input,
+                "replace_output": replace_output,
+                "sinks_ahead": sinks_ahead and sinks_ahead.value,
+            },
         )
     if code:
         raise typer.Exit(code)

@@ -41,7 +41,7 @@ def run(
     drop_state: Sequence[str] = (),
     options: Sequence[str],
     parameters: Sequence[str],
-    choices: Mapping[str, bool] | None = None,
+    choices: Mapping[str, bool | str | None] | None = None,
 ) -> int:
     """Load the job, run it to its end or until a signal, and report. Returns the exit code.
 
@@ -49,7 +49,7 @@ def run(
     Raises JobError, JobFailedError.
     """
     given: dict[str, Any] = run_options(options)
-    given |= {name: True for name, chosen in (choices or {}).items() if chosen}
+    given |= {name: chosen for name, chosen in (choices or {}).items() if chosen}
     given["until"] = until
     if checkpoint is not None:
         given["checkpoint"] = str(checkpoint)

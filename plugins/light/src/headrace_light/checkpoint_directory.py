@@ -96,6 +96,11 @@ class CheckpointDirectory:
         """Where the files are; None: nothing is kept."""
         return self._path
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether something was read before the first checkpoint: it is done again from the order log."""
+        return self._path is not None and any(log.stat().st_size for log in self._path.glob("order-*.log"))
+
     def save(self, checkpoint: StoredCheckpoint) -> None:
         """Replace the stored checkpoint. On return it survives a crash of the machine."""
         if self._path is None:

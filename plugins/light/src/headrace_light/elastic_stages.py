@@ -27,6 +27,8 @@ from headrace.messages import Queue, QueueRemoved, ReadPosition
 from headrace.plan import Plan
 from headrace.shard import Shard
 from headrace.shuffle import Envelope
+from headrace.sink import Sink
+from headrace.sinks_ahead import newest_rows, sink_is_ahead
 from headrace.source import EARLIEST, GroupListener, GroupSource, StartPosition
 from headrace.stages import tick_seconds, upstream_of
 from headrace.state_check import check_definitions
@@ -84,7 +86,7 @@ class ElasticStages:
     """This instance's part in the keyed stages of a job. Used by the engine's thread.
 
     ``checkpoint`` makes a checkpoint of the whole instance: it is called before shards are given away; ``on_moved`` when one
-    has gone, with its queue.
+    has gone, with its queue. ``sinks`` gives those that can be asked for their positions, opened.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class ElasticStages:
         retry_seconds: float,
         checkpoint: Callable[[], None],
         on_moved: Callable[[Queue], None],
+        sinks: Callable[[], Mapping[str, Sink]],
     ) -> None:
         self._plan = plan
         self._clock = clock
@@ -108,6 +111,7 @@ class ElasticStages:
         self._retry_seconds = retry_seconds
         self._checkpoint = checkpoint
         self._on_moved = on_moved
+        self._sinks = sinks
         #: The number of shards per shuffle.
         self.shard_counts = shard_counts(plan, shards)
         self._nodes = plan.shuffles
@@ -437,7 +441,8 @@ class ElasticStages:
             start: StartPosition = committed or EARLIEST
             if found is not None:
                 start = ReadPosition(found[0])
-            run = ShardRun(queue, shard, shuffle.source.open(queue, start), None if found is None else found[1])
+            reader = shuffle.source.open(queue, start)
+            run = ShardRun(queue, shard, reader, None if found is None else found[1], self._checks_entries(shard))
             run.begun_seconds, run.restoring = begun, shard.restoring
             # What it is of now is stored with it, so that the next start compares with that.
             run.whole = run.whole or shard.has_other_definitions
@@ -451,6 +456,16 @@ class ElasticStages:
             self._clock.monotonic() - begun,
         )  # fmt: skip
         return run
+
+    def _checks_entries(self, shard: Shard) -> Callable[[int], None]:
+        """Return what refuses to go on when a sink has rows of entries that the shard's topic does not have."""
+        known = newest_rows(self._plan, self._sinks(), {shard.queue.source: [shard.number]})
+
+        def check(last_entry: int) -> None:
+            if known is not None and known.entry > last_entry:
+                raise sink_is_ahead(self._plan, known, last_entry, can_write=False)
+
+        return check
 
     def _warn_of_undefined(self, shard: Shard) -> None:
         """Say once that what a state is of is not known, as an older version stored it."""

@@ -34,6 +34,13 @@ def elasticity_of(
             option="reliability",
             hint="start the job with until=None, or leave reliability out and run it in one process",
         )
+    if options.sinks_ahead != "refuse":
+        raise OptionError(
+            "instances that share shards number results by the topics of their shuffles: none of them can begin behind a sink's rows",
+            job=plan.job_name,
+            option="sinks_ahead",
+            hint="leave it out; a sink that is ahead of the topics is refused, with what can be done",
+        )
     topics = _topics_of(plan)
     high = settings.reliability == "high"
     if not high or settings.state_store not in (None, "topic"):

@@ -35,6 +35,7 @@ from headrace.state_store import StateStore
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
 from headrace_light.elastic_stages import Elasticity, ElasticStages
 from headrace_light.keyed_stages import KeyedStages, as_time, check_checkpoint
+from headrace_light.known_results import KnownResults
 from headrace_light.membership import Assignments, Membership
 from headrace_light.order_log import Entry, EntryKind
 from headrace_light.pauses import Pauses
@@ -95,6 +96,7 @@ class Engine:
         self._elastic: ElasticStages | None = None
         self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         self._again: Entry | None = None
+        self._known = KnownResults(plan, {}, {}, begins=False)
         self._savepoints = SavepointRequests(plan.job_name)
         #: Whether nothing was taken in since the keyed stages were told of the end of input.
         self._end_told = False
@@ -115,9 +117,7 @@ class Engine:
                 self._keyed = wait_for("its state store", self._open_keyed)
             for name, node in self._plan.sinks.items():
                 wait_for(f"sink {name}", partial(node.sink.prepare, node.schema))
-            goes_on, replace_them = bool(self._checkpoint.id or start), self._options.replace_output
-            before, keeps = self._checkpoint.outputs if goes_on else None, bool(self._directory.path or start)
-            wait_for("its sinks", partial(tell_outputs, self._plan, before, keeps=keeps, replace=replace_them))
+            self._tell_outputs(goes_on=bool(self._checkpoint.id or start))
             for source_id, source_node in self._plan.sources.items():
                 own = {q: p for q, p in self._checkpoint.positions.items() if q.source == source_id}
                 source_node.source.use_run(until=self._options.until)
@@ -134,6 +134,7 @@ class Engine:
                 self._checkpoint = begin_at(start, self._checkpoint, self._keyed, self._groups.values(), self._clock)
                 self._directory.save(self._checkpoint)
             wait_for("its sources", partial(self._discover, first=True))
+            self._known.begin(self._runs.values())
         except BaseException:
             self._close_parts()
             self._directory.close()
@@ -209,6 +210,8 @@ class Engine:
                 group.leave()
             if self._elastic is not None:
                 self._elastic.leave()
+            if not self._stopping.is_set():
+                self._known.end(self._runs.values())
             self._closing = True
             for queue in list(self._runs):
                 self._remove(queue)
@@ -311,6 +314,18 @@ class Engine:
             check_checkpoint(self._plan, self._checkpoint, keyed.shard_counts, place=str(path))
         return keyed
 
+    def _tell_outputs(self, *, goes_on: bool) -> None:
+        """Tell the sinks what makes their rows. Raises JobError where that is not possible."""
+        begins = self._keyed is not None and not (goes_on or self._directory.has_begun)
+        before = self._checkpoint.outputs if goes_on else None
+        elsewhere = all(isinstance(node.source, GroupSource) for node in self._plan.sources.values())
+        tell = partial(tell_outputs, self._plan, before, begins=begins, replace=self._options.replace_output,
+                       elsewhere=elsewhere)  # fmt: skip
+        known = self._patience.wait_for("its sinks", tell)
+        self._outlets.known = frozenset(known)
+        shards = {} if self._keyed is None else self._keyed.shard_counts
+        self._known = KnownResults(self._plan, known, shards, begins=begins)
+
     def _make_elastic(self, elasticity: Elasticity) -> ElasticStages:
         if self._checkpoint.definitions:
             check_definitions(self._plan, self._checkpoint.definitions, place=str(self._directory.path))
@@ -323,6 +338,7 @@ class Engine:
             retry_seconds=self._retry_seconds,
             checkpoint=self._make_checkpoint,
             on_moved=self._outlets.discard,
+            sinks=partial(self._outlets.sinks_to_ask, flushed=False),
         )
 
     def _repeat_entries(self) -> None:
@@ -332,7 +348,8 @@ class Engine:
         wait_for, stored = self._patience.wait_for, self._checkpoint
         if self._checkpoint.id:
             wait_for("its state store", partial(self._keyed.reach_store, self._checkpoint.id))
-        for entry in self._keyed.restore(stored.id, stored.sequence, stored.states):
+        entries = self._keyed.restore(stored.id, stored.sequence, stored.states)
+        for entry in entries:
             self._again = entry
             if entry.kind == "added":
                 assert entry.queue is not None
@@ -347,10 +364,14 @@ class Engine:
             else:
                 self._entry(entry.kind, entry.queue)
         self._again = None
-        self._keyed.check_sinks()
+        begins, write = not (stored.id or entries), self._options.sinks_ahead == "write"
+        sinks = wait_for("its sinks", self._outlets.sinks_to_ask)
+        moved = wait_for("its sinks", partial(self._keyed.stand_behind, sinks, begins=begins, write=write))
         for queue, run in self._runs.items():
             reopen = partial(self._plan.sources[queue.source].source.open, queue, run.position)
             run.go_on_with(wait_for("its sources", reopen))
+        if moved:
+            self._make_checkpoint()
 
     def _repeat_reading(self, entry: Entry) -> None:
         queue, start, end = entry.queue, entry.start, entry.end

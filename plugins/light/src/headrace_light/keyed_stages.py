@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,8 @@ from headrace.messages import Queue, ReadPosition
 from headrace.plan import Plan, ShuffleNode
 from headrace.shard import Shard
 from headrace.shuffle import Envelope
-from headrace.sink import TransactionalSink
+from headrace.sink import Sink
+from headrace.sinks_ahead import newest_rows, sink_is_ahead
 from headrace.stages import tick_seconds
 from headrace.state_check import check_definitions
 from headrace.state_store import StateStore
@@ -26,6 +28,7 @@ from headrace_light.savepoint_requests import OpenSavepoint
 from headrace_light.shard_storage import ShardStorage
 from headrace_light.state_directory import NoStateStore
 
+logger = logging.getLogger(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -101,27 +104,26 @@ class KeyedStages:
         self.save(checkpoint_id, whole=True)
         self._log.begin(checkpoint_id)
 
-    def check_sinks(self) -> None:
+    def stand_behind(self, sinks: Mapping[str, Sink], *, begins: bool, write: bool) -> bool:
         """See that no sink has rows of entries that are still to come: they would be taken for replays of those, and dropped.
 
-        Called behind the replay. Raises CheckpointError; RetriableError when a server is away.
+        Called behind the replay, with opened sinks. Where the job begins anew (``begins``) or that was chosen (``write``) entries are
+        numbered behind what the sinks have; returns whether a checkpoint must be made because of that. Raises CheckpointError;
+        RetriableError when a server is away.
         """
-        for sink_id, node in self._plan.sinks.items():
-            if not isinstance(node.sink, TransactionalSink):
-                continue
-            for name, shuffle in self._shuffles.items():
-                for shard in self._shards[name] if sink_id in self._plan.stage(shuffle) else ():
-                    last = node.sink.last_offset(shard.queue)
-                    if last is not None and last.offset > self.sequence:
-                        raise CheckpointError(
-                            f"{sink_id!r} has rows of shard {shard.queue} up to entry {last.offset}, and the state is at entry "
-                            f"{self.sequence}: new results would be dropped as known. An older checkpoint was put in place, a part of it "
-                            "is missing, or the clock was put back",
-                            job=self._plan.job_name,
-                            plugin=sink_id,
-                            hint="bring back the newest checkpoint; or begin anew with another checkpoint directory and an output "
-                            "without these rows (replace_output=True, where the sink can, another writer or place)",
-                        )
+        shards = {name: range(count) for name, count in self.shard_counts.items()}
+        found = newest_rows(self._plan, sinks, shards)
+        if found is None or found.entry <= self.sequence:
+            return False
+        if not (begins or write):
+            raise sink_is_ahead(self._plan, found, self.sequence)
+        if not begins:
+            logger.warning(
+                "job %s: %s has rows up to entry %d, the state is at %d: results since then are written once more",
+                self._plan.job_name, found.sink_id, found.entry, self.sequence,
+            )  # fmt: skip
+        self.sequence = found.entry
+        return not begins
 
     def end_replay(self) -> None:
         """The logged entries have been done again: log what comes."""

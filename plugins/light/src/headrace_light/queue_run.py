@@ -41,6 +41,11 @@ class QueueRun:
         self.idle = False
 
     @property
+    def end(self) -> int | None:
+        """Before which offset a bounded run ends; None: it does not."""
+        return self._end
+
+    @property
     def done(self) -> bool:
         """Whether a bounded run has reached its end."""
         return self._end is not None and self.position.offset >= self._end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -37,7 +38,14 @@ class ShardRun:
     those of any earlier topic that sinks remember, and every owner of the shard gives the same numbers.
     """
 
-    def __init__(self, topic_queue: Queue, shard: Shard, reader: Reader, header: bytes | None) -> None:
+    def __init__(
+        self,
+        topic_queue: Queue,
+        shard: Shard,
+        reader: Reader,
+        header: bytes | None,
+        check_entries: Callable[[int], None] | None = None,
+    ) -> None:
         self.topic_queue = topic_queue
         self.shard = shard
         self.position: ReadPosition = reader.position
@@ -48,6 +56,8 @@ class ShardRun:
         self._reader = reader
         self._time_us, self._base = (0, None) if header is None else _HEADER.unpack(header)
         self._latest = reader.latest
+        #: Told the number of the last entry that the topic has, once, before anything is made of one; raises when that cannot be.
+        self._check_entries = check_entries
         #: When a snapshot was stored last; kept by the stages.
         self.snapshot_seconds = 0.0
         #: When this instance began with the shard; kept by the stages.
@@ -61,6 +71,7 @@ class ShardRun:
 
     def poll(self) -> ShardOutputs | None:
         """Read and process some records; None when there were none. Raises RetriableError; see ``broken``."""
+        latest = 0 if self._check_entries is None else self._reader.latest
         raw = self._reader.poll(_RECORDS_MAX, _NO_WAIT)
         if raw is None or self._closed:  # the group may have taken the shard away while the reader looked
             return None
@@ -72,6 +83,9 @@ class ShardRun:
             self._time_us = max(self._time_us, time_us)
             if self._base is None:
                 self._base = self._time_us
+            if self._check_entries is not None:
+                self._check_entries(self._base + max(latest - 1, offset))
+                self._check_entries = None
             try:
                 made = self.shard.process(self._base + offset, self._time_us, envelopes)
             except RetriableError:

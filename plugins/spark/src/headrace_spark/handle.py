@@ -16,6 +16,7 @@ from headrace.backend import JobHandle, JobReport, JobState, JobStatus, RunOptio
 from headrace.clock import Clock, SystemClock
 from headrace.errors import CheckpointError, HeadraceError, JobFailedError
 from headrace.messages import Queue
+from headrace.output_definition import tell_completed
 from headrace.plan import Plan
 from headrace.progress import ProgressLine
 from headrace.registry import default_registry
@@ -162,6 +163,11 @@ class SparkHandle(JobHandle):
                     except Exception as again:  # wait() tells, with what was first as its context
                         error = again
             break
+        if error is None and not self._stop_asked and self._started.input_read is not None:
+            try:
+                tell_completed(self._plan, self._started.input_read())
+            except Exception as raised:  # what a sink or source says: wait() tells
+                error = raised
         try:
             self._take_events()
         finally:

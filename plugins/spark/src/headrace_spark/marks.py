@@ -31,7 +31,8 @@ class MarkKeeper:
         ``all_read``: this micro-batch comes to the end of a bounded run.
         """
         now_us = int(self._clock.now() * 1_000_000)
-        before = start.keyed or KeyedMarks(self._keyed.shards, self._keyed.levels, now_us, now_us)
+        keyed, moved_base = self._keyed, self._keyed.base_moved
+        before = start.keyed or KeyedMarks(keyed.shards, keyed.levels, max(now_us, keyed.base_least), now_us)
         idle = () if self._bounded else self._idle(start, end, before)
         ending = self._bounded and all_read and not self._ended
         moved = end.queues != start.queues or end.gone != start.gone
@@ -41,6 +42,8 @@ class MarkKeeper:
         if start.keyed is not None and not (moved or ending or ticking or idle != before.idle):
             return replace(end, keyed=before)
         self._ended = self._ended or ending
+        if moved_base is not None and before.base == moved_base[0]:
+            before = replace(before, base=moved_base[1])
         marks = replace(before, time_us=max(before.time_us, now_us), idle=idle, ends=before.ends + ending)
         return replace(end, keyed=marks)
 

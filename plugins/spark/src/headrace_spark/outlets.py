@@ -68,6 +68,7 @@ def write_envelopes(payload: JobPayload, envelopes: Iterable[Envelope], batch_id
     """
     plan = payload.plan()
     kept = _kept.pop(payload.token, None) or _KeptOutlets(Outlets(plan, auto_flush=False))
+    kept.outlets.known = payload.known_outputs
     try:
         counts = _write(kept, envelopes, batch_id, repeated=repeated)
     except BaseException:

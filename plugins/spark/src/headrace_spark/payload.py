@@ -46,6 +46,10 @@ class KeyedPlan:
     tick_seconds: float | None
     #: The directory of the shards' state, as a URI.
     state_uri: str = ""
+    #: Where a job begins its numbers are added to no less than this: sinks have rows of entries below.
+    base_least: int = 0
+    #: What numbers are added to changes from the first to the second in micro-batches that are planned from now on.
+    base_moved: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, plan: Plan, shards: int, state_uri: str = "") -> KeyedPlan | None:
@@ -89,6 +93,8 @@ class JobPayload:
     replayed_batch_id: int | None = None
     #: None: the job has no keyed stages.
     keyed: KeyedPlan | None = None
+    #: Sinks that have all results of the keyed stages from an earlier run over the same input.
+    known_outputs: frozenset[str] = frozenset()
 
     def state_files(self) -> StateFiles:
         """Return where the shards of keyed stages keep their state."""

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +19,7 @@ from typing import Any, Literal
 from headrace.backend import RunOptions
 from headrace.clock import SystemClock
 from headrace.errors import CheckpointError, JobError
-from headrace.output_definition import tell_outputs
+from headrace.output_definition import InputRead, check_same_input, tell_outputs
 from headrace.patience import Patience
 from headrace.plan import Plan, input_schema
 from headrace.savepoint_start import SavepointStart
@@ -33,9 +33,10 @@ from pyspark.util import PythonEvalType
 
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
+from headrace_spark.numbering import numbered_behind_sinks
 from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
 from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of, tell_run, unpickled
-from headrace_spark.planner import ENDS, beginning_of, ends_of, ends_to_json
+from headrace_spark.planner import ENDS, beginning_of, ends_from_json, ends_of, ends_to_json
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.savepoints import begin_at, shards_wanted
 from headrace_spark.session import SessionInUse, active, first_line, note_query, session_for
@@ -59,6 +60,8 @@ class StartedQuery:
     in_use: SessionInUse
     payload: JobPayload
     checkpoint: SparkCheckpoint
+    #: Tells what a bounded run that began anew reads; None: another run, or the planner finds out.
+    input_read: Callable[[], InputRead] | None
     _cleanup: contextlib.ExitStack
 
     def clean_up_at_end(self) -> None:
@@ -107,13 +110,19 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
         outputs: Mapping[str, str] | None = None if stored is None else checkpoint.outputs()
         if stored is None and savepoint is not None:
             outputs = savepoint.savepoint.outputs
-        keeps = options.checkpoint is not None or savepoint is not None
-        replace = options.replace_output
-        patience.wait_for("its sinks", partial(tell_outputs, plan, outputs, keeps=keeps, replace=replace))
+        begins = keyed is not None and stored is None and savepoint is None
+        tell = partial(tell_outputs, plan, outputs, begins=begins, replace=options.replace_output)
+        known = patience.wait_for("its sinks", tell)
         if savepoint is not None:
             begin_at(savepoint, checkpoint, keyed, identity, options)
+        if keyed is not None and (savepoint is None or stored is not None):
+            numbered = partial(numbered_behind_sinks, plan, keyed, stored, write=options.sinks_ahead == "write")
+            keyed = patience.wait_for("its sinks", numbered)
         checkpoint.keep_definitions(plan.state_definitions, plan.output_digests)
         beginning = checkpoint.beginning(begin.find if stored is None else None)
+        read = begin.input_read(beginning, plan, keyed) if begins else None
+        if known:
+            check_same_input(plan, known, None if read is None else read())
         payload = JobPayload(
             token=uuid.uuid4().hex[:12],
             identity=identity,
@@ -133,13 +142,14 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
             driver_finds_ends=begin.leave_ends(beginning, run_directory),
             replayed_batch_id=checkpoint.interrupted_batch(),
             keyed=keyed,
+            known_outputs=frozenset(known),
         )
         query = _start(payload, checkpoint.location, options, settings, in_use)
         note_query(query)
         # A process that ends without waiting for its job leaves nothing behind either.
         kept = cleanup.pop_all()
         atexit.register(kept.close)
-        return StartedQuery(query, run_directory, in_use, payload, checkpoint, kept)
+        return StartedQuery(query, run_directory, in_use, payload, checkpoint, read, kept)
 
 
 def _may_have_offsets(checkpoint: str | None) -> bool:
@@ -199,6 +209,20 @@ class _Begin:
 
         self._ends.add_done_callback(leave)
         return True
+
+    def input_read(
+        self, beginning: Mapping[str, Any] | None, plan: Plan, keyed: KeyedPlan | None
+    ) -> Callable[[], InputRead] | None:
+        """Return what tells what the run is to read, once the ends are known; None where the planner finds them."""
+        if self._ends is None or self._beginning is None or keyed is None or beginning != self._beginning.to_json():
+            return None
+        begins, ends, shards = self._beginning.queues, self._ends, dict.fromkeys(plan.shuffles, keyed.shards)
+
+        def read() -> InputRead:
+            found = ends_from_json(ends.result())
+            return InputRead.of({queue: (at, found[queue].position.offset) for queue, at in begins.items()}, shards)
+
+        return read
 
     def _find_ends(self, beginning: JobOffsets) -> list[Any]:
         sources = self._copies()

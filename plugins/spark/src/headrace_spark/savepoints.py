@@ -6,11 +6,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.backend import RunOptions
 from headrace.clock import Clock
@@ -20,11 +18,11 @@ from headrace.plan import Plan
 from headrace.savepoint_start import SavepointStart
 from headrace.savepoints import Place, SavepointWriter
 from headrace.shard_states import StageStates
-from headrace.sink import Sink
 
 from headrace_spark.checkpoint import SparkCheckpoint
+from headrace_spark.numbering import opened
 from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
-from headrace_spark.payload import JobPayload, KeyedPlan, pickled, unpickled
+from headrace_spark.payload import JobPayload, KeyedPlan
 from headrace_spark.shard_state import StateChain, StateVersion
 from headrace_spark.state_files import state_files
 from headrace_spark.topology import Address
@@ -148,9 +146,10 @@ def begin_at(
         )
     shards = {} if keyed is None else dict.fromkeys(start.plan.shuffles, keyed.shards)
     start.tell(shards)
-    with _opened(start.plan) as sinks:
-        now_us = int(time.time() * 1_000_000)
-        sequence = start.sequence_before(sinks, shards, now_us)
+    now_us = int(time.time() * 1_000_000)
+    sinks = {name: node.sink for name, node in start.plan.sinks.items()}
+    with opened(start.plan) as asked:
+        sequence = start.sequence_before({**sinks, **asked}, shards, now_us)
     known: set[Queue] = set()
     for shuffle, number, state in start.states(shards):
         assert keyed is not None
@@ -172,16 +171,3 @@ def _offsets(
         marks = KeyedMarks(keyed.shards, keyed.levels, sequence + 1, max(now_us, place.time_us), idle)
     sources = {name: kind for name, kind in identity.sources.items() if name in start.savepoint.sources}
     return JobOffsets(identity.job, identity.fingerprint, sources, dict(sorted(queues.items())), gone, marks)
-
-
-@contextmanager
-def _opened(plan: Plan) -> Iterator[Mapping[str, Sink]]:
-    """Give copies of the sinks, opened: the plan's own stay untouched, since they are to travel."""
-    sinks: Mapping[str, Any] = unpickled(pickled({name: node.sink for name, node in plan.sinks.items()}, plan.job_name))
-    try:
-        for sink in sinks.values():
-            sink.open()
-        yield sinks
-    finally:
-        for sink in sinks.values():
-            sink.close()

@@ -1,0 +1,43 @@
+"""Outputs that have all results of keyed stages from an earlier run: whether those of this run are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace.messages import Queue, ReadPosition
+from headrace.output_definition import InputRead, check_same_input, tell_completed
+from headrace.plan import Plan
+
+from headrace_light.queue_run import QueueRun
+
+
+class KnownResults:
+    """Compares what a run that begins anew reads with what outputs have all results of. Used by the engine.
+
+    ``known``: what ``tell_outputs`` gave. ``begins``: whether the keyed stages begin with nothing.
+    """
+
+    def __init__(self, plan: Plan, known: Mapping[str, InputRead], shards: Mapping[str, int], *, begins: bool) -> None:
+        self._plan = plan
+        self._known = known
+        self._shards = shards
+        self._begins = begins
+        self._beginnings: dict[Queue, ReadPosition] = {}
+
+    def begin(self, runs: Iterable[QueueRun]) -> None:
+        """The queues have been opened, and nothing is read yet. Raises JobError when outputs have the results of another input."""
+        if not self._begins:
+            return
+        ends = {run.queue: run.end for run in runs}
+        self._beginnings = {run.queue: run.position for run in runs if run.end is not None}
+        now = self._read({queue: end for queue, end in ends.items() if end is not None})
+        check_same_input(self._plan, self._known, now if None not in ends.values() else None)
+
+    def end(self, runs: Iterable[QueueRun]) -> None:
+        """The run has come to the end of its input, and everything is stored. Raises as sinks do."""
+        if self._begins:
+            tell_completed(self._plan, self._read({run.queue: run.position.offset for run in runs}))
+
+    def _read(self, ends: Mapping[Queue, int]) -> InputRead:
+        ranges = {queue: (begin, ends[queue]) for queue, begin in self._beginnings.items() if queue in ends}
+        return InputRead.of(ranges, self._shards)

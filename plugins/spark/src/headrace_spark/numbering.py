@@ -1,0 +1,59 @@
+"""From where the entries of a job's keyed stages are numbered on Spark, so that no sink takes new rows for known ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from headrace.plan import Plan
+from headrace.sink import Sink, TransactionalSink
+from headrace.sinks_ahead import newest_rows, sink_is_ahead
+
+from headrace_spark.offsets import JobOffsets
+from headrace_spark.payload import KeyedPlan, pickled, unpickled
+
+logger = logging.getLogger(__name__)
+
+
+def numbered_behind_sinks(
+    plan: Plan, keyed: KeyedPlan, stored: tuple[int, JobOffsets] | None, *, write: bool
+) -> KeyedPlan:
+    """Ask the sinks which entries they have rows of; return where numbers go on. Called by the driver when sinks are prepared.
+
+    ``stored``: the last micro-batch that was planned, None where the job begins. ``write``: results that a sink has already come once more.
+    Raises CheckpointError when a sink is ahead of the state, RetriableError when its server is away.
+    """
+    with opened(plan) as sinks:
+        found = newest_rows(plan, sinks, {name: range(keyed.shards) for name in plan.shuffles})
+    marks = None if stored is None else stored[1].keyed
+    if found is None:
+        return keyed
+    if stored is None or marks is None:
+        return replace(keyed, base_least=found.entry + 1)
+    last_entry = marks.base + stored[0]
+    if found.entry <= last_entry:
+        return keyed
+    if not write:
+        raise sink_is_ahead(plan, found, last_entry)
+    logger.warning(
+        "job %s: %s has rows up to entry %d, the state is at %d: results since then are written once more",
+        plan.job_name, found.sink_id, found.entry, last_entry,
+    )  # fmt: skip
+    return replace(keyed, base_moved=(marks.base, marks.base + found.entry - last_entry))
+
+
+@contextmanager
+def opened(plan: Plan) -> Iterator[Mapping[str, Sink]]:
+    """Give copies of the sinks that can be asked for their positions, opened: the plan's own stay untouched, since they are to travel."""
+    asked = {name: node.sink for name, node in plan.sinks.items() if isinstance(node.sink, TransactionalSink)}
+    sinks: Mapping[str, Any] = unpickled(pickled(asked, plan.job_name))
+    try:
+        for sink in sinks.values():
+            sink.open()
+        yield sinks
+    finally:
+        for sink in sinks.values():
+            sink.close()
