@@ -7,7 +7,20 @@ from dataclasses import replace
 from decimal import Decimal
 
 from tests.differential.choices import Choices
-from tests.differential.kinds import BIGINT, BOOLEAN, BYTES, DATE, DECIMAL, DOUBLE, INT, STRING, TIMESTAMP, Kind
+from tests.differential.kinds import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    INT,
+    KEY,
+    STRING,
+    TEXT_KEY,
+    TIMESTAMP,
+    Kind,
+)
 from tests.differential.tables import TAME
 from tests.differential.tree import WILD, Aggregate, Call, Expression, Literal
 
@@ -30,7 +43,7 @@ def comparable(column: Expression) -> bool:
 
 def literal(choices: Choices, kind: Kind, *, null: bool = True) -> Literal:
     """Return a constant of a type."""
-    if null and choices.chance(6):
+    if (null and choices.chance(6)) or kind.name not in TAME or kind in (KEY, TEXT_KEY):
         return Literal(kind, 0, None)
     value = choices.pick(TAME[kind.name])
     return Literal(kind, bound_of(value), value)

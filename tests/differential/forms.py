@@ -115,6 +115,30 @@ FORMS: dict[str, Form] = {
     "v_length": Form("v_length({0})", "LENGTH({0})"),
 }
 
+#: Conditions with functions that DuckDB has not, or not with this meaning: the type of their argument, and the text.
+OWN_CONDITIONS: dict[str, tuple[str, str]] = {
+    "own levenshtein": ("string", "(LEVENSHTEIN({0}, 'ab') > 1)"),
+    "own regexp": ("string", "REGEXP({0}, '^[a-c]+$')"),
+    "own split": ("string", "(SPLIT_INDEX({0}, ',', 0) = '12')"),
+    "own similar": ("string", "({0} SIMILAR TO '(a|b)%')"),
+    "own digit": ("string", "IS_DIGIT({0})"),
+    "own md5": ("string", "(MD5({0}) < '8')"),
+    "own initcap": ("string", "(INITCAP({0}) = {0})"),
+    "own json": ("string", "(JSON_VALUE({0}, '$.a') IS NULL)"),
+    "own extract": ("string", "(REGEXP_EXTRACT({0}, '([0-9]+)', 1) IS NULL)"),
+    "own array": ("string", "(CARDINALITY(SPLIT({0}, ',')) > 1)"),
+    "own tag": ("string", "(u_tag({0}) > '<a')"),
+    "own bin": ("int", "(BIN({0}) LIKE '%1%')"),
+    "own hex": ("bigint", "(HEX({0}) > '3')"),
+    "own root": ("double", "(SQRT(ABS({0})) > 1)"),
+    "own half": ("double", "(v_half({0}) > 1)"),
+    "own cut": ("decimal", "(TRUNCATE({0}, 1) > 0)"),
+    "own format": ("timestamp", "(DATE_FORMAT({0}, 'HH') = '23')"),
+    "own quarter": ("date", "(QUARTER({0}) = 1)"),
+    "own octets": ("bytes", "(OCTET_LENGTH({0}) > 1)"),
+}
+FORMS |= {name: Form(text) for name, (_, text) in OWN_CONDITIONS.items()}
+
 #: Aggregate functions; ``{0}`` is the argument with DISTINCT before it where there is one, ``{filter}`` the clause behind it.
 AGGREGATES: dict[str, Form] = {
     "count rows": Form("COUNT(*){filter}"),

@@ -41,6 +41,8 @@ class Kind:
             "double": "float64",
             "timestamp": "timestamp_ntz",
             "bytes": "binary",
+            "key": "int32",
+            "text key": "string",
         }.get(self.name, self.name)
 
     @property
@@ -51,7 +53,7 @@ class Kind:
         if self.name == "array":
             assert self.element is not None
             return f"ARRAY<{self.element.flink}>"
-        return {"timestamp": "TIMESTAMP(3)"}.get(self.name, self.name.upper())
+        return {"timestamp": "TIMESTAMP(3)", "key": "INT", "text key": "STRING"}.get(self.name, self.name.upper())
 
     @property
     def duckdb(self) -> str:
@@ -61,7 +63,9 @@ class Kind:
         if self.name == "array":
             assert self.element is not None
             return f"{self.element.duckdb}[]"
-        return {"string": "VARCHAR", "bytes": "BLOB"}.get(self.name, self.name.upper())
+        return {"string": "VARCHAR", "bytes": "BLOB", "key": "INTEGER", "text key": "VARCHAR"}.get(
+            self.name, self.name.upper()
+        )
 
     @property
     def polars(self) -> pl.DataType:
@@ -73,7 +77,7 @@ class Kind:
             return pl.List(self.element.polars)
         made: dict[str, Any] = {
             "boolean": pl.Boolean(), "int": pl.Int32(), "bigint": pl.Int64(), "double": pl.Float64(), "string": pl.String(),
-            "date": pl.Date(), "timestamp": pl.Datetime("us"), "bytes": pl.Binary(),
+            "date": pl.Date(), "timestamp": pl.Datetime("us"), "bytes": pl.Binary(), "key": pl.Int32(), "text key": pl.String(),
         }  # fmt: skip
         return made[self.name]
 
@@ -81,3 +85,5 @@ class Kind:
 BOOLEAN, INT, BIGINT, DOUBLE, STRING = Kind("boolean"), Kind("int"), Kind("bigint"), Kind("double"), Kind("string")
 DATE, TIMESTAMP, BYTES = Kind("date"), Kind("timestamp"), Kind("bytes")
 DECIMAL = Kind("decimal", 10, 2)
+#: Keys that are joined, grouped, counted, ordered and compared with each other, and nothing else: others in the same order would do, too.
+KEY, TEXT_KEY = Kind("key"), Kind("text key")

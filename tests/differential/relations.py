@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.differential.choices import Choices
 from tests.differential.expressions import COMPARISONS, ExpressionMaker, comparable, literal
 from tests.differential.kinds import BIGINT, BOOLEAN, INT, STRING, Kind
-from tests.differential.tables import Table, generate_tables
+from tests.differential.tables import COLUMNS, Table, TableColumn, generate_tables
 from tests.differential.tree import (
     WILD,
     Aggregate,
@@ -37,9 +37,9 @@ ODD_NAMES = ("0", "1", "guard", "kept", "aggregate 0", "owner", "value", "litera
              "ä ö", "order", "Key", "rows", "__x", "a.b", "change", "op", "row", "key", "time", "^x")  # fmt: skip
 
 
-def generate_case(choices: Choices) -> SqlCase:
-    """Return tables and a query over them."""
-    tables = generate_tables(choices)
+def generate_case(choices: Choices, columns: tuple[TableColumn, ...] = COLUMNS) -> SqlCase:
+    """Return tables, which have some of the columns, and a query over them."""
+    tables = generate_tables(choices, columns=columns)
     maker = RelationMaker(choices, tables)
     stages = choices.weighted([(3, 1), (4, 2), (2, 3), (1, 4)])
     query = maker.relation(stages)

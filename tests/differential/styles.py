@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -181,13 +181,22 @@ def run_styled(tables: Sequence[Table], text: str, style: Style, *, backend: str
     if style.queues:
         tables = [table.in_queues(style.queues) for table in tables]
     worn, views = dressed(tables, style.dressing)
+    return run_job(lambda sink: _job(worn, views + text, sink), style, backend=backend, **options)
+
+
+def run_job(made: Callable[[FoldingSink], hr.Job], style: Style, *, backend: str = "light", **options: Any) -> Result:
+    """Run a job in a style and return its rows. ``made`` makes it anew for each sink; tables wear no dressing."""
     given = {"max_batch_records": style.max_batch_records, "shards": style.shards, "show_progress": False, **options}
-    if not style.breaks:
+    stored: dict[Queue, Position] = {}
+    table: Counter[Row] = Counter()
+    wrong: list[str] = []
+    with nullcontext() if style.optimized else not_optimized():
+        if style.breaks:
+            run_with_breaks(lambda: made(_StoredSink(table, wrong, stored)), style.breaks, given)
+            return Result(+table, (), tuple(wrong))
         sink = FoldingSink()
-        with nullcontext() if style.optimized else not_optimized():
-            _job(worn, views + text, sink).run(backend, **given)
-        return Result(+sink.table, (), tuple(sink.faults))
-    return _run_with_breaks(worn, views + text, style.breaks, given)
+        made(sink).run(backend, **given)
+    return Result(+sink.table, (), tuple(sink.faults))
 
 
 def _job(tables: Sequence[Table], text: str, sink: FoldingSink) -> hr.Job:
@@ -196,18 +205,17 @@ def _job(tables: Sequence[Table], text: str, sink: FoldingSink) -> hr.Job:
     return next(iter(job.script.relations().values())).stream.to(sink, name="result")
 
 
-def _run_with_breaks(
-    tables: Sequence[Table], text: str, breaks: Sequence[tuple[Any, ...]], given: Mapping[str, Any]
-) -> Result:
+def run_with_breaks(made: Callable[[], hr.Job], breaks: Sequence[tuple[Any, ...]], given: Mapping[str, Any]) -> None:
+    """Run a job that is broken off and stopped, and goes on from its checkpoint each time, until it has come to its end.
+
+    ``made`` makes it anew for each run; what it writes must be right where rows come once more behind a kill.
+    """
     shared = Path("/dev/shm")  # a checkpoint waits for the disk
     place = tempfile.mkdtemp(prefix="headrace-differential-", dir=shared if shared.is_dir() else None)
-    stored: dict[Queue, Position] = {}
-    table: Counter[Row] = Counter()
-    wrong: list[str] = []
     kept = {**given, "checkpoint": place, "checkpoint_interval": timedelta(microseconds=1)}
     try:
         for what, *details in [*breaks, ("end",)]:
-            job = _job(tables, text, _StoredSink(table, wrong, stored))
+            job = made()
             if what == "stop":
                 _stop_after(job, details[0], kept)
                 continue
@@ -217,14 +225,10 @@ def _run_with_breaks(
             except JobFailedError as error:
                 if not isinstance(error.__cause__, Broken):
                     raise
-                continue
             except Broken:  # it was still being prepared
                 continue
-            if what == "end":
-                break
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return Result(+table, (), tuple(wrong))
 
 
 def _stop_after(job: hr.Job, records: int, given: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from tests.differential.choices import Choices
-from tests.differential.kinds import BIGINT, BOOLEAN, BYTES, DATE, DECIMAL, DOUBLE, INT, STRING, TIMESTAMP, Kind
+from tests.differential.kinds import BIGINT, BOOLEAN, BYTES, DATE, DECIMAL, DOUBLE, INT, KEY, STRING, TIMESTAMP, Kind
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ TAME: dict[str, list[Any]] = {
     "boolean": [False, True],
     "date": [date(1970, 1, 1), date(2024, 2, 29), date(2024, 2, 28), date(2023, 12, 31), date(2024, 3, 1), date(1969, 7, 20)],
     "timestamp": [_EPOCH + timedelta(milliseconds=ms) for ms in (0, 1, 500, 1000, 1999, 2000, 60_000, 3_600_000, -1, -86_400_000)],
+    "key": [0, 1, 2, 3, -1, 5, 100, 999, -1000], "text key": ["", "a", "b", "A", "ab", "12", "ä", "李"],
 }  # fmt: skip
 WILD: dict[str, list[Any]] = {
     "int": [0, 1, -1, 2**31 - 1, -(2**31), 2**31 - 2, 2**15],
@@ -125,11 +126,11 @@ def generate_table(
     for number in choices.repeat(0, rows_max, 88):
         row = [_value(choices, column, null_percent) for column in chosen]
         if style == "equal keys":
-            row[0] = 1
+            row[0] = _key(key, 1)
         elif style == "skewed" and choices.chance(75):
-            row[0] = 2
+            row[0] = _key(key, 2)
         elif style == "distinct keys":
-            row[0] = number
+            row[0] = _key(key, number)
         elif style == "all null":
             row = [None] * len(row)
         rows.append(tuple(row))
@@ -145,12 +146,23 @@ def generate_table(
     return Table(name, chosen, tuple(rows), places, carried)
 
 
+def _key(column: TableColumn, number: int) -> Any:
+    return number if column.kind in (INT, KEY) else str(number)
+
+
 def _value(choices: Choices, column: TableColumn, null_percent: int) -> Any:
     if column.nullable and choices.chance(null_percent):
         return None
-    return choices.pick((TAME if column.tame else WILD)[column.kind.name])
+    return choices.pick((WILD if not column.tame and column.kind.name in WILD else TAME)[column.kind.name])
 
 
-def generate_tables(choices: Choices, low: int = 1, high: int = 3) -> tuple[Table, ...]:
+def generate_tables(
+    choices: Choices, low: int = 1, high: int = 3, *, columns: tuple[TableColumn, ...] = COLUMNS
+) -> tuple[Table, ...]:
     """Return tables called t1, t2 and so on. Their columns share names, as those of real tables do."""
-    return tuple(generate_table(choices, f"t{number + 1}") for number in choices.repeat(low, high, 50))
+    return tuple(generate_table(choices, f"t{number + 1}", columns=columns) for number in choices.repeat(low, high, 50))
+
+
+def keyed_columns(kind: Kind) -> tuple[TableColumn, ...]:
+    """Return the columns of tables whose key is of another type."""
+    return (replace(COLUMNS[0], kind=kind, tame=False), *COLUMNS[1:])

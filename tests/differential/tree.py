@@ -201,11 +201,16 @@ class TopN(Relation):
 
 @dataclass(frozen=True)
 class SqlCase:
-    """Tables and a query over them. ``style`` is a ``styles.Style``: how it is run."""
+    """Tables and a query over them. ``style`` is a ``styles.Style``: how it is run.
+
+    ``rewriting`` is a ``rewriting.Rewriting``: what is run in place of the query, or None. ``other_keys``: with other keys in the tables.
+    """
 
     tables: tuple[Table, ...]
     query: Relation
     style: Any = None
+    rewriting: Any = None
+    other_keys: bool = False
 
 
 def parts_of(part: Any) -> Iterator[Any]:

@@ -115,9 +115,11 @@ class Writer:
         if source.style == "view" and self.dialect == "flink":
             inner = Writer(self.dialect)
             text = inner.whole(source.relation)
-            self.views += [*inner.views, (f"view_{source.alias}", text)]
+            made = [*inner.views, (f"view_{source.alias}", text)]
+            self.views += [view for view in made if view not in self.views]  # a relation may be read several times
         else:
-            self.ctes.append((f"view_{source.alias}", self.query(source.relation)))
+            made = [(f"view_{source.alias}", self.query(source.relation))]
+            self.ctes += [cte for cte in made if cte not in self.ctes]
         return f"view_{source.alias} AS {source.alias}"
 
     def _top_n(self, top: TopN) -> str:
