@@ -1,16 +1,17 @@
-"""Whole scripts: tables in files, views, and several INSERTs into files, run as one job and compared with DuckDB sink by sink."""
+"""Whole scripts: tables in files, views, and several INSERTs into files of each format and the print sink, run as one job.
+
+The rows of each sink are compared with DuckDB's. Some runs are killed or stopped on the way and go on from their checkpoint; the print
+sink gives rows once more behind a kill, so it is not among theirs.
+"""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import io
 import shutil
 import tempfile
-from base64 import b64decode
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,20 @@ import headrace as hr
 from headrace_sql import api
 
 from tests.differential.choices import Choices
-from tests.differential.comparing import Row, difference, row_of
+from tests.differential.comparing import difference
 from tests.differential.families import Family
 from tests.differential.kinds import Kind
 from tests.differential.oracle import run_duckdb
+from tests.differential.reading import rows_written
 from tests.differential.relations import RelationMaker
 from tests.differential.running import FUNCTIONS
+from tests.differential.styles import generate_breaks, run_with_breaks
 from tests.differential.tables import COLUMNS, Table, generate_table
 from tests.differential.tree import Relation, Scan
 from tests.differential.writing import written
 
 #: JSON holds no NaN and no infinity.
 _COLUMNS = tuple(column for column in COLUMNS if column.name != "wd")
-_CHANGES = {"insert": 1, "update_after": 1, "update_before": -1, "delete": -1}
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,12 @@ class ScriptCase:
 
     tables: tuple[Table, ...]
     queries: tuple[Relation, ...]
+    #: The kind of sink of each query: a format of files, or print.
+    sinks: tuple[str, ...]
     options: Mapping[str, int]
     #: Whether the text stands in EXECUTE STATEMENT SET.
     together: bool
+    breaks: tuple[tuple[Any, ...], ...] = ()
 
 
 def generate(choices: Choices) -> ScriptCase:
@@ -64,7 +69,11 @@ def generate(choices: Choices) -> ScriptCase:
             continue
         made = maker.relation(choices.integer(1, 2))
         queries.append(maker.select_of(made) if isinstance(made, Scan) else made)
-    return ScriptCase(tables, tuple(queries), options, together)
+    sinks = [choices.weighted([(4, "json"), (3, "csv"), (3, "parquet")]) for _ in queries]
+    breaks = generate_breaks(choices) if choices.chance(15) else ()
+    if not breaks and choices.chance(20):
+        sinks[choices.integer(0, len(sinks) - 1)] = "print"
+    return ScriptCase(tables, tuple(queries), tuple(sinks), options, together, breaks)
 
 
 def script_of(case: ScriptCase, place: Path) -> str:
@@ -79,8 +88,10 @@ def script_of(case: ScriptCase, place: Path) -> str:
     inserts = []
     for number, query in enumerate(case.queries):
         columns = ", ".join(f"`{name}` {kind.flink}" for name, kind in _sink_columns(query).items())
-        options = f"'path' = '{place}/out/{number}', 'format' = 'json', 'changes' = 'column'"
-        parts.append(f"CREATE TABLE sink{number} ({columns}) WITH ('connector' = 'filesystem', {options});")
+        options = f"'connector' = 'filesystem', 'path' = '{place}/out/{number}', 'changes' = 'column', 'format' = '{case.sinks[number]}'"
+        if case.sinks[number] == "print":
+            options = "'connector' = 'print'"
+        parts.append(f"CREATE TABLE sink{number} ({columns}) WITH ({options});")
         views, _, rest = written(query, "flink").rpartition(";\n")
         # Aliases, and so the names of views, are unique in a job; a query that is inserted twice has its views once.
         if views and f"{views};" not in parts:
@@ -105,43 +116,36 @@ def check(case: ScriptCase) -> str | None:
                 (place / "in" / table.name / f"{queue}.ndjson").write_bytes(
                     b"".join(body + b"\n" for body in table.bodies(queue))
                 )
-        api.forget()
-        job = hr.sql(script_of(case, place), functions=FUNCTIONS, pipeline="script", bad_records="stop")
-        job.run("light", show_progress=False, **case.options)
-        for number, query in enumerate(case.queries):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            _run(case, place)
+        for number, (query, sink) in enumerate(zip(case.queries, case.sinks, strict=True)):
             expected = run_duckdb(case.tables, written(query, "duckdb"))
-            wrong = difference(expected, _read(place / "out" / str(number), query), names=("by DuckDB", "by headrace"))
+            text = printed.getvalue() if sink == "print" else None
+            found = rows_written(sink, place / "out" / str(number), _sink_columns(query), text)
+            wrong = difference(expected, found, names=("by DuckDB", "by headrace"))
             if wrong:
-                return f"sink{number}: {wrong}"
+                return f"sink{number}, {sink}: {wrong}"
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return None
 
 
-def _read(directory: Path, query: Relation) -> Counter[Row]:
-    rows: Counter[Row] = Counter()
-    kinds = _sink_columns(query)
-    for path in sorted(directory.glob("[!_.]*")) if directory.is_dir() else ():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            values = json.loads(line)
-            sign = _CHANGES[values.pop("change", "insert")]
-            rows[row_of(_value(values.get(name), kind) for name, kind in kinds.items())] += sign
-    return Counter({row: count for row, count in rows.items() if count})
+def _run(case: ScriptCase, place: Path) -> None:
+    def made() -> hr.Job:
+        api.forget()
+        return hr.sql(script_of(case, place), functions=FUNCTIONS, pipeline="script", bad_records="stop")
 
-
-def _value(value: Any, kind: Kind) -> Any:
-    if value is None:
-        return None
-    readers: dict[str, Any] = {
-        "bytes": b64decode, "timestamp": datetime.fromisoformat, "date": date.fromisoformat, "decimal": Decimal,
-        "double": float,
-    }  # fmt: skip
-    return readers.get(kind.name, lambda same: same)(value)
+    if case.breaks:
+        run_with_breaks(made, case.breaks, {"show_progress": False, **case.options})
+    else:
+        made().run("light", show_progress=False, **case.options)
 
 
 def describe(case: ScriptCase) -> str:
     """Return the tables and the script."""
-    return "\n".join([*map(str, case.tables), str(case.options), "", script_of(case, Path("DATA"))])
+    breaks = [f"breaks {case.breaks}"] if case.breaks else []
+    return "\n".join([*map(str, case.tables), str(case.options), *breaks, "", script_of(case, Path("DATA"))])
 
 
 FAMILY = Family("script", generate, check, describe, weight=10)

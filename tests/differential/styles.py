@@ -73,14 +73,19 @@ def generate_style(choices: Choices) -> Style:
     if choices.chance(10):
         style = replace(style, optimized=False)
     if choices.chance(20):
-        breaks = []
-        for _ in choices.repeat(1, 2, 40):
-            if choices.chance(15):
-                breaks.append(("stop", choices.integer(0, 5)))
-            else:
-                breaks.append(("kill", choices.pick(PLACES), choices.integer(1, 4)))
-        style = replace(style, breaks=tuple(breaks))
+        style = replace(style, breaks=generate_breaks(choices))
     return style
+
+
+def generate_breaks(choices: Choices) -> tuple[tuple[Any, ...], ...]:
+    """Return one or two breaks: kills at a place, or stops behind some records."""
+    breaks: list[tuple[Any, ...]] = []
+    for _ in choices.repeat(1, 2, 40):
+        if choices.chance(15):
+            breaks.append(("stop", choices.integer(0, 5)))
+        else:
+            breaks.append(("kill", choices.pick(PLACES), choices.integer(1, 4)))
+    return tuple(breaks)
 
 
 # ------------------------------------------------------------------------------------------------------- dressing

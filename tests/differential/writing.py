@@ -201,7 +201,7 @@ class Writer:
 
     def name(self, name: str) -> str:
         """Return a name, quoted where it must be."""
-        if name.isascii() and name.isidentifier() and name.islower():
+        if name.isascii() and name.isidentifier() and name.islower() and name != "order":
             return name
         return f"`{name}`" if self.dialect == "flink" else f'"{name}"'
 
