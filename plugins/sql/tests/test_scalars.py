@@ -36,6 +36,11 @@ def rows(text: str) -> list[tuple[Any, ...]]:
         ("SELECT k, SUM(v) FROM b GROUP BY k HAVING SUM(v) > (SELECT MIN(v) + 4 FROM a)", [("x", 7)]),
         ("SELECT (SELECT n FROM b ORDER BY v DESC LIMIT 1), k FROM a WHERE v = 1", [("C", "x")]),
         ("SELECT (SELECT MAX(v) FROM b WHERE v > 100) FROM a", [(None,)] * 3),
+        ("SELECT (SELECT COUNT(*) FROM b WHERE v > 100) FROM a", [(0,)] * 3),
+        ("SELECT (SELECT COUNT(DISTINCT n) FILTER (WHERE v > 1) FROM b WHERE v > 100) FROM a", [(0,)] * 3),
+        ("SELECT k FROM a WHERE v - 1 = (SELECT COUNT(*) FROM (SELECT k FROM b WHERE v > 100) AS c)", [("x",)]),
+        ("SELECT (SELECT COUNT(*) FROM b WHERE v > 100 GROUP BY k) FROM a", [(None,)] * 3),
+        ("SELECT (SELECT COUNT(*) FROM b HAVING COUNT(*) > 9) FROM a", [(None,)] * 3),
         (
             "SELECT CASE WHEN v > (SELECT MIN(v) FROM a) THEN 'more' ELSE k END FROM a",
             [("more",), ("more",), ("x",)],

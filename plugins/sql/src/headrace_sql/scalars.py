@@ -120,7 +120,7 @@ def _attached(
     plain = tuple(replace(c, time=after[c.physical].time) if c.physical in after else c for c in columns)
     column = Column(name, name, hidden=True)
     value: exp.Expr = standing_for(column, node)
-    if keys and _is_count(query):
+    if _is_count(query) and (keys or not any(query.args.get(part) for part in ("group", "having", "limit", "offset"))):
         value = exp.Anonymous(this="COALESCE", expressions=[value, exp.Literal.number(0)])
     return replace(relation, stream=stream, columns=(*plain, column), base=None), column, value
 
