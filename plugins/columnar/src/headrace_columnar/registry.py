@@ -204,13 +204,16 @@ class UserFunctions:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
-        #: Those that were given or decorated, by lower-case name. They go before functions of the table.
-        self.listed: dict[str, Any] = {name.lower(): given[name] for name in given}
+        #: The names of those that were given or decorated, by lower-case name. They go before functions of the table. The functions
+        #: themselves are taken when an expression names them: a catalogue sends what was taken to other processes.
+        self.listed: dict[str, str] = {name.lower(): name for name in given}
 
     def find(self, name: str) -> Any | None:
         """Return the function, None if there is none or the table has one of this name."""
-        found = self.listed.get(name.lower())
-        return self._given.get(name.lower()) if found is None and find(name) is None else found
+        listed = self.listed.get(name.lower())
+        if listed is not None:
+            return self._given[listed]
+        return self._given.get(name.lower()) if find(name) is None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,9 @@ class RuleGroup:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
+        # Rules that replace these may name any function that the job has: a catalogue sends those that were taken from it.
+        for name in self.functions:
+            self.functions[name]
         return {"members": self.members, "functions": self.functions, "options": self.options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

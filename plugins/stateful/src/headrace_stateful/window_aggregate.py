@@ -139,7 +139,7 @@ class WindowAggregate(WindowSpec):
     ) -> None:
         super().__init__(keys, window, emit)
         self.aggregates = dict(aggregates)
-        self.functions = None if functions is None else dict(functions)
+        self.functions = functions
 
     def describe(self) -> str:
         aggregates = ", ".join(f"{name}={text}" for name, text in self.aggregates.items())
