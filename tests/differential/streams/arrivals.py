@@ -20,15 +20,22 @@ _TEXTS = ["a", "b", "c", "ä€", "", "A"]
 
 
 def make_tables(
-    choices: Choices, *, in_order: bool, null_times: bool, queues: bool = True, before_1970: bool = True
+    choices: Choices,
+    *,
+    in_order: bool,
+    null_times: bool,
+    queues: bool = True,
+    before_1970: bool = True,
+    keys: bool = False,
 ) -> tuple[tuple[Table, ...], tuple[Arrival, ...]]:
-    """Return one or two tables and what arrives. ``in_order``: never further behind than the delay allows."""
+    """Return one or two tables and what arrives. ``in_order``: never further behind than the delay allows; ``keys``: k and g are keys."""
+    columns = {**COLUMNS, "k": "text key", "g": "key"} if keys else COLUMNS
     tables = []
     for number in range(choices.integer(1, 2)):
         count = choices.weighted([(6, 1), (2, 2), (1, 3)]) if queues else 1
         # A row of the same time as one before it is late where there is no delay.
         delays = [each for each in _DELAYS if each] if in_order else _DELAYS
-        tables.append(Table(f"t{number}", COLUMNS, count, choices.pick(delays)))
+        tables.append(Table(f"t{number}", columns, count, choices.pick(delays)))
     begin = choices.weighted([(8, _BEGINS[0]), (1, _BEGINS[1]), (1 if before_1970 else 0, _BEGINS[2])])
     clocks = {(table.name, queue): begin for table in tables for queue in range(table.queues)}
     most = choices.weighted([(3, 12), (4, 30), (1, 60), (1, 2)])

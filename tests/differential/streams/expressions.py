@@ -105,6 +105,8 @@ def aggregates(
         what = _aggregate(choices, function if columns else "rows", columns)
         if choices.chance(15):
             what = Aggregate(what.function, what.column, what.distinct, condition(choices, columns, 1), what.kind)
+        if made and choices.chance(5):
+            what = choices.pick(list(made.values()))  # twice the same
         made[f"a{number}"] = what
     return made
 

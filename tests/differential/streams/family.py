@@ -6,15 +6,29 @@ and resumed. The interpreter knows nothing of these, so its answer holds for all
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.differential.choices import Choices
 from tests.differential.families import Family
+from tests.differential.rewriting import first_key, other_key
 from tests.differential.streams import resuming, running
 from tests.differential.streams.generator import make_plan
 from tests.differential.streams.interpreter import Outcome, interpret
-from tests.differential.streams.plan import Plan
+from tests.differential.streams.plan import (
+    Distinct,
+    Grouped,
+    IntervalJoin,
+    Join,
+    Plan,
+    Row,
+    Select,
+    Source,
+    TopN,
+    Union,
+    Where,
+)
 from tests.differential.streams.sql_generator import make_sql_plan
 
 
@@ -25,12 +39,15 @@ class StreamCase:
     plan: Plan
     dialect: str
     way: str = "once"
+    #: Whether headrace runs it with other keys, and the keys of the results are brought back.
+    other_keys: bool = False
     batch: int = 1000
     options: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         rows = [f"  {each.table} {each.queue}: {_shown(each.row)}" for each in self.plan.arrivals]
         options = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        options += " with other keys (rewriting.other_key)" if self.other_keys else ""
         text = running.text_of(self.plan, self.dialect)
         return "\n".join(
             [text, "arrivals (table, queue, row):", *rows, f"run {self.way} in batches of {self.batch} {options}"]
@@ -52,7 +69,23 @@ def _case(choices: Choices, dialect: str) -> StreamCase:
         options["after"] = choices.integer(0, len(plan.arrivals))
     if way == "ended":
         options |= {"place": choices.pick(resuming.PLACES), "count": choices.integer(1, 8)}
-    return StreamCase(plan, dialect, way, batch, options)
+    other_keys = any("key" in table.columns.values() for table in plan.tables)
+    if dialect == "sql" and _in_both_languages(plan) and choices.chance(40):
+        dialect = "dsl"  # the same tree, in the other language
+    return StreamCase(plan, dialect, way, other_keys, batch, options)
+
+
+def _in_both_languages(plan: Plan) -> bool:
+    """Whether a plan of SQL holds only what the verbs of the DSL mean too."""
+    both = {Source, Where, Select, Union, Grouped, TopN, Distinct, Join, IntervalJoin}
+    aggregates = [each for node in plan.of_type(Grouped) for each in node.aggregates.values()]  # type: ignore[attr-defined]
+    return all(type(node) in both for node in plan.nodes()) and not any(
+        each.function in ("first_value", "last_value") for each in aggregates
+    )
+
+
+def _mapped(row: Row, columns: Mapping[str, str], key: Callable[[Any], Any]) -> Row:
+    return {name: key(value) if columns.get(name) in ("key", "text key") else value for name, value in row.items()}
 
 
 def run(case: StreamCase, outcome: Outcome) -> running.Result:
@@ -62,7 +95,21 @@ def run(case: StreamCase, outcome: Outcome) -> running.Result:
         options.pop("shards", None)
     making = running.job_of if case.dialect == "dsl" else running.sql_job_of
     call = {"once": running.run, "stopped": resuming.run_stopped, "ended": resuming.run_ended}[case.way]
-    return call(case.plan, batch=case.batch, making=making, **options)
+    if not case.other_keys:
+        return call(case.plan, batch=case.batch, making=making, **options)
+    columns = {table.name: table.columns for table in case.plan.tables}
+    arrivals = tuple(
+        replace(each, row=_mapped(each.row, columns[each.table], other_key)) for each in case.plan.arrivals
+    )
+    found = call(replace(case.plan, arrivals=arrivals), batch=case.batch, making=making, **options)
+    rows = {
+        name: [_mapped(row, case.plan.outputs[name].columns, _first_key) for row in given] for name, given in found.rows.items()
+    }  # fmt: skip
+    return replace(found, rows=rows)
+
+
+def _first_key(key: Any) -> Any:
+    return int(first_key(key)) if isinstance(key, int) else first_key(key)
 
 
 def check(case: StreamCase) -> str | None:

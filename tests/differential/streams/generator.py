@@ -41,7 +41,8 @@ _NO = timedelta()
 
 def make_plan(choices: Choices) -> Plan:
     """Return a job of the DSL."""
-    tables, arrivals = make_tables(choices, in_order=choices.chance(30), null_times=choices.chance(60))
+    keys = choices.chance(10)
+    tables, arrivals = make_tables(choices, in_order=choices.chance(30), null_times=choices.chance(60), keys=keys)
     return Plan(tables, arrivals, Maker(choices, tables).outputs())
 
 
@@ -92,6 +93,7 @@ class Maker:
                 (3, self._select),
                 (1, self._split),
                 (1, self._union),
+                (1, self._in_three),
             ]
             if "copy" not in node.columns and not node.changes and "int" in node.columns.values():
                 made.append((1, self._flat_map))
@@ -110,8 +112,10 @@ class Maker:
         columns: dict[str, Kind] = {name: node.columns[name] for name in kept}
         made: dict[str, Any] = {name: ("column", name) for name in kept}
         for _ in self._choices.repeat(0, 2, 50):
-            name = self._name("c")
-            columns[name], made[name] = expressions.value(self._choices, node.columns)
+            kind, value = expressions.value(self._choices, node.columns)
+            for _ in self._choices.repeat(1, 2, 15):  # twice the same gives the same twice
+                name = self._name("c")
+                columns[name], made[name] = kind, value
         selected = Select(columns, node, made, changes=node.changes, times=node.times)
         return self._marked(selected, ordered=self._is_ordered(node))
 
@@ -136,6 +140,19 @@ class Maker:
             other = self._where(node)
         made = Union(node.columns, (node, other), changes=node.changes, times=node.times)
         return self._marked(made, ordered=self._is_ordered(node))
+
+    def _in_three(self, node: Node) -> Node:
+        """Bring the rows of a condition, of its contrary and of neither together: they are all rows."""
+        p = expressions.condition(self._choices, node.columns)
+        parts = tuple(
+            self._marked(
+                Where(node.columns, node, part, changes=node.changes, times=node.times), ordered=self._is_ordered(node)
+            )
+            for part in (p, ("not", p), ("is null", p))
+        )
+        return self._marked(
+            Union(node.columns, parts, changes=node.changes, times=node.times), ordered=self._is_ordered(node)
+        )
 
     # --------------------------------------------------------------------------------------------- with memory
 
@@ -264,7 +281,7 @@ class Maker:
         for _ in choices.repeat(1, 2, 20):
             usable = [
                 (one, other) for one, kind in left.columns.items() for other, its in right.columns.items()
-                if kind == its and kind in ("text", "int") and one not in ("id", "copy") and other not in ("id", "copy")
+                if kind == its and kind in ("text", "int", "key", "text key") and one not in ("id", "copy") and other not in ("id", "copy")
                 and one not in [pair[0] for pair in pairs] and other not in [pair[1] for pair in pairs]
             ]  # fmt: skip
             usable.sort(key=lambda pair: pair[0] != pair[1])

@@ -16,7 +16,8 @@ from typing import Any, Literal
 Row = dict[str, Any]
 #: ("column", name), ("constant", value, kind), or (operator, expression, …).
 Expression = tuple[Any, ...]
-#: text, int, decimal, boolean, double, time, or list.
+#: text, int, decimal, boolean, double, time, list; key and text key: whole numbers and texts that are only grouped, joined, counted and
+#: ordered, so that others in the same order would do as well.
 Kind = str
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 

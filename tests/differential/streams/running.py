@@ -26,7 +26,7 @@ from tests.differential.streams.plan import Arrival, Plan, Row, Table
 
 POLARS = {
     "text": pl.String(), "int": pl.Int64(), "decimal": pl.Decimal(10, 2), "boolean": pl.Boolean(), "double": pl.Float64(),
-    "time": pl.Datetime("us", "UTC"),
+    "time": pl.Datetime("us", "UTC"), "key": pl.Int64(), "text key": pl.String(),
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from tests.differential.streams.plan import (
 
 _TYPES = {
     "text": "STRING", "int": "BIGINT", "decimal": "DECIMAL(10, 2)", "boolean": "BOOLEAN", "time": "TIMESTAMP(3)",
+    "key": "BIGINT", "text key": "STRING",
 }  # fmt: skip
 
 

@@ -37,10 +37,11 @@ _HOWS = ("inner", "left", "right", "full")
 def make_sql_plan(choices: Choices, *, flink: bool = False) -> Plan:
     """Return a job that can be written in SQL."""
     in_order = choices.chance(50)
+    keys = not flink and choices.chance(10)
     null_times = not flink and choices.chance(30)
     # In Flink a bounded OVER drops rows of before 1970.
     tables, arrivals = make_tables(
-        choices, in_order=in_order, null_times=null_times, queues=not flink, before_1970=not flink
+        choices, in_order=in_order, null_times=null_times, queues=not flink, before_1970=not flink, keys=keys
     )
     maker = SqlMaker(choices, tables, flink=flink, in_order=in_order)
     return Plan(tables, arrivals, maker.outputs())
@@ -64,7 +65,7 @@ class SqlMaker(Maker):
         for _ in self._choices.repeat(0, 2, 30):
             made: list[tuple[int, Callable[[Node], Node]]] = [(3, self._where), (3, self._select)]
             if self._several:
-                made.append((1, self._union))
+                made += [(1, self._union)] if self._flink else [(1, self._union), (1, self._in_three)]
             node = self._choices.weighted(made)(node)
         return node
 

@@ -117,7 +117,7 @@ class Timed(Operator):
         self.late_operator: Passing | None = None
         #: Whether a row has come of which the result depends on which of several ways from one queue is quicker.
         self.fragile = False
-        #: Whether a row that another verb has made was behind the watermark.
+        #: Whether a row that another verb has made was too late for a window of several.
         self.behind = False
         self._marks: dict[tuple[int, Root], datetime | None] = {}
         self._told = False

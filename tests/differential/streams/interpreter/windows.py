@@ -69,7 +69,9 @@ class WindowAggregates(Timed):
         elif self.node.window.kind == "session":
             self._into_session(time, row)
         else:
-            windows = [w for w in windows_of(self.node.window, time) if not self.passed(w[1] + self._until)]
+            of_time = windows_of(self.node.window, time)
+            windows = [w for w in of_time if not self.passed(w[1] + self._until)]
+            self.behind |= self.behind_others and len(windows) < len(of_time)
             for start, end in windows:
                 self._into_window(start, end, row)
             if not windows:
