@@ -176,7 +176,10 @@ def _folded(typed: Typed, node: Any) -> Typed:
         return Typed(pl.lit(None), kind, node, None)
     if kind.is_nested():
         return Typed(typed.expression.first(), kind, node)
-    value = pl.select(typed.expression.alias("value")).item()
+    named = typed.expression.alias("value")
+    value = pl.select(named).item()
+    if isinstance(value, float) and value == 0:  # the optimizer of polars takes 0.0 and -0.0 for one constant
+        value = pl.LazyFrame().select(named).collect(optimizations=pl.QueryOptFlags.none()).item()
     return Typed(pl.lit(value, dtype=kind), kind, node, value)
 
 

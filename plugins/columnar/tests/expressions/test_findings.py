@@ -40,6 +40,8 @@ FRAME = pl.DataFrame([pl.Series(name, [value], dtype=kind) for name, (kind, valu
         ("timestampdiff(QUARTER, moment, none_of_day)", None),
         ("timestampdiff(MONTH, none_of_day, moment)", None),
         ("nanvl(x, none)", None),
+        ("CAST(nanvl(CAST(FALSE AS DOUBLE), -0.0e0) AS STRING)", "0.0"),
+        ("CAST(IF(isnan(0.0e0), 0.0e0, -0.0e0) AS STRING)", "-0.0"),
         ("- unsigned", -1),
         ("round(edge)", Decimal(10) ** 28),
         ("ceil(edge)", Decimal(10) ** 28),

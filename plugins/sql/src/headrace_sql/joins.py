@@ -51,7 +51,10 @@ def joined(
     *,
     pushes: bool,
 ) -> tuple[Relation, list[exp.Expr]]:
-    """Return the relation of a join, and the conditions of WHERE that it has not used up."""
+    """Return the relation of a join, and the conditions of WHERE that it has not used up.
+
+    ``pushes``: conditions may be asked in the join or before it. Otherwise all of them are left for behind the joins, too.
+    """
     item = join.this
     if join.args.get("match_condition") or (join.args.get("method") or "").upper() not in ("", "NATURAL"):
         raise compiler.error(item, "this kind of JOIN is not supported", "write ON a.x = b.x")
@@ -72,12 +75,13 @@ def joined(
     if is_using and version is not None:
         raise compiler.error(item, "FOR SYSTEM_TIME AS OF takes a condition in ON, not USING", "write ON a.x = b.x")
     how = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}[side]
+    where = conditions
     if how in ("inner", "left"):
         left, conditions = _bounded(compiler, left, conditions)
     if version is not None:
         from headrace_sql.temporal import temporal
 
-        return temporal(compiler, left, item, version, on, how), conditions
+        return temporal(compiler, left, item, version, on, how), conditions if pushes else where
     right = pruned(compiler, node, windowed(compiler, item, from_item(compiler, item)))
     if how in ("inner", "right"):
         right, conditions = _bounded(compiler, right, conditions)
@@ -87,7 +91,7 @@ def joined(
     pairs = _same_names(compiler, sides, join) if is_using else []
     on += [exp.EQ(this=standing_for(mine, item), expression=standing_for(other, item)) for mine, other in pairs]
     used: list[exp.Expr] = []
-    if how == "inner":
+    if how == "inner" and pushes:
         used = [
             each for each in conditions if each.find(exp.Select) is None and touches(compiler, sides, each) == "both"
         ]
@@ -96,7 +100,7 @@ def joined(
         moved: list[exp.Expr] = []
         sides, moved = _pushed(compiler, sides, [each for each in conditions if each not in used], how)
         used += moved
-    left_conditions = [each for each in conditions if not any(each is one for one in used)]
+    left_conditions = [each for each in conditions if not any(each is one for one in used)] if pushes else where
     made = joined_sides(compiler, sides, on, how, item)
     return (_with_one_of_each(made, pairs, how) if pairs else made), left_conditions
 

@@ -46,11 +46,12 @@ def from_clause(
 def _all_joined(
     compiler: QueryCompiler, node: exp.Select, relation: Relation, joins: Sequence[exp.Join], conditions: list[exp.Expr]
 ) -> tuple[Relation, list[exp.Expr]]:
-    inner = all((each.side or "").upper() in ("", "LEFT") for each in joins)
-    for join in joins:
+    for at, join in enumerate(joins):
         from headrace_sql.joins import joined
 
-        relation, conditions = joined(compiler, node, relation, join, conditions, pushes=inner)
+        # A RIGHT or FULL JOIN behind it gives rows that WHERE has to see: nothing of WHERE may be asked before it only.
+        pushes = all((each.side or "").upper() in ("", "LEFT") for each in joins[at + 1 :])
+        relation, conditions = joined(compiler, node, relation, join, conditions, pushes=pushes)
     return relation, conditions
 
 

@@ -1,0 +1,49 @@
+"""Conditions of WHERE over several joins, some of them outer: rows worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace as hr
+import polars as pl
+import pytest
+
+_RANKED = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY g ORDER BY v) AS place FROM a)"
+
+
+@pytest.fixture(autouse=True)
+def frames() -> None:
+    hr.register("a", pl.DataFrame({"k": ["x", "y", "z"], "v": [1, 2, 3], "g": [0, 0, 0]}))
+    hr.register("b", pl.DataFrame({"k": ["x", "y"], "w": [1, 9]}))
+    hr.register("c", pl.DataFrame({"k": ["x", "y", "q"], "n": [10, 20, 30]}))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # A condition on both sides of an inner join holds behind the FULL JOIN, whose rows without a partner it drops.
+        ("SELECT a.k, c.n FROM a JOIN b ON a.k = b.k FULL JOIN c ON a.k = c.k WHERE a.v >= b.w", [("x", 10)]),
+        ("SELECT a.k, c.n FROM a, b RIGHT JOIN c ON b.k = c.k WHERE a.k = b.k AND a.v >= b.w", [("x", 10)]),
+        ("SELECT a.k, c.n FROM a JOIN b ON a.k = b.k LEFT JOIN c ON a.k = c.k WHERE a.v >= b.w", [("x", 10)]),
+        # One that is true of rows without a partner keeps them.
+        (
+            "SELECT a.k, c.n FROM a JOIN b ON a.k = b.k FULL JOIN c ON a.k = c.k WHERE a.v >= b.w OR a.k IS NULL",
+            [("x", 10), (None, 30)],
+        ),
+        (
+            "SELECT b.k, c.n FROM a FULL JOIN c ON a.k = c.k JOIN b ON b.k = a.k WHERE a.v <= b.w",
+            [("x", 10), ("y", 20)],
+        ),
+        # The bound of a Top-N comes before the joins, and holds behind them.
+        (
+            "SELECT a.k, c.n FROM RANKED AS a JOIN b ON a.k = b.k FULL JOIN c ON a.k = c.k WHERE a.place <= 1",
+            [("x", 10)],
+        ),
+        (
+            "SELECT a.k, c.n FROM b JOIN RANKED AS a ON a.k = b.k RIGHT JOIN c ON a.k = c.k WHERE a.place <= 2",
+            [("x", 10), ("y", 20)],
+        ),
+    ],
+)
+def test_where_behind_outer_joins(text: str, expected: list[tuple[Any, ...]]) -> None:
+    assert sorted(hr.sql(text.replace("RANKED", _RANKED)).collect().rows(), key=repr) == sorted(expected, key=repr)
