@@ -252,8 +252,8 @@ class MySQLSink(TransactionalSink):
             f"MySQL at {settings.host}:{settings.port}, table {settings.database}.{settings.table}: {message}",
             plugin="mysql",
             option="table",
-            hint=f"empty the table (TRUNCATE), or write to another one; or, if rows may be added, remove the positions: "
-            f"DELETE FROM {settings.offsets_table} WHERE writer = '{self.writer_name}'",
+            hint="empty the table (TRUNCATE), or write to another one; or, if rows may be added, remove the positions: "
+            f"the rows of the writer {self.writer_name!r} in the table {settings.offsets_table!r}",
         )
 
     # ------------------------------------------------------------------------------------------------------ writing
