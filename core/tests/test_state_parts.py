@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from headrace.errors import CheckpointError, RetriableError
-from headrace.state_parts import Restore, bits_for, pack_parts, part_numbers, unpack_first, unpack_range
+from headrace.state_parts import Restore, bits_for, pack_parts, part_numbers, unpack_first, unpack_ranges
 
 RANGES = [{"a": b"1", "b": b""}, {"a": b"2", "b": b"3"}, {}, {"b": b"4"}]
 
@@ -57,7 +57,7 @@ def test_parts_are_one_map_and_each_can_be_read_alone() -> None:
     assert (about["rows"], about["bits"]) == (3, 2)
     whole = msgspec.msgpack.decode(b"".join(parts))
     assert whole["format"] == 2
-    assert [unpack_range(each) for each in whole["parts"]] == [{"a": b"1"}, {"a": b"2", "b": b"3"}, {}, {"b": b"4"}]
+    assert unpack_ranges(whole) == [{"a": b"1"}, {"a": b"2", "b": b"3"}, {}, {"b": b"4"}]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,36 @@ def test_parts_are_one_map_and_each_can_be_read_alone() -> None:
 def test_a_damaged_first_part_is_refused(first: bytes) -> None:
     with pytest.raises(CheckpointError, match="damaged"):
         unpack_first(first)
+
+
+def test_a_flipped_bit_anywhere_is_noticed() -> None:
+    good = pack_parts({"rows": 3, "watermark_us": 17, "upstreams": [("q", "in", 0, [5, 1], 9, False)]}, RANGES, "a1b2")
+    for number, part in enumerate(good):
+        for place in range(len(part) * 8):
+            damaged = bytearray(part)
+            damaged[place // 8] ^= 1 << place % 8
+            with pytest.raises((CheckpointError, RetriableError)):
+                restored([*good[:number], bytes(damaged), *good[number + 1 :]])
+
+
+def test_a_part_of_another_version_or_place_is_noticed() -> None:
+    one, other = pack_parts({}, RANGES, "one"), pack_parts({}, RANGES, "other")
+    assert restored(one) == restored(other)
+    for wrong in ([*one[:2], other[2], *one[3:]], [one[0], one[2], one[1], *one[3:]]):
+        with pytest.raises(CheckpointError, match="of another version"):
+            restored(wrong)
+
+
+def restored(parts: Sequence[bytes]) -> Any:
+    """Return what operators are given of a version's parts."""
+    about = unpack_first(parts[0])
+
+    def fetch(wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
+        return ((1, number, parts[number]) for ranges in wanted.values() for each in ranges for number in each)
+
+    operators = {name: Recorder() for name in "ab"}
+    Restore([(1, about["bits"])], 8, fetch, operators, {1: about.get("token")}).need_all()  # type: ignore[arg-type]
+    return [each.given for each in operators.values()]
 
 
 def test_a_newer_format_is_refused_by_its_number() -> None:

@@ -21,18 +21,19 @@ def sealed(content: bytes, place: bytes = b"") -> bytes:
     return content + _MARK + crc32(place + content).to_bytes(4, "big")
 
 
-def unsealed(content: bytes, what: str, place: bytes = b"") -> bytes:
-    """Return what ``sealed`` was given; bytes without a checksum, of an older version, as they are.
+def unsealed(content: bytes, what: str, place: bytes = b"", *, required: bool = False) -> bytes:
+    """Return what ``sealed`` was given; bytes without a checksum, of an older version, as they are unless one is ``required``.
 
     The mark is no beginning of a MessagePack value, so a checksum whose mark is damaged leaves bytes that cannot be decoded.
     Raises CheckpointError that says ``what`` is damaged.
     """
-    if content[-_TRAILER_BYTES:-4] != _MARK:
+    has_checksum = content[-_TRAILER_BYTES:-4] == _MARK
+    if not (has_checksum or required):
         return content
     found = content[:-_TRAILER_BYTES]
-    if crc32(place + found).to_bytes(4, "big") != content[-4:]:
+    if not has_checksum or crc32(place + found).to_bytes(4, "big") != content[-4:]:
         raise CheckpointError(
-            f"{what} is damaged: its checksum is another",
+            f"{what} is damaged, or of another job: its checksum is another",
             hint="go back to an older checkpoint, or begin anew with another directory",
         )
     return found

@@ -8,6 +8,7 @@ sinks and the next shards drop what they have seen.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -282,7 +283,7 @@ class Shard:
         header = self._header({name: common for name, (common, _) in made.items()}, whole=whole)
         rows = max(each.state_rows() for each in operators.values())
         ranges = [{name: parts[place] for name, (_, parts) in made.items()} for place in range(1 << bits)]
-        return pack_parts({**header, "rows": max(rows, self._rows_about)}, ranges)
+        return pack_parts({**header, "rows": max(rows, self._rows_about)}, ranges, os.urandom(8).hex())
 
     def begin_restore(self, versions: Sequence[tuple[int, bytes]], fetch: Fetch) -> list[int] | None:
         """Begin with stored versions, (number, first part) in order; the other parts come in while the shard works.
@@ -300,8 +301,9 @@ class Shard:
         operators = self._parted()
         self._rows_about = max(int(about["rows"]) for _, about in found)
         self._restore = Restore(
-            [(number, about["bits"]) for number, about in found], self._rows_about, fetch, operators
-        )
+            [(number, about["bits"]) for number, about in found], self._rows_about, fetch, operators,
+            {number: about.get("token") for number, about in found},
+        )  # fmt: skip
         for name, operator in operators.items():
             commons = [about["operators"][name] for _, about in found if name in about["operators"]]
             operator.begin_restore(commons, self._rows_about, self._restore)
@@ -329,9 +331,9 @@ class Shard:
             self._restore, self._rows_about = None, 0
 
     def _apply_parts(self, stored: Mapping[str, Any]) -> None:
-        from headrace.state_parts import unpack_range
+        from headrace.state_parts import unpack_ranges
 
-        ranges = [unpack_range(content) for content in stored["parts"]]
+        ranges = unpack_ranges(stored)
         operators = self._parted()
         for name, common in stored["operators"].items():
             parts = [self._fit.brought_over(name, each[name], part=True) for each in ranges if name in each]

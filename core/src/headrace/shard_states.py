@@ -18,7 +18,7 @@ from headrace.plan import OperatorNode, Plan, ShuffleNode, input_schema
 from headrace.shard import FORMAT_VERSION, FORMAT_VERSION_IN_PARTS
 from headrace.state_check import StateFit
 from headrace.state_definition import definitions_from_json, definitions_to_json
-from headrace.state_parts import unpack_range
+from headrace.state_parts import unpack_ranges
 
 #: (queue, source, side, last position, watermark, idle): see ``Shard``.
 Upstream = list[Any]
@@ -82,7 +82,7 @@ class StageStates:
             )
         if version["format"] == FORMAT_VERSION_IN_PARTS:
             assert isinstance(operator, PartedOperator)
-            ranges = [unpack_range(each) for each in version["parts"]]
+            ranges = unpack_ranges(version)
             parts = [fit.brought_over(name, each[name], part=True) for each in ranges if name in each]
             operator.apply_parts(fit.brought_over(name, content), parts)
         elif content:

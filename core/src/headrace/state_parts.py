@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -31,6 +32,7 @@ _ROWS_PER_STEP = 16_384
 _ARRAY = struct.Struct(">BI")
 _ARRAY_32 = 0xDD
 _EMPTY_ARRAY = b"\x90"
+_CHECKSUM_BYTES = 4
 
 Fetch = Callable[[Mapping[int, Sequence[range]]], Iterator[tuple[int, int, bytes]]]
 
@@ -47,12 +49,18 @@ def part_numbers(hashes: NDArray[np.uint64], bits: int) -> NDArray[np.int64]:
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
-def pack_parts(about: Mapping[str, Any], ranges: Sequence[Mapping[str, bytes]]) -> list[bytes]:
-    """Return the parts of a version: ``about`` (without "format"), then the operators' bytes per range."""
+def pack_parts(about: Mapping[str, Any], ranges: Sequence[Mapping[str, bytes]], token: str = "") -> list[bytes]:
+    """Return the parts of a version: ``about`` (without "format"), then the operators' bytes per range.
+
+    Each part has a checksum, which is right at its place in the version of this ``token`` only.
+    """
     contents = [msgspec.msgpack.encode({name: each for name, each in one.items() if each}) for one in ranges]
-    parts = [msgspec.msgpack.encode(content) for content in contents]
+    # In front, as the end of the last part is that of the whole version.
+    checked = [_checksum(content, token, number) + content for number, content in enumerate(contents)]
+    parts = [msgspec.msgpack.encode(content) for content in checked]
     size = sum(len(part) for part in parts)
-    first = msgspec.msgpack.encode({"format": FORMAT_VERSION, **about, "bytes": size, "parts": []})
+    head = {"format": FORMAT_VERSION, **about, "bytes": size, "token": token}
+    first = msgspec.msgpack.encode({**head, "checksum": _head_checksum(head, len(parts)), "parts": []})
     assert first.endswith(_EMPTY_ARRAY)
     return [first[:-1] + _ARRAY.pack(_ARRAY_32, len(parts)), *parts]
 
@@ -72,23 +80,53 @@ def unpack_first(first: bytes) -> dict[str, Any]:
         )
     if kind != _ARRAY_32 or count & (count - 1) or count == 0:
         raise CheckpointError(f"the first part of a stored state is damaged: {count} parts follow")
+    _check_head(about, count)
     about["bits"] = count.bit_length() - 1
     return about
 
 
-def unpack_range(content: bytes) -> dict[str, bytes]:
-    """Return the operators' bytes of one range, an element of "parts" of the whole map. Raises CheckpointError."""
+def unpack_ranges(stored: Mapping[str, Any]) -> list[dict[str, bytes]]:
+    """Return the operators' bytes per range of a version that was decoded as a whole. Raises CheckpointError."""
+    _check_head(stored, len(stored["parts"]))
+    return [unpack_range(each, stored.get("token"), number) for number, each in enumerate(stored["parts"])]
+
+
+def unpack_range(content: bytes, token: str | None = "", number: int = 0) -> dict[str, bytes]:
+    """Return the operators' bytes of one range, an element of "parts" of the whole map. Raises CheckpointError.
+
+    ``token``: that of the version, None where an older version of headrace wrote it, without checksums.
+    """
+    what = f"part {number + 1} of a stored state"
     try:
+        if token is not None:
+            checksum, content = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
+            if checksum != _checksum(content, token, number):
+                raise CheckpointError(f"{what} is damaged, or of another version: its checksum is another")
         return msgspec.msgpack.decode(content, type=dict[str, bytes])
     except msgspec.DecodeError as error:
-        raise CheckpointError(f"a part of a stored state is damaged: {error}") from error
+        raise CheckpointError(f"{what} is damaged: {error}") from error
 
 
-def _unpack_part(part: bytes) -> dict[str, bytes]:
+def _unpack_part(part: bytes, token: str | None, number: int) -> dict[str, bytes]:
     try:
-        return unpack_range(msgspec.msgpack.decode(part, type=bytes))
+        return unpack_range(msgspec.msgpack.decode(part, type=bytes), token, number)
     except msgspec.DecodeError as error:
-        raise CheckpointError(f"a part of a stored state is damaged: {error}") from error
+        raise CheckpointError(f"part {number + 1} of a stored state is damaged: {error}") from error
+
+
+def _checksum(content: bytes, token: str, number: int) -> bytes:
+    return crc32(f"{token}/{number}/".encode() + content).to_bytes(_CHECKSUM_BYTES, "big")
+
+
+def _head_checksum(head: Mapping[str, Any], parts: int) -> int:
+    own = {name: value for name, value in head.items() if name not in ("checksum", "parts")}
+    return crc32(msgspec.msgpack.encode([own, parts]))
+
+
+def _check_head(about: Mapping[str, Any], parts: int) -> None:
+    # An older version of headrace has written neither.
+    if ("token" in about or "checksum" in about) and about.get("checksum") != _head_checksum(about, parts):
+        raise CheckpointError("the first part of a stored state is damaged: its checksum is another")
 
 
 @dataclass
@@ -104,7 +142,7 @@ class Restore:
     """The state of a shard as it comes in behind: what is asked for first, the rest step by step. Used by one thread.
 
     A *page* is a range of hashes as narrow as those of the version that is divided most. A page is here as a whole, with what
-    all versions say about its keys, or not at all.
+    all versions say about its keys, or not at all. ``tokens``: those of the versions by number, see ``pack_parts``.
     """
 
     def __init__(
@@ -113,12 +151,14 @@ class Restore:
         rows: int,
         fetch: Fetch,
         operators: Mapping[str, PartedOperator],
+        tokens: Mapping[int, str | None] | None = None,
     ) -> None:
         self._versions = {
             number: _Version(place, bits, np.zeros(1 << bits, dtype=bool))
             for place, (number, bits) in enumerate(versions)
         }
         self._fetch = fetch
+        self._tokens = tokens or {}
         self._operators = operators
         self.bits = max(bits for _, bits in versions)
         self._here: NDArray[np.bool_] = np.zeros(1 << self.bits, dtype=bool)
@@ -154,9 +194,9 @@ class Restore:
                 wanted[number] = [range(begin + 1, end + 1) for begin, end in _runs(ranges)]
         contents: dict[str, list[tuple[int, bytes]]] = {name: [] for name in self._operators}
         count = 0
-        for number, _, part in self._fetch(wanted) if wanted else ():
+        for number, place, part in self._fetch(wanted) if wanted else ():
             count += 1
-            for name, content in _unpack_part(part).items():
+            for name, content in _unpack_part(part, self._tokens.get(number, ""), place - 1).items():
                 contents[name].append((self._versions[number].place, content))
         if count != sum(ranges.size for ranges in needed.values()):
             raise RetriableError(f"the state store gave {count} parts of the state, not those that it was asked for")

@@ -187,6 +187,26 @@ def test_what_cannot_be_shared_is_refused_before_anything_is_read(world: World, 
         world.start(shards=5)
 
 
+def test_a_damaged_record_of_a_shuffle_stops_the_job_and_is_named(world: World) -> None:
+    first = world.start()
+    world.send(100)
+    eventually(lambda: first.status().records_read == 100 and world.table.stored, "records", first)
+    first.stop()
+    before = list(world.table.rows)
+    [topic] = [name for name in world.broker.topic_names() if name.startswith("headrace-") and "state" not in name]
+    log = world.broker.records(topic, 1)
+    damaged = bytearray(log[-1])
+    damaged[len(damaged) // 2] ^= 4
+    world.broker.append(topic, 1, [bytes(damaged)])
+    second = world.start()
+    world.send(100)
+    with pytest.raises(JobFailedError, match="a record of a shuffle is damaged") as failure:
+        second.wait(timedelta(minutes=1))
+    assert f"offset {len(log)}" in str(failure.value)
+    assert topic in str(failure.value)
+    assert [row for row in world.table.rows if row in before] == before
+
+
 def test_a_sink_that_is_ahead_of_the_topics_is_refused(world: World) -> None:
     """As when the topics were made anew and the clock was put back: new results would be dropped as known."""
     first = world.start()

@@ -77,6 +77,16 @@ def test_what_is_no_record_is_refused(record: bytes) -> None:
         decoded(record)
 
 
+def test_a_flipped_bit_anywhere_is_refused() -> None:
+    [record] = encoded([Envelope("rows", QUEUE, 0, rows(3)), Envelope("added", QUEUE, 1)], 1_234, 1_000_000)
+    assert decoded(record)[0] == 1_234
+    for place in range(8 * len(record)):
+        damaged = bytearray(record)
+        damaged[place // 8] ^= 1 << place % 8
+        with pytest.raises(DataError, match="damaged"):
+            decoded(bytes(damaged))
+
+
 def test_a_record_of_a_newer_version_is_refused_by_name() -> None:
     with pytest.raises(DataError, match="newer version of headrace"):
         decoded(msgspec.msgpack.encode({"format": FORMAT_VERSION + 1}))

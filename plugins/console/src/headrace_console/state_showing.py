@@ -133,7 +133,7 @@ def _of_spark(path: Path, plan: Plan | None) -> Stored:
     files = state_files((path / "shards").absolute().as_uri())
     for shuffle in (name for names in (keyed or {"levels": []})["levels"] for name in names):
         for number in range(keyed["shards"]):
-            chain = StateChain(files, Address(unquote(shuffle), number))
+            chain = StateChain(files, Address(unquote(shuffle), number), value.get("checkpoint"))
             versions = [state for state, _ in chain.after(StateVersion(), last + 1)]
             _add_shard(stored, plan, shuffle, number, versions)
     return stored

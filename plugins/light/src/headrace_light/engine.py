@@ -187,7 +187,8 @@ class Engine:
         if self._error is not None:
             message = self._error.message if isinstance(self._error, HeadraceError) else repr(self._error)
             hint = getattr(self._error, "hint", None)
-            raise JobFailedError(f"the job failed: {message}", job=self.job_name, hint=hint) from self._error
+            place = {name: getattr(self._error, name, None) for name in ("queue", "offset")}
+            raise JobFailedError(f"the job failed: {message}", job=self.job_name, hint=hint, **place) from self._error
         return JobReport.of(self.status())
 
     # ------------------------------------------------------------------------------------------ the engine's thread

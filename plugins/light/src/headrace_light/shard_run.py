@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from headrace.backend import QueueStatus
-from headrace.errors import RetriableError
+from headrace.errors import DataError, RetriableError
 from headrace.lane import Delivery, Shipment
 from headrace.messages import Queue, ReadPosition
 from headrace.shard import Shard
@@ -78,7 +78,11 @@ class ShardRun:
         outputs = ShardOutputs()
         assert raw.bodies is not None
         for place, offset in enumerate(raw.offsets.tolist()):
-            time_us, envelopes = decoded(bytes(raw.bodies[place]))
+            try:
+                time_us, envelopes = decoded(bytes(raw.bodies[place]))
+            except DataError as error:
+                error.queue, error.offset = self.topic_queue.id, offset
+                raise
             # Clocks of several senders: time never goes back.
             self._time_us = max(self._time_us, time_us)
             if self._base is None:

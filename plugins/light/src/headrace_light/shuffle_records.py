@@ -1,7 +1,8 @@
 """Records of a shuffle's topic: the envelopes that one instance has for one shard at one moment.
 
 A record is a MessagePack map: ``format``, ``time_us`` (when it was made, microseconds since the Unix epoch) and
-``envelopes``, each a list of kind, source, queue, side, time and rows, the last as an Arrow IPC stream compressed with LZ4.
+``envelopes``, each a list of kind, source, queue, side, time and rows, the last as an Arrow IPC stream compressed with LZ4. A checksum
+stands behind the map.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from headrace.errors import DataError
+from headrace.checksums import sealed, unsealed
+from headrace.errors import CheckpointError, DataError
 from headrace.messages import Queue
 from headrace.shuffle import Envelope
 
@@ -47,7 +49,7 @@ def decoded(record: bytes) -> tuple[int, list[Envelope]]:
     import polars as pl
 
     try:
-        stored = msgspec.msgpack.decode(record)
+        stored = msgspec.msgpack.decode(unsealed(record, "a record of a shuffle"))
         if stored["format"] > FORMAT_VERSION:
             raise DataError(
                 f"a record of a shuffle was written by a newer version of headrace (format {stored['format']})",
@@ -64,9 +66,10 @@ def decoded(record: bytes) -> tuple[int, list[Envelope]]:
             for kind, source, name, side, time_us, rows in stored["envelopes"]
         ]
         return int(stored["time_us"]), envelopes
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError, CheckpointError) as error:
+        why = error.message if isinstance(error, CheckpointError) else repr(error)
         raise DataError(
-            f"a record of a shuffle is none of headrace's: {error!r:.200}",
+            f"a record of a shuffle is damaged, or none of headrace's: {why:.200}",
             hint="the topic is the job's own: nobody else may write to it",
         ) from error
 
@@ -99,4 +102,4 @@ def _streams(frame: pl.DataFrame, max_bytes: int) -> Iterator[bytes]:
 
 
 def _record(envelopes: Sequence[list[Any]], time_us: int) -> bytes:
-    return msgspec.msgpack.encode({"format": FORMAT_VERSION, "time_us": time_us, "envelopes": envelopes})
+    return sealed(msgspec.msgpack.encode({"format": FORMAT_VERSION, "time_us": time_us, "envelopes": envelopes}))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from headrace.checksums import checksum_of
 from headrace.clock import Clock, SystemClock
 from headrace.errors import CheckpointError
 from headrace.private_files import make_private_directory
@@ -26,6 +28,8 @@ _STATE_DIRECTORY = "shards"
 _BEGINNING = "beginning.json"
 _DEFINITIONS = "definitions.json"
 _SAVEPOINT = "savepoint.json"
+#: What files of an older version of headrace hold, which have no checksum: definitions, beginnings, savepoints.
+_KEYS_WITHOUT_CHECKSUM = frozenset({"format", "operators", "outputs", "job", "plan", "sources", "gone", "keyed", "id"})
 
 
 class SparkCheckpoint:
@@ -46,6 +50,7 @@ class SparkCheckpoint:
         self.only_here = on_disk
         self._lock_path = Path(checkpoint).absolute() / _DIRECTORY / "headrace.lock" if on_disk else None
         self._lock: Any = None
+        self._id: str | None = None
 
     def open(self, clock: Clock | None = None) -> None:
         """Make the directory and, on the local disk, take it for this process. Raises CheckpointError."""
@@ -82,6 +87,75 @@ class SparkCheckpoint:
             except Exception as error:  # py4j's: Java has ended, and with it the lock
                 logger.debug("while giving %s back: %s", self.location, error)
 
+    @property
+    def id(self) -> str | None:
+        """The id by which its files are told from those of others; None: an older version of headrace began it."""
+        return self._id
+
+    @property
+    def began_at_savepoint(self) -> bool:
+        """Whether shards began with the state of a savepoint. Known behind ``check``."""
+        beginning = self._find(_BEGINNING)
+        return beginning is not None and "keyed" in beginning
+
+    def check(self) -> None:
+        """See that all that a start goes on from is there, undamaged, and of one checkpoint. Called when the directory was opened.
+
+        Raises CheckpointError that names the file.
+        """
+        planned, completed = self._batches("offsets"), self._batches("commits")
+        self._check_spark_files(planned, completed)
+        found = self._find(_DEFINITIONS) or self._find(f"{_DEFINITIONS}.new")
+        last = None if not planned else self._offsets_of(max(planned))[1]
+        known = None if last is None else last.checkpoint
+        if found is None and known is not None:
+            raise self._damaged(_DEFINITIONS, "it is missing")
+        if found is not None:
+            self._id = found.get("checkpoint")
+        elif last is None:
+            self._id = uuid.uuid4().hex
+        if last is not None and known != self._id:
+            raise self._damaged(_DEFINITIONS, f"it is of another checkpoint than offsets/{max(planned)}")
+        beginning = self._find(_BEGINNING)
+        if self._id is not None and planned and (beginning is None or beginning.get("checkpoint") != self._id):
+            raise self._damaged(_BEGINNING, "it is missing" if beginning is None else "it is of another checkpoint")
+
+    def _check_spark_files(self, planned: set[int], completed: set[int]) -> None:
+        """See that Spark's own files are those of a run that was broken off at any place, and can be read."""
+        metadata = self._path("metadata")
+        if self._files.exists(metadata):
+            self._check_json("metadata", 0)
+        last = max(planned, default=-1)
+        if max(completed, default=-1) > last:
+            raise self._damaged(f"offsets/{max(completed)}", f"it is missing, but there is commits/{max(completed)}")
+        if last > 0 and last - 1 not in planned:
+            raise self._damaged(f"offsets/{last - 1}", "it is missing")
+        if last > 0 and not completed & {last, last - 1}:
+            raise self._damaged(f"commits/{last - 1}", "it is missing")
+        for number in sorted(planned)[-2:]:
+            self._check_json(f"offsets/{number}", 1)
+            offsets = self._offsets_of(number)[1]
+            if offsets.number is not None and offsets.number != number + 1:
+                raise self._damaged(f"offsets/{number}", f"it is of micro-batch {offsets.number - 1}")
+        if completed:
+            self._check_json(f"commits/{max(completed)}", 1)
+
+    def _check_json(self, name: str, line: int) -> None:
+        lines = self._read(name).splitlines()
+        try:
+            if (line and lines[0] != "v1") or not isinstance(json.loads(lines[line]), dict):
+                raise ValueError("it is not what Spark has written")
+        except (IndexError, ValueError, RecursionError) as error:
+            raise self._damaged(name, str(error)) from error
+
+    def _damaged(self, name: str, why: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self.location}/{name} is damaged: {why}",
+            job=self._job,
+            option="checkpoint",
+            hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
+        )
+
     def offsets(self) -> tuple[int, JobOffsets] | None:
         """Return the last micro-batch that was planned, and where it ends; None when there is none."""
         batches = self._batches("offsets")
@@ -96,12 +170,10 @@ class SparkCheckpoint:
         lines = self._read(f"offsets/{last}").splitlines()
         try:
             return last, JobOffsets.from_json(json.loads(lines[2]))
-        except (IndexError, ValueError) as error:
-            raise CheckpointError(
-                f"offsets of batch {last} in {self.location} cannot be read: {error!r}",
-                job=self._job,
-                hint="it is damaged, or not the checkpoint of a headrace job: use another directory to begin anew",
-            ) from error
+        except (IndexError, ValueError, RecursionError) as error:
+            raise self._damaged(f"offsets/{last}", f"{error!r}") from error
+        except CheckpointError as error:
+            raise self._damaged(f"offsets/{last}", error.message) from error
 
     def interrupted_batch(self) -> int | None:
         """Return the number of the micro-batch that was planned but not completed: it will be run again."""
@@ -116,17 +188,26 @@ class SparkCheckpoint:
         place. Without ``find``, for jobs that have planned already, None says that nothing was known when they began.
         """
         kept = self._find(_BEGINNING)
-        found = None if kept is not None or find is None else find()
+        if kept is not None and find is not None and kept.get("checkpoint") != self._id:
+            found: JobOffsets | None = JobOffsets.from_json(
+                kept
+            )  # a start by an older version of headrace came no further
+        else:
+            found = None if kept is not None or find is None else find()
         if found is None:
             return kept
-        self._keep(_BEGINNING, found.to_json())
-        return found.to_json()
+        begun = found.begun_in(self._id).to_json()
+        self._keep(_BEGINNING, begun)
+        return begun
 
     def definitions(self) -> dict[str, DefinedState] | None:
         """Return of what the stored state is, by operator; None: nothing is stored, or by a version that did not store it."""
         # A crash while they were replaced leaves the new ones under the other name.
         found = self._find(_DEFINITIONS) or self._find(f"{_DEFINITIONS}.new")
-        return None if found is None else definitions_from_json(found)
+        try:
+            return None if found is None else definitions_from_json(found)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._damaged(_DEFINITIONS, f"{error!r}") from error
 
     def outputs(self) -> dict[str, str]:
         """Return the digests of what makes the rows of each output, by sink; none where an older version has stored nothing."""
@@ -134,30 +215,37 @@ class SparkCheckpoint:
         return {str(name): str(digest) for name, digest in found.get("outputs", {}).items()}
 
     def keep_definitions(self, definitions: Mapping[str, DefinedState], outputs: Mapping[str, str]) -> None:
-        """Store of what state and outputs are from now on. Called before the query starts."""
+        """Store of what state and outputs are from now on, and the checkpoint's id. Called before the query starts."""
         content = {**definitions_to_json(definitions), "outputs": dict(outputs)}
+        if self._id is not None:
+            content["checkpoint"] = self._id
         if self._find(_DEFINITIONS) != content:
             self._keep(_DEFINITIONS, content)
 
     def _find(self, name: str) -> Mapping[str, Any] | None:
         """Return the JSON values of a file of ours; None when there is none. Raises CheckpointError when it is damaged."""
-        if not self._files.exists(self._jvm.org.apache.hadoop.fs.Path(self._root, name)):
+        if not self._files.exists(self._path(name)):
             return None
         try:
             found = json.loads(self._read(name))
             if not isinstance(found, dict):
                 raise ValueError("it holds no map")
-            return found
-        except ValueError as error:
-            raise CheckpointError(
-                f"{self.location}/{name} is damaged: {error}",
-                job=self._job,
-                hint="go back to a copy of it, or begin anew",
-            ) from error
+            if set(found) == {"of", "checksum", "content"}:
+                if found["checksum"] != checksum_of(found):
+                    raise ValueError("its checksum is another")
+                if found["of"] != name.removesuffix(".new"):
+                    raise ValueError(f"it is {found['of']}")
+                content: Mapping[str, Any] = found["content"]
+                return content
+            if not set(found) <= _KEYS_WITHOUT_CHECKSUM:
+                raise ValueError(f"unknown parts {sorted(set(found) - _KEYS_WITHOUT_CHECKSUM)}")
+            return found  # an older version of headrace wrote it
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(name, str(error)) from error
 
     def savepoint(self) -> tuple[bool, str | None]:
         """Return whether the job has begun here, and the id of the savepoint at which it did."""
-        beginning = self._jvm.org.apache.hadoop.fs.Path(self._root, _BEGINNING)
+        beginning = self._path(_BEGINNING)
         if not (self._files.exists(beginning) or self._batches("offsets")):
             return False, None
         found = self._find(_SAVEPOINT)
@@ -166,14 +254,15 @@ class SparkCheckpoint:
     def begin_at(self, savepoint_id: str, offsets: JobOffsets) -> None:
         """Let the job begin at a savepoint. Until this is done it has not begun."""
         self._keep(_SAVEPOINT, {"id": savepoint_id})
-        self._keep(_BEGINNING, offsets.to_json())
+        self._keep(_BEGINNING, offsets.begun_in(self._id).to_json())
 
     def _keep(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a file of ours, over one that may be there; a crash leaves one of them."""
-        path = self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+        path = self._path(name)
         written = self._jvm.org.apache.hadoop.fs.Path(self._root, f"{name}.new")
         stream = self._files.create(written, True)
-        stream.write(bytearray(json.dumps(content).encode()))
+        whole: dict[str, Any] = {"of": name, "content": content}
+        stream.write(bytearray(json.dumps({**whole, "checksum": checksum_of(whole)}).encode()))
         stream.close()
         # A rename does not replace; an older file is there only where definitions have changed.
         self._files.delete(path, False)
@@ -186,12 +275,18 @@ class SparkCheckpoint:
         names = [status.getPath().getName() for status in self._files.listStatus(path)]
         return {int(name) for name in names if name.isdigit()}
 
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+
     def _read(self, name: str) -> str:
-        stream = self._files.open(self._jvm.org.apache.hadoop.fs.Path(self._root, name))
         try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+            stream = self._files.open(self._path(name))
+            try:
+                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+        except Exception as error:  # py4j: whatever the file system says
+            raise self._damaged(name, f"it cannot be read: {_java_message(error)}") from error
 
     def _take_lock(self, clock: Clock) -> None:
         """Lock a file in Java's name, not in Python's: it is Java that may still work when this process is killed."""

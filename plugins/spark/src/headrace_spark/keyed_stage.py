@@ -70,7 +70,7 @@ def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], b
     assert len(controls) == 1, f"{address} was told of {len(controls)} micro-batches at once"
     control = msgspec.msgpack.decode(controls[0].payload, type=ShardControl)
     plan, topology = payload.plan(), payload.topology()
-    chain = StateChain(payload.state_files(), address)
+    chain = payload.chain(address)
     kept = _shard_before(payload, address, chain, batch_id)
     shard, late_before = kept.shard, kept.shard.late_rows()
     entry = shard_entry(topology, address, control, own, first=kept.at.batch_id is None)

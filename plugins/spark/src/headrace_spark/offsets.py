@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from headrace.checksums import checksum_of
 from headrace.errors import CheckpointError
 from headrace.messages import Queue, ReadPosition
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 2
+_KEYS = frozenset({"format", "job", "plan", "sources", "gone", "keyed", "checkpoint", "number", "checksum"})
 #: Positions kept of queues that have gone, for the case that they come back. The oldest are forgotten first.
 GONE_MAX = 1_000
 
@@ -27,6 +29,8 @@ class JobIdentity:
     fingerprint: str
     #: By node id. Positions mean nothing to another kind of source.
     sources: Mapping[str, str]
+    #: A random id of the checkpoint; None: not known, or an older version of headrace began it.
+    checkpoint: str | None = None
 
     @classmethod
     def of(cls, plan: Plan) -> JobIdentity:
@@ -81,11 +85,24 @@ class JobOffsets:
     gone: Mapping[Queue, ReadPosition] = field(default_factory=dict)
     #: None before the first micro-batch, and in jobs without keyed stages.
     keyed: KeyedMarks | None = None
+    #: The checkpoint that they are of, and how many micro-batches came before; None where an older version of headrace began it.
+    checkpoint: str | None = None
+    number: int | None = None
 
     @classmethod
     def unknown(cls, identity: JobIdentity) -> JobOffsets:
         """Return the offsets of a job that has not looked at its sources yet."""
-        return cls(identity.job, identity.fingerprint, {})
+        return cls(identity.job, identity.fingerprint, {}).begun_in(identity.checkpoint)
+
+    def begun_in(self, checkpoint: str | None) -> JobOffsets:
+        """Return where a checkpoint begins, before its first micro-batch."""
+        return replace(self, checkpoint=checkpoint, number=None if checkpoint is None else 0)
+
+    def leads_on_from(self, start: JobOffsets) -> bool:
+        """Return whether one micro-batch leads here from ``start``, as far as that is known."""
+        if self.number is None or start.number is None:
+            return True
+        return (self.checkpoint, self.number) == (start.checkpoint, start.number + 1)
 
     @classmethod
     def of(
@@ -100,7 +117,7 @@ class JobOffsets:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object, equal for equal offsets; ``from_json`` reads it."""
-        return {
+        value = {
             "format": 1 if self.keyed is None else FORMAT_VERSION,
             "job": self.job,
             "plan": self.plan,
@@ -113,12 +130,19 @@ class JobOffsets:
                 for queue, position in self.gone.items()
             ],
             **({} if self.keyed is None else {"keyed": self.keyed.to_json()}),
+            **({} if self.checkpoint is None else {"checkpoint": self.checkpoint, "number": self.number}),
         }
+        return {**value, "checksum": checksum_of(value)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> JobOffsets:
         """Read what ``to_json`` gave. Raises CheckpointError when it is something else."""
         try:
+            unknown = set(value) - _KEYS
+            # An older version of headrace has written no checksum, and neither an id nor a number.
+            whole = "checksum" not in value and not {"checkpoint", "number"} & set(value)
+            if unknown or not (whole or value["checksum"] == checksum_of(value)):
+                raise ValueError(f"unknown parts {sorted(unknown)}" if unknown else "their checksum is another")
             version = int(value["format"])
             if version > FORMAT_VERSION:
                 raise CheckpointError(
@@ -134,11 +158,12 @@ class JobOffsets:
             gone = {Queue(e["queue"], e["source"]): ReadPosition.from_json(e) for e in value["gone"]}
             kinds = {source_id: entry["kind"] for source_id, entry in value["sources"].items()}
             keyed = KeyedMarks.from_json(value["keyed"]) if "keyed" in value else None
-            return cls(value["job"], value["plan"], kinds, queues, gone, keyed)
+            checkpoint, number = value.get("checkpoint"), value.get("number")
+            return cls(value["job"], value["plan"], kinds, queues, gone, keyed, checkpoint, number)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
-                f"the offsets in the checkpoint are not headrace's: {error!r}",
-                hint="give the job a checkpoint directory of its own",
+                f"the offsets in the checkpoint are damaged, or not headrace's: {error!r}",
+                hint="go back to a copy of the checkpoint, or begin anew with another directory",
             ) from error
 
     def check_belongs_to(self, identity: JobIdentity) -> None:
@@ -154,6 +179,13 @@ class JobOffsets:
                 job=identity.job,
                 option="checkpoint",
                 hint="give each job a checkpoint directory of its own",
+            )
+        if None not in (self.checkpoint, identity.checkpoint) and self.checkpoint != identity.checkpoint:
+            raise CheckpointError(
+                "the offsets are of another checkpoint than the files beside them",
+                job=self.job,
+                option="checkpoint",
+                hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
             )
         for source_id, kind in self.sources.items():
             present = identity.sources.get(source_id)

@@ -20,11 +20,13 @@ from pyspark import cloudpickle as untyped_cloudpickle
 
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output import print_to_driver
-from headrace_spark.state_files import StateFiles, state_files
-from headrace_spark.topology import Topology
+from headrace_spark.state_files import state_files
+from headrace_spark.topology import Address, Topology
 
 if TYPE_CHECKING:
     from headrace.plan import Plan
+
+    from headrace_spark.shard_state import StateChain
 
 cloudpickle: Any = untyped_cloudpickle
 #: Plans kept per process. More than one only while jobs of one session overlap.
@@ -50,6 +52,16 @@ class KeyedPlan:
     base_least: int = 0
     #: What numbers are added to changes from the first to the second in micro-batches that are planned from now on.
     base_moved: tuple[int, int] | None = None
+    #: Tells the state files of this checkpoint from others; None: an older version of headrace began it.
+    checkpoint: str | None = None
+    #: Whether the shards began with the state of a savepoint.
+    has_beginning: bool = False
+
+    def chain(self, address: Address) -> StateChain:
+        """Return the state files of a shard."""
+        from headrace_spark.shard_state import StateChain
+
+        return StateChain(state_files(self.state_uri), address, self.checkpoint, has_beginning=self.has_beginning)
 
     @classmethod
     def of(cls, plan: Plan, shards: int, state_uri: str = "") -> KeyedPlan | None:
@@ -96,10 +108,10 @@ class JobPayload:
     #: Sinks that have all results of the keyed stages from an earlier run over the same input.
     known_outputs: frozenset[str] = frozenset()
 
-    def state_files(self) -> StateFiles:
-        """Return where the shards of keyed stages keep their state."""
+    def chain(self, address: Address) -> StateChain:
+        """Return the state files of a shard of keyed stages."""
         assert self.keyed is not None
-        return state_files(self.keyed.state_uri)
+        return self.keyed.chain(address)
 
     def topology(self) -> Topology:
         """Return the keyed stages of the plan, the same object whenever this process asks."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from headrace.clock import Clock, SystemClock
-from headrace.errors import JobFailedError, RetriableError
+from headrace.errors import CheckpointError, JobFailedError, RetriableError
 from headrace.messages import Queue, ReadPosition
 from headrace.source import EARLIEST, Reader, Source, StartPosition
 
@@ -125,6 +125,13 @@ class Planner:
 
         A function of its arguments only: after a crash it is asked again about a batch that was planned before.
         """
+        if not end.leads_on_from(start):
+            raise CheckpointError(
+                f"the offsets of two micro-batches do not follow on each other ({start.number}, {end.number}): files of the checkpoint "
+                "were exchanged or removed",
+                job=self._job,
+                hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
+            )
         ranges = []
         for queue, position in end.queues.items():
             begin = start.queues.get(queue)
@@ -226,9 +233,12 @@ class Planner:
         positions.update(self._ends_within(read, records_max))
         self._tell_queues({queue: positions[queue] for queue in added}, start.queues.keys() - positions.keys())
         end = JobOffsets.of(self._payload.identity, positions, gone)
+        end = replace(end, checkpoint=start.checkpoint, number=start.number)
         if self._marks is not None:
             end = self._marks.put_on(start, end, all_read=self._all_read(end))
-        return start if end == start else end
+        if end == start:
+            return start
+        return end if start.number is None else replace(end, number=start.number + 1)
 
     def _all_read(self, end: JobOffsets) -> bool:
         """Return whether a micro-batch comes to the end of a bounded run."""

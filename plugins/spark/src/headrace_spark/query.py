@@ -10,7 +10,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from headrace_spark.run_directory import RunDirectory
 from headrace_spark.savepoints import begin_at, shards_wanted
 from headrace_spark.session import SessionInUse, active, first_line, note_query, session_for
 from headrace_spark.settings import SparkSettings
-from headrace_spark.shard_state import StateChain, StateVersion
+from headrace_spark.shard_state import StateVersion
 from headrace_spark.state_files import state_files
 from headrace_spark.streaming import KeyedStage, data_sources_of
 from headrace_spark.temporary import remove, temporary_directory
@@ -100,32 +100,10 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
         run_directory = RunDirectory(run_path)
         cleanup.callback(run_directory.remove)
         checkpoint = _open_checkpoint(plan, options, in_use, cleanup)
-        stored = checkpoint.offsets()
-        if stored is not None:
-            stored[1].check_belongs_to(identity)
-        wanted = shards_wanted(settings.shards, savepoint)
-        keyed = _keyed_plan(plan, None if stored is None else stored[1], wanted, checkpoint, in_use)
-        if keyed is not None and stored is not None:
-            _check_definitions(plan, keyed, stored[0], checkpoint)
-        outputs: Mapping[str, str] | None = None if stored is None else checkpoint.outputs()
-        if stored is None and savepoint is not None:
-            outputs = savepoint.savepoint.outputs
-        begins = keyed is not None and stored is None and savepoint is None
-        tell = partial(tell_outputs, plan, outputs, begins=begins, replace=options.replace_output)
-        known = patience.wait_for("its sinks", tell)
-        if savepoint is not None:
-            begin_at(savepoint, checkpoint, keyed, identity, options)
-        if keyed is not None and (savepoint is None or stored is not None):
-            numbered = partial(numbered_behind_sinks, plan, keyed, stored, write=options.sinks_ahead == "write")
-            keyed = patience.wait_for("its sinks", numbered)
-        checkpoint.keep_definitions(plan.state_definitions, plan.output_digests)
-        beginning = checkpoint.beginning(begin.find if stored is None else None)
-        read = begin.input_read(beginning, plan, keyed) if begins else None
-        if known:
-            check_same_input(plan, known, None if read is None else read())
+        found = _gone_on_from(plan, options, settings, checkpoint, in_use, begin, savepoint)
         payload = JobPayload(
             token=uuid.uuid4().hex[:12],
-            identity=identity,
+            identity=found.identity,
             sources_bytes=sources_bytes,
             plan_bytes=plan_bytes,
             import_paths=tuple(sys.path) if in_use.local else (),
@@ -138,18 +116,18 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
             batch_records=options.max_batch_records,
             micro_batch_records=settings.max_micro_batch_records,
             parallelism=settings.parallelism or in_use.session.sparkContext.defaultParallelism,
-            beginning=beginning,
-            driver_finds_ends=begin.leave_ends(beginning, run_directory),
+            beginning=found.beginning,
+            driver_finds_ends=begin.leave_ends(found.beginning, run_directory),
             replayed_batch_id=checkpoint.interrupted_batch(),
-            keyed=keyed,
-            known_outputs=frozenset(known),
+            keyed=found.keyed,
+            known_outputs=found.known,
         )
         query = _start(payload, checkpoint.location, options, settings, in_use)
         note_query(query)
         # A process that ends without waiting for its job leaves nothing behind either.
         kept = cleanup.pop_all()
         atexit.register(kept.close)
-        return StartedQuery(query, run_directory, in_use, payload, checkpoint, read, kept)
+        return StartedQuery(query, run_directory, in_use, payload, checkpoint, found.read, kept)
 
 
 def _may_have_offsets(checkpoint: str | None) -> bool:
@@ -169,7 +147,7 @@ class _Begin:
         self, identity: JobIdentity, sources_bytes: bytes, until: Literal["end"] | None, patience: Patience
     ) -> None:
         self._identity = identity
-        self._patience = patience
+        self.patience = patience
         self._bytes = sources_bytes
         self._until = until
         self._found = False
@@ -183,7 +161,7 @@ class _Begin:
             sources = self._copies()
             try:
                 found = partial(beginning_of, self._identity, sources)
-                self._beginning = self._patience.wait_for("its sources", found)
+                self._beginning = self.patience.wait_for("its sources", found)
             finally:
                 _close(sources)
             if self._beginning is not None and self._until == "end":
@@ -197,7 +175,7 @@ class _Begin:
 
         They are of use only to a job that begins where was looked, not where an earlier start found its beginning.
         """
-        if self._ends is None or self._beginning is None or beginning != self._beginning.to_json():
+        if self._ends is None or not self._begins_at(beginning):
             return False
 
         def leave(ends: Future[list[Any]]) -> None:
@@ -210,11 +188,17 @@ class _Begin:
         self._ends.add_done_callback(leave)
         return True
 
+    def _begins_at(self, beginning: Mapping[str, Any] | None) -> bool:
+        """Return whether the job begins where was looked."""
+        if self._beginning is None or beginning is None:
+            return False
+        return JobOffsets.from_json(beginning).begun_in(None) == self._beginning
+
     def input_read(
         self, beginning: Mapping[str, Any] | None, plan: Plan, keyed: KeyedPlan | None
     ) -> Callable[[], InputRead] | None:
         """Return what tells what the run is to read, once the ends are known; None where the planner finds them."""
-        if self._ends is None or self._beginning is None or keyed is None or beginning != self._beginning.to_json():
+        if self._ends is None or self._beginning is None or keyed is None or not self._begins_at(beginning):
             return None
         begins, ends, shards = self._beginning.queues, self._ends, dict.fromkeys(plan.shuffles, keyed.shards)
 
@@ -235,6 +219,59 @@ class _Begin:
         sources: Mapping[str, Source] = unpickled(self._bytes)
         tell_run(sources, self._until)
         return sources
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a start goes on from, once checkpoint and outputs were looked into."""
+
+    identity: JobIdentity
+    keyed: KeyedPlan | None
+    beginning: Mapping[str, Any] | None
+    known: frozenset[str]
+    read: Callable[[], InputRead] | None
+
+
+def _gone_on_from(
+    plan: Plan,
+    options: RunOptions,
+    settings: SparkSettings,
+    checkpoint: SparkCheckpoint,
+    in_use: SessionInUse,
+    begin: _Begin,
+    savepoint: SavepointStart | None,
+) -> _Found:
+    """Compare the job with its checkpoint and outputs, and note in both that it is theirs. Raises JobError."""
+    checkpoint.check()
+    identity = replace(JobIdentity.of(plan), checkpoint=checkpoint.id)
+    stored = checkpoint.offsets()
+    if stored is not None:
+        stored[1].check_belongs_to(identity)
+    wanted = shards_wanted(settings.shards, savepoint)
+    keyed = _keyed_plan(plan, None if stored is None else stored[1], wanted, checkpoint, in_use)
+    if keyed is not None and stored is not None:
+        _check_definitions(plan, keyed, stored[0], checkpoint)
+    outputs: Mapping[str, str] | None = None if stored is None else checkpoint.outputs()
+    if stored is None and savepoint is not None:
+        outputs = savepoint.savepoint.outputs
+    begins = keyed is not None and stored is None and savepoint is None
+    tell = partial(tell_outputs, plan, outputs, begins=begins, replace=options.replace_output)
+    known = begin.patience.wait_for("its sinks", tell)
+    if stored is None:
+        checkpoint.keep_definitions(plan.state_definitions, plan.output_digests)
+    if savepoint is not None:
+        begin_at(savepoint, checkpoint, keyed, identity, options)
+    if keyed is not None and (savepoint is None or stored is not None):
+        numbered = partial(numbered_behind_sinks, plan, keyed, stored, write=options.sinks_ahead == "write")
+        keyed = begin.patience.wait_for("its sinks", numbered)
+    checkpoint.keep_definitions(plan.state_definitions, plan.output_digests)
+    beginning = checkpoint.beginning(begin.find if stored is None else None)
+    if keyed is not None:
+        keyed = replace(keyed, has_beginning=checkpoint.began_at_savepoint)
+    read = begin.input_read(beginning, plan, keyed) if begins else None
+    if known:
+        check_same_input(plan, known, None if read is None else read())
+    return _Found(identity, keyed, beginning, frozenset(known), read)
 
 
 def _close(sources: Mapping[str, Source]) -> None:
@@ -302,6 +339,7 @@ def _keyed_plan(
     wanted = shards or in_use.session.sparkContext.defaultParallelism
     keyed = KeyedPlan.of(plan, wanted if before is None else before.shards, checkpoint.state_uri)
     if keyed is not None:
+        keyed = replace(keyed, checkpoint=checkpoint.id, has_beginning=checkpoint.began_at_savepoint)
         if checkpoint.only_here and not in_use.local:
             raise CheckpointError(
                 "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
@@ -340,11 +378,10 @@ def _check_definitions(plan: Plan, keyed: KeyedPlan, last_batch: int, checkpoint
 
 def _check_restored(plan: Plan, keyed: KeyedPlan, batch_id: int) -> None:
     """Restore every shard once, one after the other: what it holds decides. Raises CheckpointError."""
-    files = state_files(keyed.state_uri)
     for address in Topology(plan, keyed.shards).addresses():
         shard = Shard(plan, address.shuffle, address.shard)
         try:
-            for state, _ in StateChain(files, address).after(StateVersion(), batch_id):
+            for state, _ in keyed.chain(address).after(StateVersion(), batch_id):
                 shard.apply(state)
             shard.end_restore()
         finally:

@@ -23,8 +23,7 @@ from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.numbering import opened
 from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
 from headrace_spark.payload import JobPayload, KeyedPlan
-from headrace_spark.shard_state import StateChain, StateVersion
-from headrace_spark.state_files import state_files
+from headrace_spark.shard_state import StateVersion
 from headrace_spark.topology import Address
 
 if TYPE_CHECKING:
@@ -100,11 +99,10 @@ def _written(
     marks, keyed = offsets.keyed, payload.keyed
     if marks is None or keyed is None or batch_id is None:
         return writer.finish(plan, "spark", Place(positions, time_us=int(time.time() * 1_000_000), stopped=stopped))
-    files = state_files(keyed.state_uri)
     for shuffle in plan.shuffles:
         stage = StageStates(plan, shuffle)
         for number in range(marks.shards):
-            chain = StateChain(files, Address(shuffle, number))
+            chain = keyed.chain(Address(shuffle, number))
             try:
                 versions = [state for state, _ in chain.after(StateVersion(), batch_id + 1)]
             except CheckpointError as error:
@@ -153,7 +151,7 @@ def begin_at(
     known: set[Queue] = set()
     for shuffle, number, state in start.states(shards):
         assert keyed is not None
-        StateChain(state_files(keyed.state_uri), Address(shuffle, number)).begin(state)
+        keyed.chain(Address(shuffle, number)).begin(state)
         known |= {Queue(each[0], each[1]) for each in StageStates(start.plan, shuffle).unpacked(state)["upstreams"]}
     checkpoint.begin_at(start.savepoint.id, _offsets(start, keyed, identity, sequence, now_us, known))
 

@@ -49,8 +49,13 @@ class StateVersion:
 class StateChain:
     """The files of one shard."""
 
-    def __init__(self, files: StateFiles, address: Address) -> None:
+    def __init__(
+        self, files: StateFiles, address: Address, checkpoint: str | None = None, *, has_beginning: bool = False
+    ) -> None:
+        """``checkpoint``: the id of the checkpoint, None where an older version began it; ``has_beginning``: it began at a savepoint."""
         self._files = files
+        self._checkpoint = checkpoint
+        self._has_beginning = has_beginning
         self._address = address
         self._directory = f"{quote(address.shuffle, safe='')}/{address.shard}"
 
@@ -75,7 +80,12 @@ class StateChain:
             else:
                 begun = self._files.read(self._beginning)
                 if begun is not None:
-                    yield begun, at
+                    yield self._opened(begun, self._beginning), at
+                elif self._has_beginning:
+                    raise CheckpointError(
+                        f"state file {self._beginning} of the checkpoint is missing: the savepoint's state of shard {self._address}",
+                        hint="go back to a copy of the checkpoint, or begin anew",
+                    )
         for number in range(first, batch_id):
             content = self._files.read(self._path(number, "delta"))
             if content is None:
@@ -89,7 +99,8 @@ class StateChain:
 
     def begin(self, state: bytes) -> None:
         """Store what the shard remembers before the first micro-batch: a whole state."""
-        self._files.write(self._beginning, state)
+        content = state if self._checkpoint is None else sealed(state, self._place(self._beginning))
+        self._files.write(self._beginning, content)
 
     def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
         """Store what micro-batch ``batch_id`` has changed in a shard that was at ``at``; return where it is now."""
@@ -109,13 +120,24 @@ class StateChain:
         return self._files.read(self._path(batch_id, "delta"), _TOKEN_BYTES)
 
     def _sealed(self, number: int, kind: str, content: bytes) -> bytes:
-        """Return a file's content with a checksum that is right under its name only."""
-        return sealed(content, self._path(number, kind).encode())
+        """Return a file's content with a checksum that is right under its name, in this checkpoint, only."""
+        return sealed(content, self._place(self._path(number, kind)))
+
+    def _place(self, path: str) -> bytes:
+        return (path if self._checkpoint is None else f"{self._checkpoint}/{path}").encode()
+
+    def _opened(self, content: bytes, path: str) -> bytes:
+        if (
+            self._checkpoint is None and path == self._beginning
+        ):  # an older version wrote it, with the state's own checksum alone
+            return content
+        what = f"state file {path} of the checkpoint"
+        return unsealed(content, what, self._place(path), required=self._checkpoint is not None)
 
     def _state_in(self, content: bytes, number: int, kind: str) -> bytes:
         """Return the state that a file holds. Raises CheckpointError when it is damaged or empty."""
         path = self._path(number, kind)
-        found = unsealed(content, f"state file {path} of the checkpoint", path.encode())
+        found = self._opened(content, path)
         if len(found) <= _TOKEN_BYTES:
             raise CheckpointError(
                 f"state file {path} of the checkpoint is empty",
