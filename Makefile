@@ -83,8 +83,12 @@ EXPRESSION_SEEDS ?= 0:2000
 fuzz-expressions: setup  ## random expressions over hostile rows, against plain Python, DuckDB and themselves
 	$(BIN)/python -m tests.differential.expression_family --seeds $(EXPRESSION_SEEDS)
 
-damage: setup  ## 100,000 flips, cuts, swaps and removals over every file of a checkpoint; takes hours
-	DAMAGE=100000 $(BIN)/python -m pytest -q -o timeout=0 tests/conformance/test_damaged_state.py
+# Rounds of each backend; of Spark's so many are starts as a whole.
+DAMAGE ?= 50000
+DAMAGE_STARTS ?= 100
+damage: setup  ## 100,000 flips, cuts, swaps and removals over every file of a checkpoint of both backends; takes hours
+	DAMAGE=$(DAMAGE) $(BIN)/python -m pytest -q -n 0 -o timeout=0 tests/conformance/test_damaged_state.py
+	DAMAGE=$(DAMAGE) DAMAGE_STARTS=$(DAMAGE_STARTS) $(BIN)/python -m pytest -q -n 0 -o timeout=0 tests/conformance/test_damaged_spark.py
 
 clean:
 	rm -rf .venv demo-output spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -89,6 +90,28 @@ def test_a_running_job_is_asked_and_another_goes_on(
     wrong = headrace("run", "job.py", "-b", "light", "--from", "last", "--drop-state", "agregate")
     assert wrong.exit_code == 2
     assert "did you mean 'aggregate'?" in wrong.stderr
+
+
+def test_an_output_that_is_ahead_of_the_checkpoint_is_a_choice(
+    write_file: WriteFile, headrace: Command, tmp_path: Path
+) -> None:
+    write_file(JOB.replace('.also(windows.to_file("windows", format="json"))', ""))
+    run = ("run", "job.py", "-b", "light", "--checkpoint", "state")
+    for number in range(3):
+        lay_out(tmp_path, 30 * number, 30 * number + 30)
+        assert headrace(*run).exit_code == 0
+        if number == 0:
+            shutil.copytree(tmp_path / "state", tmp_path / "older")
+    before = counts(tmp_path)
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "older", tmp_path / "state")
+    refused = headrace(*run)
+    assert refused.exit_code == 2
+    assert "--sinks-ahead write" in refused.stderr
+    assert counts(tmp_path) == before
+    lay_out(tmp_path, 90, 120)
+    assert headrace(*run, "--sinks-ahead", "write").exit_code == 0
+    assert counts(tmp_path) == {f"web-{n}": (40, sum(range(n, 120, 3))) for n in range(3)}
 
 
 def test_what_is_stored_is_shown(running: subprocess.Popen[bytes], headrace: Command, tmp_path: Path) -> None:

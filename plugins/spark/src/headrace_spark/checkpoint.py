@@ -132,11 +132,15 @@ class SparkCheckpoint:
             raise self._damaged(f"offsets/{last - 1}", "it is missing")
         if last > 0 and not completed & {last, last - 1}:
             raise self._damaged(f"commits/{last - 1}", "it is missing")
+        ids = set()
         for number in sorted(planned)[-2:]:
             self._check_json(f"offsets/{number}", 1)
             offsets = self._offsets_of(number)[1]
             if offsets.number is not None and offsets.number != number + 1:
                 raise self._damaged(f"offsets/{number}", f"it is of micro-batch {offsets.number - 1}")
+            ids.add(offsets.checkpoint)
+        if len(ids) > 1:
+            raise self._damaged(f"offsets/{last - 1}", f"it is of another checkpoint than offsets/{last}")
         if completed:
             self._check_json(f"commits/{max(completed)}", 1)
 

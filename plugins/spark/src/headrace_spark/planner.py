@@ -125,13 +125,7 @@ class Planner:
 
         A function of its arguments only: after a crash it is asked again about a batch that was planned before.
         """
-        if not end.leads_on_from(start):
-            raise CheckpointError(
-                f"the offsets of two micro-batches do not follow on each other ({start.number}, {end.number}): files of the checkpoint "
-                "were exchanged or removed",
-                job=self._job,
-                hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
-            )
+        self.check_follows(start, end, self._job)
         ranges = []
         for queue, position in end.queues.items():
             begin = start.queues.get(queue)
@@ -143,6 +137,17 @@ class Planner:
             if queue not in end.queues:
                 ranges.append(QueueRange(queue, position, position, gone=True))
         return _packed(ranges, self._payload.parallelism)
+
+    @staticmethod
+    def check_follows(start: JobOffsets, end: JobOffsets, job: str) -> None:
+        """See that one micro-batch leads from ``start`` to ``end``. Raises CheckpointError."""
+        if not end.leads_on_from(start):
+            raise CheckpointError(
+                f"the offsets of two micro-batches do not follow on each other ({start.number}, {end.number}): files of the checkpoint "
+                "were exchanged or removed",
+                job=job,
+                hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
+            )
 
     def latest(self) -> Mapping[Queue, int]:
         """Return the end of each queue as it was when last looked at, for the lag."""

@@ -1,0 +1,274 @@
+"""Damage to anything that a checkpoint of Spark stands on: the job goes on exactly, or says which file is damaged. Never a wrong row.
+
+A start of Spark takes seconds. So a round is all that a start does before Spark's query runs, by the same functions, and then what its
+planner and its workers load: where the next micro-batch begins, and the state of every shard. That must be what an
+undamaged start loads, or be refused. A few rounds are starts as a whole, which show that this is what a start runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+import pytest
+from headrace.backend import RunOptions
+from headrace.clock import SystemClock
+from headrace.errors import CheckpointError, HeadraceError
+from headrace.patience import Patience
+from headrace.plan import Plan
+from headrace.shard import Shard
+from headrace_spark import query
+from headrace_spark.checkpoint import SparkCheckpoint
+from headrace_spark.offsets import JobIdentity
+from headrace_spark.payload import pickled, sources_of
+from headrace_spark.planner import Planner
+from headrace_spark.session import SessionInUse, session_for
+from headrace_spark.settings import SparkSettings
+from headrace_spark.shard_state import StateVersion
+from headrace_spark.topology import Topology
+
+pytestmark = pytest.mark.spark
+#: ``DAMAGE=100000 pytest tests/conformance/test_damaged_spark.py`` for a long run (``make damage``).
+ROUNDS = int(os.environ.get("DAMAGE", "60"))
+#: Of these so many are starts as a whole.
+WHOLE_STARTS = int(os.environ.get("DAMAGE_STARTS", "3"))
+SEED = int(os.environ.get("DAMAGE_SEED", "1"))
+SHARDS = 2
+Files = dict[str, bytes]
+
+
+def lay(number: int) -> None:
+    Path("in").mkdir(exist_ok=True)
+    rows = [{"k": f"k{n % 7}", "v": n * number} for n in range(60)]
+    Path("in", f"{number}.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def job() -> Any:
+    stream = hr.stream("shop", "damage").from_file(
+        "in/*.ndjson", format="json", schema={"k": "string", "v": "int64"}, name="in"
+    )
+    return stream.key_by("k").agg(n="count(*)", s="sum(v)", m="max(v)").to_file("out", changes="column", fsync=False)
+
+
+def run() -> None:
+    job().run("spark", checkpoint="state", shards=SHARDS)
+
+
+def rows() -> Counter[str]:
+    return Counter(line for path in Path("out").glob("part-*") for line in path.read_text().splitlines())
+
+
+def files_in(*directories: str) -> Files:
+    found = [path for each in directories for path in Path(each).rglob("*") if path.is_file()]
+    return {str(path): path.read_bytes() for path in sorted(found) if path.name != "headrace.lock"}
+
+
+def put_back(files: Files, *directories: str) -> None:
+    """Let directories hold these files and no others."""
+    for name in files_in(*directories).keys() - files.keys():
+        Path(name).unlink()
+    for name, content in files.items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
+
+
+def damage(rng: random.Random, names: list[str], foreign: Files) -> str:
+    """Damage one file, or exchange two; return what was done."""
+    file = Path(rng.choice(names))
+    content = file.read_bytes()
+    kind = rng.choice(["flip", "flip", "flip", "cut", "empty", "remove", "swap", "foreign"])
+    if kind == "flip" and content:
+        place = rng.randrange(len(content))
+        file.write_bytes(content[:place] + bytes([content[place] ^ (1 << rng.randrange(8))]) + content[place + 1 :])
+        return f"flip at {place} of {file}"
+    if kind == "cut" and content:
+        file.write_bytes(content[: rng.randrange(len(content))])
+    elif kind == "empty":
+        file.write_bytes(b"")
+    elif kind == "remove":
+        file.unlink()
+    elif kind == "swap":
+        other = Path(rng.choice(names))
+        there = other.read_bytes()
+        other.write_bytes(content)
+        file.write_bytes(there)
+        return f"swap of {file} and {other}"
+    elif kind == "foreign":
+        file.write_bytes(foreign.get(str(file), b"{}"))
+    return f"{kind} of {file}"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a start goes on with: where the next micro-batch begins, where it ends if it is done again, and the shards' state."""
+
+    batch_id: int
+    begin: Any
+    end: Any
+    states: tuple[bytes, ...]
+
+
+class Start:
+    """A start of the job without Spark's query."""
+
+    def __init__(self, plan: Plan, in_use: SessionInUse) -> None:
+        self._plan = plan
+        self._in_use = in_use
+        self._sources = pickled(sources_of(plan), plan.job_name)
+
+    def load(self) -> Loaded:
+        options = RunOptions(checkpoint="state")
+        patience = Patience(self._plan.job_name, options.start_timeout, SystemClock())
+        begin = query._Begin(JobIdentity.of(self._plan), self._sources, "end", patience)
+        with contextlib.ExitStack() as cleanup:
+            checkpoint = query._open_checkpoint(self._plan, options, self._in_use, cleanup)
+            settings = SparkSettings(shards=SHARDS)
+            found = query._gone_on_from(self._plan, options, settings, checkpoint, self._in_use, begin, None)
+            return self._what_follows(checkpoint, found)
+
+    def _what_follows(self, checkpoint: SparkCheckpoint, found: query._Found) -> Loaded:
+        """Do what Spark's query does first: it goes on behind the last planned micro-batch, or does that again."""
+        planned = checkpoint.offsets()
+        again = checkpoint.interrupted_batch()
+        assert planned is not None
+        assert found.keyed is not None
+        if again is None:
+            batch_id, begin, end = planned[0] + 1, planned[1], None
+        else:
+            begin, end = checkpoint._offsets_of(again - 1)[1], planned[1]
+            batch_id = again
+            Planner.check_follows(begin, end, self._plan.job_name)
+        begin.check_belongs_to(found.identity)
+        states = []
+        for address in Topology(self._plan, SHARDS).addresses():
+            shard = Shard(self._plan, address.shuffle, address.shard)
+            for state, _ in found.keyed.chain(address).after(StateVersion(), batch_id):
+                shard.apply(state)
+            shard.end_restore()
+            states.append(shard.snapshot())
+            shard.close()
+        return Loaded(batch_id, begin.to_json(), None if end is None else end.to_json(), tuple(states))
+
+
+@dataclass
+class World:
+    """A checkpoint of two runs with its output, what comes of a third file, and what a start may load."""
+
+    files: Files
+    foreign: Files
+    wanted: Counter[str]
+    start: Start
+    right: dict[int, Loaded]
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in self.files if name.startswith(("state/spark/", "state/shards/"))]
+
+    def put_back(self) -> None:
+        put_back(self.files, "state", "out")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("damage"))
+        lay(3)
+        run()
+        lay(4)
+        run()
+        foreign = files_in("state")
+        for name in ("state", "out", "in"):
+            shutil.rmtree(name)
+        for number in (1, 2):
+            lay(number)
+            run()
+        kept = files_in("state", "out")
+        lay(3)
+        run()
+        wanted = rows()
+        put_back(kept, "state", "out")
+        start = Start(job().plan(RunOptions(checkpoint="state")), session_for(SparkSettings()))
+        behind = start.load()
+        commit = Path("state/spark/commits", str(behind.batch_id - 1))
+        commit.unlink()
+        again = start.load()
+        made = World(kept, foreign, wanted, start, {each.batch_id: each for each in (behind, again)})
+        assert again.batch_id == behind.batch_id - 1
+        assert again.states != behind.states
+        yield made
+
+
+def test_no_damage_loads_anything_wrong(world: World) -> None:
+    refused: Counter[str] = Counter()
+    for number in range(ROUNDS):
+        rng = random.Random(SEED * 1_000_003 + number)
+        world.put_back()
+        done = damage(rng, world.names, world.foreign)
+        try:
+            loaded = world.start.load()
+        except CheckpointError as error:
+            refused["named"] += any(Path(name).name in str(error) for name in world.names)
+            refused["all"] += 1
+        else:
+            right = world.right.get(loaded.batch_id)
+            assert right is not None, f"round {number}: {done}: goes on with micro-batch {loaded.batch_id}"
+            assert loaded == right, f"round {number}: {done}"
+    assert refused["all"] > ROUNDS // 3
+    assert refused["named"] > 0.9 * refused["all"]
+
+
+def test_no_start_makes_a_wrong_row(world: World) -> None:
+    for number in range(WHOLE_STARTS):
+        rng = random.Random(SEED * 2_000_003 + number)
+        world.put_back()
+        done = damage(rng, world.names, world.foreign)
+        try:
+            run()
+        except HeadraceError:
+            continue
+        assert rows() == world.wanted, f"round {number}: {done}"
+
+
+@pytest.mark.parametrize(
+    "name", ["spark/definitions.json", "spark/beginning.json", "spark/offsets/1", "spark/offsets/2", "spark/commits/2"]
+)
+def test_a_file_that_is_missing_or_of_another_job_is_named(world: World, name: str) -> None:
+    path = Path("state", name)
+    for content in (None, world.foreign[str(path)]):
+        world.put_back()
+        if content == world.files[str(path)]:
+            continue  # Spark's commits are all alike
+        path.unlink() if content is None else path.write_bytes(content)
+        if name == "spark/commits/2":  # as if the last micro-batch had been broken off: it is done again
+            assert world.start.load() == world.right[2]
+            continue
+        with pytest.raises(CheckpointError, match=path.name):
+            world.start.load()
+
+
+def test_an_older_checkpoint_is_refused(world: World) -> None:
+    world.put_back()
+    for name in ("offsets/2", "commits/2"):
+        Path("state/spark", name).unlink()
+    with pytest.raises(CheckpointError, match="new results would be dropped as known"):
+        world.start.load()
+
+
+def test_state_of_another_checkpoint_under_the_same_name_is_refused(world: World) -> None:
+    world.put_back()
+    for name, content in world.foreign.items():
+        if name.startswith("state/shards/"):
+            Path(name).write_bytes(content)
+    with pytest.raises(CheckpointError, match="or of another job"):
+        world.start.load()
