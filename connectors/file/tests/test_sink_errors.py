@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from headrace.errors import JobError, RetriableError
 from headrace.messages import Position, Queue
-from headrace_file import FileSource, FileSourceSettings
 from sink_world import insert, make_sink, parts, stored
 
 HERE = str(Path(__file__).parent)
@@ -104,16 +103,6 @@ class TestPermissions:
         finally:
             subprocess.run(["rm", "-rf", str(shared)], check=True)
 
-    def test_a_file_that_must_not_be_read_stops_the_job(self, tmp_path: Path) -> None:
-        secret = Path(f"/tmp/headrace-secret-{os.getpid()}.log")
-        try:
-            secret.write_bytes(b"secret\n")
-            secret.chmod(0o600)
-            ran = as_nobody("test_sink_errors.read_without_rights(sys.argv[1])", str(secret))
-            assert ran.stdout.startswith(f"JobError: no permission to read {secret}"), ran.stderr
-        finally:
-            secret.unlink()
-
 
 class TestGone:
     def test_a_directory_that_goes_away_is_waited_for(self, tmp_path: Path) -> None:
@@ -167,17 +156,5 @@ def lose_rights(path: str) -> None:
     os.chmod(Path(path) / "_headrace" / "tmp", 0o500)
     try:
         insert(sink, "q", 1, 1)
-    except JobError as error:
-        print(f"JobError: {error}")
-
-
-def read_without_rights(path: str) -> None:
-    from datetime import timedelta
-
-    from headrace.source import EARLIEST
-
-    source = FileSource(FileSourceSettings(path=path))
-    try:
-        source.open(Queue(path), EARLIEST).poll(1, timedelta(0))
     except JobError as error:
         print(f"JobError: {error}")

@@ -47,7 +47,8 @@ _MODULES = {
     "headrace.language": ("sql", "table", "register", "Language"),
     "headrace.errors": (
         "HeadraceError", "JobError", "PlanError", "ExpressionError", "OptionError", "MissingPluginError",
-        "PluginConflictError", "FunctionError", "CheckpointError", "RetriableError", "DataError", "JobFailedError",
+        "PluginConflictError", "FunctionError", "CheckpointError", "RetriableError", "DataError",
+        "BrokenQueueError", "JobFailedError",
     ),
 }  # fmt: skip
 __all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from headrace.dsl import Pipeline as Pipeline
     from headrace.dsl import Stream as Stream
     from headrace.dsl import stream as stream
+    from headrace.errors import BrokenQueueError as BrokenQueueError
     from headrace.errors import CheckpointError as CheckpointError
     from headrace.errors import DataError as DataError
     from headrace.errors import ExpressionError as ExpressionError

@@ -36,6 +36,7 @@ class QueueStatus:
 
     ``latest`` is the end of the queue at the last look at it. What was read since then shows that the queue is longer by
     now, so ``latest`` is never below ``offset``: a backend may pass the older value.
+    ``broken`` says why the queue was set aside, if it is: nothing is read from it beyond ``offset`` for now.
     """
 
     queue: str
@@ -43,6 +44,7 @@ class QueueStatus:
     latest: int | None = None
     records: int = 0
     dead_letters: int = 0
+    broken: str | None = None
 
     def __post_init__(self) -> None:
         if self.latest is not None and self.latest < self.offset:
@@ -82,6 +84,11 @@ class JobStatus:
     #: Shards of keyed stages that this instance has, with how far each is in its shuffle, where instances share them.
     shards: tuple[QueueStatus, ...] = ()
 
+    @property
+    def only_broken_queues(self) -> bool:
+        """Whether nothing was read, and every queue was set aside: a bounded run that ends so has failed."""
+        return bool(self.queues) and not self.records_read and all(queue.broken is not None for queue in self.queues)
+
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
@@ -106,6 +113,11 @@ class JobReport:
         """Whether records were read and came to nothing but dead letters."""
         stored = sum(self.rows_written.values()) + self.rows_skipped
         return not stored and self.dead_letters >= self.records_read > 0
+
+    @property
+    def broken_queues(self) -> tuple[QueueStatus, ...]:
+        """The queues that were set aside when the job ended: what they hold after their offset was not read."""
+        return tuple(queue for queue in self.queues if queue.broken is not None)
 
     @classmethod
     def of(cls, status: JobStatus) -> JobReport:
@@ -133,6 +145,7 @@ class JobReport:
         late = f", {self.late_rows:,} too late" if self.late_rows else ""
         places = f" to {', '.join(self.dead_letter_places)}" if self.dead_letters and self.dead_letter_places else ""
         reasons = "".join(f"\n  {reason}" for reason in self.dead_letter_reasons)
+        reasons += "".join(f"\n  set aside: {q.queue} at {q.offset}: {q.broken}" for q in self.broken_queues)
         return (
             f"{self.job} on {self.backend}: {self.state.value} after {self.seconds:.1f} s; "
             f"{self.records_read:,} records read ({rate:,.0f}/s), {rows}{skipped}, {self.dead_letters:,} dead letters"
@@ -149,6 +162,8 @@ class RunOptions:
     ``allow_changed_input``: go on over the state of a verb although the filters, projections or sources before it have changed.
     ``replace_output``: outputs that remember what made their rows remove them first, also those of another job.
     ``from_savepoint``: a savepoint to begin at, with an empty ``checkpoint`` or none. A checkpoint that began at it is gone on from.
+    ``broken_queues``: a queue that cannot be read as it is (permission, damage) is set aside and tried again now and then while
+    the others are read ("set_aside"), or stops the job ("stop").
     ``drop_state``: ids of verbs whose state in the savepoint is left out. ``sinks_ahead``: what to do when a sink has rows that came
     after the checkpoint or savepoint at which the job begins: "refuse", or "write" them once more, behind those that are there.
     """
@@ -163,6 +178,7 @@ class RunOptions:
     show_progress: bool = False
     allow_changed_input: bool = False
     replace_output: bool = False
+    broken_queues: Literal["set_aside", "stop"] = "set_aside"
     from_savepoint: str | None = None
     drop_state: Sequence[str] = ()
     sinks_ahead: Literal["refuse", "write"] = "refuse"

@@ -143,6 +143,18 @@ def of_bodies(
     return _with_header(queue, origin, frame)
 
 
+def of_queue(queue: Queue, origin: str, offset: int, error: Exception) -> Batch:
+    """Make the dead letter that says that a queue was set aside before the record ``offset``: it has neither body nor row."""
+    import polars as pl
+
+    letter = {
+        "queue": queue.id, "offset": offset, "index": 0, "origin": origin, "error": type(error).__name__,
+        "reason": getattr(error, "message", str(error)), "preview": "", "row": None, "body": None,
+    }  # fmt: skip
+    # A branch of its own: a record that is refused at this offset later is no replay of this letter.
+    return _with_header(queue, f"{origin}-broken", pl.DataFrame([letter], schema=dict(dead_letter_schema())))
+
+
 def of_rows(queue: Queue, origin: str, rows: pl.DataFrame, reasons: Sequence[str], errors: Sequence[str]) -> Batch:
     """Make dead letters of rows (with header columns) that an operator or sink refused."""
     import polars as pl

@@ -11,6 +11,7 @@ HeadraceError
 │   └── CheckpointError     a checkpoint does not belong to this job or cannot be read
 ├── RetriableError      the outside world was not ready; the same call may succeed later
 ├── DataError           look at the data: one record or batch cannot be processed
+│   └── BrokenQueueError    one queue cannot be read as it is; the others can
 └── JobFailedError      a running job stopped because of an error; its cause is chained
 """
 
@@ -164,6 +165,14 @@ class RetriableError(HeadraceError):
 
 class DataError(HeadraceError):
     """A record or batch cannot be processed whatever the number of tries. It belongs in the dead letters."""
+
+
+class BrokenQueueError(DataError):
+    """One queue cannot be read as it is: no permission, a read error of its disk, damaged content. Others can be read.
+
+    Sources and readers raise it. Runtimes set the queue aside, read on in the others, and try it again now and then from
+    where it stood. A server that is away is a RetriableError instead, records that are gone a plain DataError.
+    """
 
 
 class JobFailedError(HeadraceError):

@@ -182,10 +182,9 @@ def options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]
     for key in ("checkpoint", "from_savepoint"):
         if own.get(key) is not None:
             own[key] = os.fspath(own[key])
-    if own.get("sinks_ahead", "refuse") not in ("refuse", "write"):
-        raise OptionError(
-            f"unusable value {own['sinks_ahead']!r}: 'refuse' or 'write'", plugin=name, option="sinks_ahead"
-        )
+    for key, allowed in (("sinks_ahead", ("refuse", "write")), ("broken_queues", ("set_aside", "stop"))):
+        if own.get(key, allowed[0]) not in allowed:
+            raise OptionError(f"unusable value {own[key]!r}: {allowed[0]!r} or {allowed[1]!r}", plugin=name, option=key)
     if "drop_state" in own:
         dropped = own["drop_state"]
         own["drop_state"] = (

@@ -57,6 +57,9 @@ class ProgressLine:
         text = f"{status.job} {status.state.value}{part}  {status.records_read:,} records  {rate}  {rows:,} rows out"
         if status.dead_letters:
             text += f"  {status.dead_letters:,} dead letters"
+        broken = sum(1 for queue in status.queues if queue.broken is not None)
+        if broken:
+            text += f"  {broken} broken queue{'s' if broken > 1 else ''}"
         padded = text.ljust(self._width)
         self._width = len(text)
         return padded

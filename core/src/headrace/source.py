@@ -51,7 +51,8 @@ class Reader(ABC):
         """Return the next records, at most ``max_records``, or None when none came within ``timeout``.
 
         A time-out of zero never waits. Reading the same range again gives the same records and offsets: recovery and
-        Spark's task retries depend on it. Raises RetriableError when the server is away for the moment.
+        Spark's task retries depend on it. Raises RetriableError when the server is away for the moment,
+        BrokenQueueError when this queue cannot be read as it is; records before a damaged place are given first.
         """
 
     @abstractmethod
@@ -154,7 +155,7 @@ class Source(ABC):
         """Return a reader of the queue. Several queues may be open at once, in several threads.
 
         A ReadPosition that the queue no longer holds (retention) must raise DataError naming both offsets, never skip
-        silently.
+        silently. A queue that cannot be read as it is raises BrokenQueueError: the others are read on.
         """
 
     def close(self) -> None:

@@ -403,3 +403,24 @@ def read_terminal(descriptor: int) -> str:
             os.close(descriptor)
             return b"".join(parts).decode()
         parts.append(part)
+
+
+def test_a_queue_that_cannot_be_read_to_its_end_is_no_success(
+    headrace: Command, write_file: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    Path("in/good.ndjson").write_text('{"a": 1}\n')
+    Path("in/bad.ndjson.gz").write_bytes(b"\x1f\x8b no gzip")
+    path = write_file("""
+        import headrace as hr
+
+        job = hr.stream("t", "broken").from_file("in", format="json", schema={"a": "int64"}).to_file("out")
+    """)
+    result = headrace("run", path, "-b", "light")
+    assert result.exit_code == 4, result.stderr
+    assert "! t.broken on light: finished after" in result.stderr
+    assert "not read on   file/in/bad.ndjson.gz at 0: in/bad.ndjson.gz is not valid gzip" in result.stderr
+    stopped = headrace("run", path, "-b", "light", "--option", "broken_queues=stop")
+    assert stopped.exit_code == 2, stopped.stderr
+    assert "in/bad.ndjson.gz is not valid gzip" in stopped.stderr

@@ -11,7 +11,7 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.clock import ManualClock
-from headrace.errors import CheckpointError, JobFailedError, RetriableError
+from headrace.errors import BrokenQueueError, CheckpointError, JobError, JobFailedError, RetriableError
 from headrace.messages import Queue, ReadPosition
 from headrace.plan import Plan
 from headrace.testing import MemorySink, MemorySource
@@ -267,6 +267,101 @@ def test_a_source_that_stays_away_fails_the_job(tmp_path: Path) -> None:
     source.calls_away = 1_000
     with pytest.raises(JobFailedError, match=r"away for 6\d s: the server is away"):
         begun(planner_of(tmp_path, source))
+
+
+class BreakableSource(MemorySource):
+    """Queues in ``broken`` cannot be opened or asked."""
+
+    def __init__(self, bodies: Any) -> None:
+        super().__init__(bodies)
+        self.broken: set[str] = set()
+
+    def open(self, queue: Queue, start: Any) -> Any:
+        self.check_whole(queue.name)
+        made = super().open(queue, start)
+        reader = BreakableReader(made, self, queue.name)
+        return reader
+
+    def check_whole(self, name: str) -> None:
+        if name in self.broken:
+            raise BrokenQueueError(f"{name} is damaged", hint="mend it")
+
+
+class BreakableReader:
+    def __init__(self, reader: Any, source: BreakableSource, name: str) -> None:
+        self._reader, self._source, self._name = reader, source, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute in ("latest", "position_after"):
+            self._source.check_whole(self._name)
+        return getattr(self._reader, attribute)
+
+
+def events_of(tmp_path: Path, *kinds: str) -> list[tuple[str, str]]:
+    return [(e["kind"], e["queue"]) for e in RunDirectory(tmp_path).new_events() if e["kind"] in kinds]
+
+
+def test_a_queue_that_cannot_be_read_is_set_aside_and_the_dead_letters_are_told_once(tmp_path: Path) -> None:
+    source, clock = BreakableSource({"a": bodies(4), "b": bodies(4)}), ManualClock()
+    planner = planner_of(tmp_path, source, clock=clock)
+    start = begun(planner)
+    source.broken.add("a")
+    end = planner.next_end(start, None)
+    assert numbers(end) == {"a": 0, "b": 4}
+    assert end.broken == {Queue("a", "breakable"): "a is damaged"}
+    ranges = {part.queue.name: part for parts in planner.partitions(start, through_json(end)) for part in parts}
+    assert (ranges["a"].broken, len(ranges["a"]), len(ranges["b"])) == ("a is damaged", 0, 4)
+    clock.advance(5.0)
+    source.append("b", b"{}")
+    later = planner.next_end(end, None)
+    assert numbers(later) == {"a": 0, "b": 5}
+    assert [part.queue.name for parts in planner.partitions(end, later) for part in parts] == ["b"]
+    source.broken.clear()
+    clock.advance(5.0)
+    mended = planner.next_end(later, None)
+    assert (numbers(mended), mended.broken) == ({"a": 4, "b": 5}, {})
+    assert events_of(tmp_path, "broken", "whole") == [("broken", "breakable/a"), ("whole", "breakable/a")]
+
+
+def test_a_queue_that_cannot_be_opened_is_read_from_its_beginning_when_it_can(tmp_path: Path) -> None:
+    source, clock = BreakableSource({"a": bodies(4), "b": bodies(4)}), ManualClock()
+    source.broken.add("a")
+    planner = planner_of(tmp_path, source, clock=clock)
+    start = planner.next_end(planner.initial(), None)
+    assert (numbers(start), dict(start.broken)) == ({"b": 0}, {Queue("a", "breakable"): "a is damaged"})
+    source.broken.clear()
+    clock.advance(5.0)
+    second = planner.next_end(start, None)
+    assert numbers(second) == {"a": 0, "b": 4}
+    assert numbers(planner.next_end(second, None)) == {"a": 4, "b": 4}
+
+
+def test_a_bounded_run_does_not_wait_for_it(tmp_path: Path) -> None:
+    source = BreakableSource({"a": bodies(4), "b": bodies(4)})
+    planner = planner_of(tmp_path, source, until="end")
+    start = begun(planner)
+    source.broken.add("a")
+    end = planner.next_end(planner.next_end(start, 4), 4)
+    assert numbers(end) == {"a": 0, "b": 4}
+    assert planner.next_end(end, 4) == end
+
+
+def test_a_job_that_such_queues_stop_is_stopped(tmp_path: Path) -> None:
+    source = BreakableSource({"a": bodies(4), "b": bodies(4)})
+    planner = planner_of(tmp_path, source, stops_on_broken_queues=True)
+    start = begun(planner)
+    source.broken.add("a")
+    with pytest.raises(BrokenQueueError, match="a is damaged") as caught:
+        planner.next_end(start, None)
+    assert (caught.value.queue, caught.value.offset) == ("breakable/a", 0)
+
+
+def test_a_job_does_not_begin_when_no_queue_can_be_opened() -> None:
+    source = BreakableSource({"a": bodies(4)})
+    source.broken.add("a")
+    plan = plan_of(source).plan()
+    with pytest.raises(JobError, match="a is damaged"):
+        beginning_of(JobIdentity.of(plan), sources_of(plan))
 
 
 def test_offsets_belong_to_a_job_and_its_sources(caplog: pytest.LogCaptureFixture) -> None:

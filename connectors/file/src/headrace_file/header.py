@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from headrace.errors import DataError
+from headrace.errors import BrokenQueueError
 
 
 class HeaderCheck:
@@ -17,7 +17,7 @@ class HeaderCheck:
         self._delimiter, self._quote = csv_options
 
     def __call__(self, name: str, header: bytes) -> None:
-        """Raise DataError when the header names other columns, or the same in another order."""
+        """Raise BrokenQueueError when the header names other columns, or the same in another order."""
         text = header.decode("utf-8", "replace").rstrip("\r\n")
         lines = io.StringIO(text)
         if self._quote:
@@ -26,7 +26,7 @@ class HeaderCheck:
             rows = csv.reader(lines, delimiter=self._delimiter, quoting=csv.QUOTE_NONE)
         found = [field.strip() for field in next(rows, [])]
         if found != self._columns:
-            raise DataError(
+            raise BrokenQueueError(
                 f"the header of {name} names {', '.join(found)}; the job reads {', '.join(self._columns)}",
                 plugin="file",
                 queue=name,

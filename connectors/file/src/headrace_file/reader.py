@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-from headrace.errors import DataError
+from headrace.errors import BrokenQueueError, DataError
 from headrace.messages import RawBatch, ReadPosition
 from headrace.source import Reader
 
@@ -38,9 +38,9 @@ class FileReader(Reader):
         """Return the next records, or None when none came within ``timeout``.
 
         Bodies are without their newline and lie in one buffer. Blank lines are left out of the batch but not of the
-        numbering, so that a batch can be empty. Raises DataError when records that were known to be there are gone or a
-        compressed file is damaged, RetriableError when the file system fails for the moment, JobError when the file
-        must not be read.
+        numbering, so that a batch can be empty. Raises DataError when records that were known to be there are gone,
+        BrokenQueueError when the file must not be read, is damaged or is no file any more, RetriableError when the file
+        system fails for the moment.
         """
         clock = self._context.clock
         deadline = clock.monotonic() + timeout.total_seconds()
@@ -124,8 +124,13 @@ class FileReader(Reader):
             end = begin.offset + max_records
             while plan.offset < end:
                 crossing = plan.offset == begin.offset
-                if plan.advance(end - plan.offset, build=False, cross=crossing) is None:
-                    break
+                try:
+                    if plan.advance(end - plan.offset, build=False, cross=crossing) is None:
+                        break
+                except BrokenQueueError:
+                    if plan.offset == begin.offset:
+                        raise
+                    break  # what comes before the damage can be read
             self._context.tracker.reached(self._name, plan.place)
             position = plan.place.to_position(self._context.tracker.past(self._name))
             plan.release()

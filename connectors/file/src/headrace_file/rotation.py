@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import DataError
+from headrace.errors import BrokenQueueError
 
 from headrace_file.identity import FileIdentity, Fingerprint
 from headrace_file.streams import FileMovedError, PlainStream, open_stream, read_error
@@ -119,7 +119,7 @@ class Glimpse:
 
 
 def glimpse(path: str, compression: str) -> Glimpse | None:
-    """Look at the beginning of a file; None when it is gone. Raises DataError when it cannot be decompressed."""
+    """Look at the beginning of a file; None when it is gone. Raises BrokenQueueError when it cannot be read or decompressed."""
     try:
         stream = open_stream(path, compression)
     except FileMovedError:
@@ -144,8 +144,8 @@ class Mark:
 def holds(path: str, compression: str, file: FileIdentity, marks: Sequence[Mark]) -> bool:
     """Return whether the file at ``path`` begins as ``file`` did and has the same bytes before the marks.
 
-    Of a compressed file only the first mark is looked at, where reading is to go on. Raises DataError when it cannot be
-    decompressed.
+    Of a compressed file only the first mark is looked at, where reading is to go on. Raises BrokenQueueError when it cannot be
+    read or decompressed.
     """
     seen = glimpse(path, compression)
     if seen is None or not file.head.matches(seen.head):
@@ -171,13 +171,13 @@ def locate(path: str, names: RotatedNames, compression: str, file: FileIdentity,
     """Return where the file that was read at ``path`` is now, or None when it is nowhere near.
 
     The same inode goes first: at its path, then under another name; then copies under the names that rotation gives;
-    then the path itself when a copy was put in its place. Raises DataError when the same inode cannot be decompressed.
+    then the path itself when a copy was put in its place. Raises BrokenQueueError when the same inode cannot be read.
     """
 
     def same(candidate: str) -> bool:
         try:
             return holds(candidate, compression, file, marks)
-        except DataError:
+        except BrokenQueueError:
             return False  # a damaged copy is no copy
 
     status = stat_or_none(path)
@@ -209,8 +209,8 @@ def find_successor(
 ) -> Successor | None:
     """Return the file that came after ``current`` under the name ``path``: a rotated one, else the one there now.
 
-    ``is_excluded`` is asked whether a file belongs to another queue or was read before. Raises DataError when a file
-    that could be it cannot be decompressed.
+    ``is_excluded`` is asked whether a file belongs to another queue or was read before. Raises BrokenQueueError when a
+    file that could be it cannot be read.
     """
     after = order_key(current_path, current.modified_ns)
     is_rotated = names.matcher(path)

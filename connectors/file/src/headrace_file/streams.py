@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import DataError, JobError, RetriableError
+from headrace.errors import BrokenQueueError, RetriableError
 
 from headrace_file.decompression import MAGIC_LENGTH, Decompressor, kind_of, make_decompressor
 
@@ -25,19 +25,22 @@ _RAW_BYTES = 256 * 1024
 _RAW_TAIL_BYTES = 64
 _SKIP_BYTES = 1024 * 1024
 _PARKED_MAX = 8
+#: What waiting does not mend: what is at the path is no file, or its disk cannot give it.
+_BROKEN = (errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO, errno.EBADMSG)
 
 
 class FileMovedError(Exception):
     """The path does not lead to the file any more, or the file's beginning has changed. Stays inside this package."""
 
 
-def read_error(path: str, error: OSError) -> JobError | RetriableError:
-    """Return what a failed system call on ``path`` means for the job."""
+def read_error(path: str, error: OSError) -> BrokenQueueError | RetriableError:
+    """Return what a failed system call on ``path`` means for the queue."""
     if error.errno in (errno.EACCES, errno.EPERM):
         hint = "let the job's user read it, or exclude it"
-        return JobError(f"no permission to read {path}", plugin="file", hint=hint)
-    if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
-        return JobError(f"cannot read {path}: {error.strerror}", plugin="file", option="path")
+        return BrokenQueueError(f"no permission to read {path}", plugin="file", hint=hint)
+    if error.errno in _BROKEN:
+        hint = "mend or remove it, or exclude it"
+        return BrokenQueueError(f"cannot read {path}: {error.strerror}", plugin="file", hint=hint)
     return RetriableError(f"cannot read {path}: {error.strerror or error}", plugin="file")
 
 
@@ -140,7 +143,8 @@ class CompressedStream(ByteStream):
     """A compressed file. Reading on is cheap; going back begins anew, in memory bounded by what is asked for.
 
     Files of several members (gzip) or frames (zstd) are read as one. A file that ends within a member gives what can
-    be decompressed so far, and more when it grows.
+    be decompressed so far, and more when it grows. What one read decompresses is given only if all of it is valid: the bytes
+    before the place where damage shows are those that are most likely wrong.
     """
 
     def __init__(self, file: OpenFile, kind: str) -> None:
@@ -154,6 +158,8 @@ class CompressedStream(ByteStream):
         self._raw_tail = b""
         self._kept = b""
         self._kept_at = 0
+        #: What is wrong with the content, and the file's size and time of change when that was found.
+        self._damage: tuple[BrokenQueueError, tuple[int, int]] | None = None
 
     @property
     def _position(self) -> int:
@@ -161,6 +167,10 @@ class CompressedStream(ByteStream):
 
     def read_at(self, position: int, size: int) -> bytes:
         self._check_unchanged()
+        if self._damage is not None:
+            if self._damage[1] == self._version():
+                raise self._damage[0]
+            self._begin_anew()
         if position < self._kept_at:
             self._begin_anew()
         while self._position < position:
@@ -203,11 +213,17 @@ class CompressedStream(ByteStream):
         try:
             return self._decompressor.decompress(raw, size)
         except ValueError as error:
-            raise DataError(
+            broken = BrokenQueueError(
                 f"{self.file.path} is not valid {self.kind} after {self._position} decompressed bytes: {error}",
                 plugin="file",
                 hint="mend or remove the file; records before the damage were read",
-            ) from error
+            )
+            self._damage = broken, self._version()
+            raise broken from error
+
+    def _version(self) -> tuple[int, int]:
+        status = self.file.stat()
+        return status.st_size, status.st_mtime_ns
 
     def _check_unchanged(self) -> None:
         """Raise FileMovedError when the bytes just read are not in the file any more."""
@@ -240,6 +256,10 @@ class CompressedStream(ByteStream):
         return self._decompressor.within_member
 
     @property
+    def is_damaged(self) -> bool:
+        return self._damage is not None
+
+    @property
     def at_start(self) -> bool:
         return self._raw_position == 0
 
@@ -250,7 +270,7 @@ _parked_lock = threading.Lock()
 
 def park(stream: CompressedStream) -> None:
     """Keep a stream for whoever reads on where it stands: the next range of the same file, in a new reader."""
-    if stream.at_start or stream.file.expected is None:
+    if stream.at_start or stream.is_damaged or stream.file.expected is None:
         return
     with _parked_lock:
         _parked[(stream.file.expected, stream.kind)] = stream

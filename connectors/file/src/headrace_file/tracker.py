@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.clock import Clock
-from headrace.errors import DataError
+from headrace.errors import BrokenQueueError, DataError
 from headrace.messages import ReadPosition
 
 from headrace_file.identity import FileIdentity, Place, past_of
@@ -213,8 +213,11 @@ class Tracker:
         if current is None or (file is not None and file.key == current.key):
             state.missing_since = None
             return file is not None
-        located = self._locate(state, current)
-        self._claim_successors(state, current, located, owners)
+        try:
+            located = self._locate(state, current)
+            self._claim_successors(state, current, located, owners)
+        except BrokenQueueError:
+            return True  # its folder cannot be looked into: reading it will say so
         if file is not None:
             owners[file.key] = (state, file)
             state.claimed.append(file)

@@ -16,6 +16,7 @@ from headrace_console.command import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 EXIT_JOB_FAILED = 1
 EXIT_WRONG_USE = 2
 EXIT_ALL_DEAD_LETTERS = 3
+EXIT_BROKEN_QUEUES = 4
 
 
 class UserCodeError(JobError):

@@ -24,7 +24,7 @@ from headrace.jobs import Job
 from headrace_console.command import StopAsked
 from headrace_console.command import ask_to_stop as ask_to_stop_at_once
 from headrace_console.job_files import load_job, parse_assignments
-from headrace_console.reporting import EXIT_ALL_DEAD_LETTERS, EXIT_INTERRUPTED, EXIT_JOB_FAILED, say
+from headrace_console.reporting import EXIT_ALL_DEAD_LETTERS, EXIT_BROKEN_QUEUES, EXIT_INTERRUPTED, EXIT_JOB_FAILED, say
 from headrace_console.watchdog import stop_timeout, watching
 
 _POLL = timedelta(milliseconds=200)
@@ -71,6 +71,8 @@ def run(
         with _signals_handled_by(stop):
             report = _wait(handle, stop.asked)
     show_report(report)
+    if report.broken_queues:
+        return EXIT_BROKEN_QUEUES
     return EXIT_ALL_DEAD_LETTERS if report.all_dead_letters else 0
 
 
@@ -165,7 +167,7 @@ def show_report(report: JobReport) -> None:
     mark = typer.style("✓", fg="green")
     if report.state is JobState.FAILED:
         mark = typer.style("✗", fg="red")
-    elif report.all_dead_letters:
+    elif report.all_dead_letters or report.broken_queues:
         mark = typer.style("!", fg="yellow")
     say(f"{mark} {report.job} on {report.backend}: {report.state.value} after {report.seconds:.1f} s")
     rate = f"  ({report.records_read / report.seconds:,.0f}/s)" if report.seconds else ""
@@ -177,5 +179,7 @@ def show_report(report: JobReport) -> None:
         say(f"  dead letters  {report.dead_letters:,}{places}", style="yellow")
         for reason in report.dead_letter_reasons:
             say(f"    {reason}", style="yellow")
+    for queue in report.broken_queues:
+        say(f"  not read on   {queue.queue} at {queue.offset:,}: {queue.broken}", style="yellow")
     if report.all_dead_letters:
         say("  nothing was written: every record that was read is a dead letter", style="yellow")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from headrace.backend import JobReport, JobState, JobStatus, RunOptions
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, JobFailedError, RetriableError
+from headrace.errors import BrokenQueueError, HeadraceError, JobError, JobFailedError, RetriableError
 from headrace.faults import fault_point
 from headrace.lane import Lane, Shipment
 from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, ReadPosition
@@ -27,11 +27,12 @@ from headrace.patience import Patience
 from headrace.plan import Plan
 from headrace.progress import ProgressLine
 from headrace.registry import default_registry
-from headrace.source import EARLIEST, GroupSource, StartPosition
+from headrace.source import GroupSource
 from headrace.stages import idle_timeouts_us
 from headrace.state_check import check_definitions
 from headrace.state_store import StateStore
 
+from headrace_light.beginnings import commit_without_group, start_of
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
 from headrace_light.elastic_stages import Elasticity, ElasticStages
 from headrace_light.keyed_stages import KeyedStages, as_time, check_checkpoint
@@ -39,6 +40,7 @@ from headrace_light.known_results import KnownResults
 from headrace_light.membership import Assignments, Membership
 from headrace_light.order_log import Entry, EntryKind
 from headrace_light.pauses import Pauses
+from headrace_light.quarantine import Quarantine
 from headrace_light.queue_run import QueueFigures, QueueRun, with_dead_letters
 from headrace_light.savepoint_places import begin_at, not_all_queues, not_of_instances, place_of, savepoint_start
 from headrace_light.savepoint_requests import OpenSavepoint, SavepointRequests
@@ -79,6 +81,7 @@ class Engine:
         self._discovery_seconds = 0.0
         self._runs: dict[Queue, QueueRun] = {}
         self._figures = QueueFigures()
+        self._broken = Quarantine(plan, options, clock, self._retry_seconds, self._outlets.deliver)
         self._decode_columns = plan.decode_columns()
         self._groups: dict[str, Membership] = {}
         self._closing = False
@@ -134,6 +137,7 @@ class Engine:
                 self._checkpoint = begin_at(start, self._checkpoint, self._keyed, self._groups.values(), self._clock)
                 self._directory.save(self._checkpoint)
             wait_for("its sources", partial(self._discover, first=True))
+            self._broken.check_start(self._runs.values())
             self._known.begin(self._runs.values())
         except BaseException:
             self._close_parts()
@@ -160,7 +164,7 @@ class Engine:
 
     def status(self) -> JobStatus:
         """Return the picture at this moment; lags are as of the last look at the sources."""
-        queues = self._figures.statuses(self._runs.values())
+        queues = self._broken.with_broken(self._figures.statuses(self._runs.values()))
         stages = self._keyed or self._elastic
         return JobStatus(
             job=self.job_name,
@@ -204,8 +208,10 @@ class Engine:
             self._loop()
             self._take_savepoints()
             self._state = JobState.STOPPING
-            if self._options.until == "end" and not self._stopping.is_set() and not self._end_told:
-                self._entry("end")
+            if self._options.until == "end" and not self._stopping.is_set():
+                self._broken.check_end(self.status())
+                if not self._end_told:
+                    self._entry("end")
             self._make_checkpoint()
             for group in self._groups.values():
                 group.leave()
@@ -278,18 +284,27 @@ class Engine:
             if self._stopping.is_set():
                 break
             # A group may have taken it away, and given it again, while another queue was polled.
-            if self._runs.get(run.queue) is run and not run.done and not run.paused(self._clock.monotonic()):
+            if self._runs.get(run.queue) is not run or run.done or run.paused(self._clock.monotonic()):
+                continue
+            if self._broken.is_due(run.queue):
                 progressed |= self._poll(run, wait)
         return progressed
 
     def _poll(self, run: QueueRun, wait: timedelta) -> bool:
         try:
             entries: list[Entry] = []
+            if run.broken:
+                run.go_on_with(self._plan.sources[run.queue.source].source.open(run.queue, run.position))
             deliveries = run.poll(self._options.max_batch_records, wait, self._logging(run, entries))
+            run.broken = run.broken and not self._broken.mended(run.queue)
         except RetriableError as error:
             if self._runs.get(run.queue) is not run:
                 return False
             run.pause(error, self._clock.monotonic(), self._retry_seconds)
+            return False
+        except BrokenQueueError as error:
+            run.broken = True
+            self._broken.take(run.queue, error, run.position)
             return False
         if deliveries is None:
             return False
@@ -370,7 +385,11 @@ class Engine:
         moved = wait_for("its sinks", partial(self._keyed.stand_behind, sinks, begins=begins, write=write))
         for queue, run in self._runs.items():
             reopen = partial(self._plan.sources[queue.source].source.open, queue, run.position)
-            run.go_on_with(wait_for("its sources", reopen))
+            try:
+                run.go_on_with(wait_for("its sources", reopen))
+            except BrokenQueueError as error:
+                run.broken = True
+                self._broken.take(queue, error, run.position)
         if moved:
             self._make_checkpoint()
 
@@ -415,12 +434,15 @@ class Engine:
         for run in self._runs.values():
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
+            silent |= self._broken.is_given_up(run.queue)
             if not run.idle and (run.done or silent) and not self._end_told:
                 run.idle = True
                 if self._elastic is not None:
                     self._elastic.tell_idle(run.queue)
                 else:
                     self._entry("idle", run.queue)
+        for queue in self._broken.not_waited_for(self._runs) if self._keyed is not None else ():
+            self._entry("idle", queue)
         if self._keyed is not None and self._keyed.tick_due():
             self._entry("tick")
 
@@ -440,14 +462,26 @@ class Engine:
             try:
                 found = {replace(queue, source=source_id) for queue in node.source.queues()}
                 known = {queue for queue in self._runs if queue.source == source_id}
+                self._broken.vanished(source_id, found, self._runs)
                 for queue in sorted(known - found):
                     self._remove(queue)
-                for queue in sorted(found - known):
-                    self._add(queue, appeared=not first)
-            except RetriableError as error:
-                if first:
+                for queue in self._broken.due(sorted(found - known)):
+                    self._add_if_whole(queue, appeared=not first)
+            except (RetriableError, BrokenQueueError) as error:
+                if first and isinstance(error, BrokenQueueError):
+                    raise JobError(error.message, plugin=error.plugin or source_id, hint=error.hint) from error
+                if first or (self._options.broken_queues == "stop" and isinstance(error, BrokenQueueError)):
                     raise
                 logger.warning("source %s: %s", source_id, error.message)
+
+    def _add_if_whole(self, queue: Queue, *, appeared: bool) -> None:
+        """Begin a queue; set it aside when it cannot be opened. One that is opened later is read from its first record."""
+        try:
+            self._add(queue, appeared=appeared or queue in self._broken)
+        except BrokenQueueError as error:
+            self._broken.take(queue, error, self._checkpoint.positions.get(queue))
+        else:
+            self._broken.mended(queue)
 
     def _refresh_lags(self) -> None:
         """Ask for the ends of the queues; a source that is away is asked once only."""
@@ -459,7 +493,8 @@ class Engine:
     def _add(self, queue: Queue, *, appeared: bool, at: ReadPosition | None = None) -> None:
         """Begin a queue. Raises RetriableError, and has done nothing then, when its server is away."""
         node = self._plan.sources[queue.source]
-        start = at or self._start_of(queue, appeared=appeared)
+        stored, group = self._checkpoint.positions.get(queue), self._groups.get(queue.source)
+        start = at or start_of(node, queue, stored, group, appeared=appeared, keyed=self._keyed is not None)
         reader = node.source.open(queue, start)
         try:
             lane = Lane(self._plan, node, queue, decode_columns=self._decode_columns[queue.source])
@@ -476,25 +511,6 @@ class Engine:
         if at is None:  # else the state knows it already
             self._entry("added", queue, shipments)
         self._hooks.headrace_queue_added(job=self.job_name, queue=queue)
-
-    def _start_of(self, queue: Queue, *, appeared: bool) -> StartPosition:
-        """Return where to begin a queue: where it is done, else at the beginning or where the source starts.
-
-        What a group has committed comes before what this instance remembers: other instances may have gone on. A job
-        that is not in its group takes the further of both.
-        """
-        node = self._plan.sources[queue.source]
-        stored = self._checkpoint.positions.get(queue)
-        if isinstance(node.source, GroupSource):
-            committed = node.source.committed(queue)
-            if queue.source in self._groups:
-                stored = committed or stored
-            elif self._keyed is None or stored is None:  # the state of keyed stages is that of the checkpoint
-                stored = max((one for one in (stored, committed) if one), key=lambda one: one.offset, default=None)
-        if stored is not None:
-            return stored
-        group = self._groups.get(queue.source)
-        return EARLIEST if appeared or (group is not None and group.appeared(queue)) else node.source.start
 
     def _remove(self, queue: Queue, *, lost: bool = False) -> None:
         """End a queue: its rows are flushed, its position stays in the checkpoint for the case that it comes back.
@@ -513,6 +529,8 @@ class Engine:
             self._checkpoint = replace(self._checkpoint, positions={**self._checkpoint.positions, queue: run.position})
         self._figures.finish(run)
         run.close()
+        if not self._closing:
+            self._broken.forget(queue)
         self._hooks.headrace_queue_removed(job=self.job_name, queue=queue)
 
     def assigned(self, queues: Iterable[Queue]) -> None:
@@ -573,7 +591,7 @@ class Engine:
             if source_id in self._groups:
                 self._groups[source_id].commit(own)
             elif isinstance(node.source, GroupSource):
-                self._commit_without_group(source_id, node.source, own)
+                commit_without_group(source_id, node.source, own)
         self._hooks.headrace_checkpoint_completed(
             job=self.job_name, checkpoint_id=message.id, seconds=self._clock.monotonic() - begun
         )
@@ -588,13 +606,6 @@ class Engine:
         place = place_of(self._checkpoint, self._runs.values(), self._clock, stopped=self._stopping.is_set())
         for each in savepoints:
             each.finish(self._plan, place)
-
-    @staticmethod
-    def _commit_without_group(source_id: str, source: GroupSource, own: Mapping[Queue, ReadPosition]) -> None:
-        try:
-            source.commit(own)
-        except RetriableError as error:  # what is not committed is read again, which costs time but no data
-            logger.warning("source %s: not committed: %s", source_id, error.message)
 
     def _commit_what_is_behind(self) -> None:
         for group in self._groups.values():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from headrace.backend import QueueStatus
-from headrace.errors import DataError, JobFailedError, RetriableError
+from headrace.errors import BrokenQueueError, DataError, JobFailedError, RetriableError
 from headrace.faults import fault_point
 from headrace.lane import Delivery, Lane
 from headrace.messages import Queue, RawBatch, ReadPosition
@@ -20,15 +20,25 @@ _REPEAT_WAIT = timedelta(seconds=30)
 
 
 class QueueRun:
-    """Polls one queue through its lane. ``bounded``: it is done at what was the end when it was opened."""
+    """Polls one queue through its lane. ``bounded``: it is done at what was the end when it was opened.
+
+    A queue whose end could not be told, because it is damaged before it, is read until the reader says so.
+    """
 
     def __init__(self, queue: Queue, reader: Reader, lane: Lane, *, bounded: bool) -> None:
         self.queue = queue
         self.lane = lane
         self.position: ReadPosition = reader.position
         self._reader = reader
-        self._latest = reader.latest
+        self._latest: int | None = None
+        self._bounded = bounded
+        try:
+            self._latest = reader.latest
+        except BrokenQueueError as error:  # the records before the damage come first
+            logger.debug("queue %s: where it ends is not known: %s", queue.id, error.message)
         self._end = self._latest if bounded else None
+        #: Whether it was set aside (kept by the engine): a bounded run does not wait for it.
+        self.broken = False
         self._records = 0
         self._away_since: float | None = None
         self._pause_seconds = 0.1
@@ -48,6 +58,8 @@ class QueueRun:
     @property
     def done(self) -> bool:
         """Whether a bounded run has reached its end."""
+        if self.broken and self._bounded:
+            return True
         return self._end is not None and self.position.offset >= self._end
 
     def poll(
@@ -154,6 +166,8 @@ class QueueRun:
         except RetriableError as error:
             logger.debug("queue %s: cannot tell the lag: %s", self.queue.id, error.message)
             return False
+        except BrokenQueueError as error:  # the next poll says so; other queues of the source can be asked
+            logger.debug("queue %s: cannot tell the lag: %s", self.queue.id, error.message)
         return True
 
     def status(self) -> QueueStatus:

@@ -22,6 +22,7 @@ class _QueueFigures:
     latest: int | None = None
     records: int = 0
     dead_letters: int = 0
+    broken: str | None = None
 
 
 @dataclass
@@ -89,10 +90,18 @@ class Figures:
         for queue_id, offset in offsets.items():
             self._queue(queue_id).latest = offset
 
+    def set_broken(self, queue_id: str, offset: int | None, why: str | None) -> None:
+        """Note that a queue was set aside and why, or (None) that it can be read again."""
+        if why is None and queue_id not in self._queues:
+            return
+        queue = self._queue(queue_id)
+        queue.broken = why
+        queue.offset = queue.offset if offset is None else offset
+
     def status(self, state: JobState, seconds: float, error: str | None) -> JobStatus:
         """Return the figures as they are."""
         queues = tuple(
-            QueueStatus(queue_id, q.offset, q.latest, q.records, q.dead_letters)
+            QueueStatus(queue_id, q.offset, q.latest, q.records, q.dead_letters, q.broken)
             for queue_id, q in sorted(self._queues.items())
         )
         return JobStatus(

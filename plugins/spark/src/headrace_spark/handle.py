@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.backend import JobHandle, JobReport, JobState, JobStatus, RunOptions
+from headrace.broken_queues import tell_mended, tell_set_aside
 from headrace.clock import Clock, SystemClock
-from headrace.errors import CheckpointError, HeadraceError, JobFailedError
+from headrace.errors import BrokenQueueError, CheckpointError, HeadraceError, JobFailedError
 from headrace.messages import Queue
 from headrace.output_definition import tell_completed
 from headrace.plan import Plan
@@ -172,6 +173,8 @@ class SparkHandle(JobHandle):
             self._take_events()
         finally:
             state = JobState.STOPPED if self._stop_asked else JobState.FINISHED
+            if error is None and state is JobState.FINISHED:
+                error = self._only_broken()
             if error is not None:
                 state = JobState.FAILED
             if self._started.in_use.spark is not None:
@@ -211,11 +214,31 @@ class SparkHandle(JobHandle):
                 self._take_batch(**event)
             elif kind == "queues":
                 self._take_queues(**event)
+            elif kind in ("broken", "whole"):
+                self._take_broken(**event)
             elif kind in KINDS:
                 self._troubles.take(kind, **event)
             else:
                 with self._lock:
                     self._figures.set_latest(**event)
+
+    def _take_broken(
+        self, queue: str, offset: int | None = None, text: str | None = None, hint: str | None = None
+    ) -> None:
+        with self._lock:
+            self._figures.set_broken(queue, offset, text)
+        if text is None:
+            tell_mended(self._job, queue)
+        else:
+            tell_set_aside(self._job, queue, offset, text, hint)
+
+    def _only_broken(self) -> Exception | None:
+        """Return the error of a bounded run in which no queue could be read."""
+        status = self._figures.status(JobState.FINISHED, 0.0, None)
+        if not status.only_broken_queues:
+            return None
+        first = status.queues[0]
+        return BrokenQueueError(first.broken or "", job=self._job, queue=first.queue, offset=first.offset)
 
     def _take_batch(self, batch_id: int, tasks: list[Any]) -> None:
         with self._lock:

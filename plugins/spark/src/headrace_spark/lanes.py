@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from typing import TypeVar
 
-from headrace.errors import RetriableError
+from headrace.dead_letters import of_queue
+from headrace.errors import BrokenQueueError, RetriableError
 from headrace.faults import fault_point
-from headrace.lane import Delivery, Lane
+from headrace.lane import DEAD_LETTERS, Delivery, Lane
 from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, RawBatch
 from headrace.source import Reader
 
@@ -24,6 +27,7 @@ from headrace_spark.planner import QueueRange
 from headrace_spark.shipping import Control, Outbox, addressed, control_envelopes
 from headrace_spark.troubles import TroubleNotes
 
+T = TypeVar("T")
 #: Lanes kept per process.
 _LANES_MAX = 256
 _POLL_TIMEOUT = timedelta(seconds=1)
@@ -70,6 +74,11 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
     if part.gone:
         yield from _remove(payload, part, kept)
         return
+    if part.broken is not None:
+        if kept is not None:
+            kept.close()  # it is opened anew when it can be read again
+        yield from _told(payload, part)
+        return
     yield Envelope("begin", queue, part.start.offset, end)
     if kept is None:
         kept = _opened(payload, part)
@@ -78,7 +87,7 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
     try:
         if kept.reader.position != part.start:
             # Another process read what lies between. The operators of this stage have no state that could be old.
-            kept.reader.seek(part.start)
+            _waiting_for(payload, queue, partial(kept.reader.seek, part.start))
         limit = getattr(kept.reader, "limit", None)
         if limit is not None:
             limit(part.end)
@@ -104,7 +113,7 @@ def _opened(payload: JobPayload, part: QueueRange) -> _KeptLane:
     plan = payload.plan()
     node = plan.sources[part.queue.source]
     columns = plan.decode_columns()[part.queue.source]
-    reader = node.source.open(part.queue, part.start)
+    reader = _waiting_for(payload, part.queue, lambda: node.source.open(part.queue, part.start))
     return _KeptLane(reader, Lane(plan, node, part.queue, decode_columns=columns))
 
 
@@ -114,6 +123,17 @@ def _remove(payload: JobPayload, part: QueueRange, kept: _KeptLane | None) -> It
         yield from _of(kept.lane.on_system(QueueRemoved(part.queue)))
         kept.close()
     yield Envelope("gone", part.queue, part.start.offset, part.end.offset)
+
+
+def _told(payload: JobPayload, part: QueueRange) -> Iterator[Envelope]:
+    """Let the dead letters tell of a queue that was set aside, where the job has dead letters."""
+    queue, offset = part.queue, part.start.offset
+    yield Envelope("begin", queue, offset, offset)
+    if payload.plan().dead_letters_id is not None:
+        assert part.broken is not None
+        letter = of_queue(queue, queue.source, offset, BrokenQueueError(part.broken))
+        yield from _of([Delivery(DEAD_LETTERS, letter)])
+    yield Envelope("end", queue, offset, offset, 0)
 
 
 def _of(deliveries: Iterable[object]) -> Iterator[Envelope]:
@@ -147,6 +167,26 @@ def _processed(payload: JobPayload, lane: Lane, raw: RawBatch) -> list[Delivery]
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
 
+def _waiting_for(payload: JobPayload, queue: Queue, action: Callable[[], T]) -> T:
+    """Return what an action gives that needs the queue. It was there when the range was planned, so it is waited for.
+
+    A range that was planned cannot be left out: what was made of it, and what state it changed, must be the same again.
+    Raises RetriableError or BrokenQueueError when it stays away.
+    """
+    notes, begun, pause = TroubleNotes(payload.run_directory), time.monotonic(), 0.05
+    while True:
+        try:
+            made = action()
+            notes.back(queue.id)
+            return made
+        except (RetriableError, BrokenQueueError) as error:
+            notes.away(queue.id, error.message)
+            if time.monotonic() - begun >= payload.patience_seconds(error):
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+
+
 def _raw_batches(payload: JobPayload, reader: Reader, part: QueueRange) -> Iterator[RawBatch]:
     """Yield the records of a range. Raises RetriableError when they do not come for a long time."""
     end = part.end.offset
@@ -159,9 +199,9 @@ def _raw_batches(payload: JobPayload, reader: Reader, part: QueueRange) -> Itera
             fault_point("reader.after_poll")
             pause = 0.05
             notes.back(part.queue.id)
-        except RetriableError as error:
+        except (RetriableError, BrokenQueueError) as error:
             notes.away(part.queue.id, error.message)
-            if time.monotonic() - moved_at >= payload.retry_seconds:
+            if time.monotonic() - moved_at >= payload.patience_seconds(error):
                 raise
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)

@@ -25,17 +25,20 @@ class MarkKeeper:
         self._silent_since: dict[Queue, float] = {}
         self._has_moved: set[Queue] = set()
 
-    def put_on(self, start: JobOffsets, end: JobOffsets, *, all_read: bool) -> JobOffsets:
+    def put_on(
+        self, start: JobOffsets, end: JobOffsets, *, all_read: bool, given_up: Collection[Queue] = ()
+    ) -> JobOffsets:
         """Return ``end`` with its marks: those of ``start`` if nothing is to be told.
 
-        ``all_read``: this micro-batch comes to the end of a bounded run.
+        ``all_read``: this micro-batch comes to the end of a bounded run. ``given_up``: queues that cannot be read, which
+        windows are not to wait for.
         """
         now_us = int(self._clock.now() * 1_000_000)
         keyed, moved_base = self._keyed, self._keyed.base_moved
         before = start.keyed or KeyedMarks(keyed.shards, keyed.levels, max(now_us, keyed.base_least), now_us)
-        idle = () if self._bounded else self._idle(start, end, before)
+        idle = () if self._bounded else self._idle(start, end, before, given_up)
         ending = self._bounded and all_read and not self._ended
-        moved = end.queues != start.queues or end.gone != start.gone
+        moved = end.queues != start.queues or end.gone != start.gone or end.broken != start.broken
         tick_seconds = self._keyed.tick_seconds
         since_us = now_us - before.time_us
         ticking = tick_seconds is not None and not self._bounded and since_us >= tick_seconds * 1_000_000
@@ -47,7 +50,9 @@ class MarkKeeper:
         marks = replace(before, time_us=max(before.time_us, now_us), idle=idle, ends=before.ends + ending)
         return replace(end, keyed=marks)
 
-    def _idle(self, start: JobOffsets, end: JobOffsets, before: KeyedMarks) -> tuple[Queue, ...]:
+    def _idle(
+        self, start: JobOffsets, end: JobOffsets, before: KeyedMarks, given_up: Collection[Queue]
+    ) -> tuple[Queue, ...]:
         """Return the queues that have been silent for long. Silence counts from when this process first saw a queue.
 
         Never all of them: event time is then where the queue is that moved last.
@@ -60,8 +65,13 @@ class MarkKeeper:
             if known is not None and known != position:
                 self._silent_since[queue] = now
                 self._has_moved.add(queue)
-            elif queue in before.idle or (
-                timeout_us is not None and (now - self._silent_since.setdefault(queue, now)) * 1_000_000 >= timeout_us
+            elif (
+                queue in before.idle
+                or queue in given_up
+                or (
+                    timeout_us is not None
+                    and (now - self._silent_since.setdefault(queue, now)) * 1_000_000 >= timeout_us
+                )
             ):
                 idle.append(queue)
         for queue in self._silent_since.keys() - end.queues.keys():

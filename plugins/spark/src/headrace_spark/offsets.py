@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 2
-_KEYS = frozenset({"format", "job", "plan", "sources", "gone", "keyed", "checkpoint", "number", "checksum"})
+_KEYS = frozenset({"format", "job", "plan", "sources", "gone", "broken", "keyed", "checkpoint", "number", "checksum"})
 #: Positions kept of queues that have gone, for the case that they come back. The oldest are forgotten first.
 GONE_MAX = 1_000
 
@@ -83,6 +83,8 @@ class JobOffsets:
     sources: Mapping[str, str]
     queues: Mapping[Queue, ReadPosition] = field(default_factory=dict)
     gone: Mapping[Queue, ReadPosition] = field(default_factory=dict)
+    #: Queues that were set aside because they cannot be read as they are, and why. Their positions stay where they are.
+    broken: Mapping[Queue, str] = field(default_factory=dict)
     #: None before the first micro-batch, and in jobs without keyed stages.
     keyed: KeyedMarks | None = None
     #: The checkpoint that they are of, and how many micro-batches came before; None where an older version of headrace began it.
@@ -110,10 +112,12 @@ class JobOffsets:
         identity: JobIdentity,
         queues: Mapping[Queue, ReadPosition],
         gone: Mapping[Queue, ReadPosition] | None = None,
+        broken: Mapping[Queue, str] | None = None,
     ) -> JobOffsets:
         """Return offsets of a job that has looked at its sources."""
         kept = dict(list((gone or {}).items())[-GONE_MAX:])
-        return cls(identity.job, identity.fingerprint, identity.sources, dict(sorted(queues.items())), kept)
+        aside = dict(sorted((broken or {}).items()))
+        return cls(identity.job, identity.fingerprint, identity.sources, dict(sorted(queues.items())), kept, aside)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object, equal for equal offsets; ``from_json`` reads it."""
@@ -129,6 +133,7 @@ class JobOffsets:
                 {"source": queue.source, "queue": queue.name, **position.to_json()}
                 for queue, position in self.gone.items()
             ],
+            **({"broken": [[q.source, q.name, why] for q, why in self.broken.items()]} if self.broken else {}),
             **({} if self.keyed is None else {"keyed": self.keyed.to_json()}),
             **({} if self.checkpoint is None else {"checkpoint": self.checkpoint, "number": self.number}),
         }
@@ -158,8 +163,9 @@ class JobOffsets:
             gone = {Queue(e["queue"], e["source"]): ReadPosition.from_json(e) for e in value["gone"]}
             kinds = {source_id: entry["kind"] for source_id, entry in value["sources"].items()}
             keyed = KeyedMarks.from_json(value["keyed"]) if "keyed" in value else None
+            broken = {Queue(name, source): str(why) for source, name, why in value.get("broken", ())}
             checkpoint, number = value.get("checkpoint"), value.get("number")
-            return cls(value["job"], value["plan"], kinds, queues, gone, keyed, checkpoint, number)
+            return cls(value["job"], value["plan"], kinds, queues, gone, broken, keyed, checkpoint, number)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"the offsets in the checkpoint are damaged, or not headrace's: {error!r}",

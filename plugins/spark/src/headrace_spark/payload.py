@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.errors import JobError, PlanError
+from headrace.errors import BrokenQueueError, JobError, PlanError
 from headrace.source import Source
 from headrace.stages import idle_timeouts_us, tick_seconds
 from pyspark import cloudpickle as untyped_cloudpickle
@@ -103,10 +103,17 @@ class JobPayload:
     driver_finds_ends: bool = False
     #: What an earlier run's micro-batch that was not completed is numbered, if there is one: it is run again.
     replayed_batch_id: int | None = None
+    #: Whether a queue that cannot be read as it is stops the job, rather than being set aside.
+    stops_on_broken_queues: bool = False
     #: None: the job has no keyed stages.
     keyed: KeyedPlan | None = None
     #: Sinks that have all results of the keyed stages from an earlier run over the same input.
     known_outputs: frozenset[str] = frozenset()
+
+    def patience_seconds(self, error: Exception) -> float:
+        """Return how long a range that was planned is waited for, when reading it fails with this error."""
+        broken = isinstance(error, BrokenQueueError) and self.stops_on_broken_queues
+        return 0.0 if broken else self.retry_seconds
 
     def chain(self, address: Address) -> StateChain:
         """Return the state files of a shard of keyed stages."""

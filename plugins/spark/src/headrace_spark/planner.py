@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from headrace.broken_queues import BrokenQueues
 from headrace.clock import Clock, SystemClock
-from headrace.errors import CheckpointError, JobFailedError, RetriableError
+from headrace.errors import BrokenQueueError, CheckpointError, JobError, JobFailedError, RetriableError
 from headrace.messages import Queue, ReadPosition
 from headrace.source import EARLIEST, Reader, Source, StartPosition
 
@@ -40,6 +41,7 @@ ENDS = "ends"
 _ENDS_LOOK_SECONDS = 0.002
 #: More records than any queue holds.
 _ANY_NUMBER = 2**48
+_REASON_LENGTH_MAX = 500
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class QueueRange:
     #: The queue is read for the first time / exists no more. Such a range may be empty.
     added: bool = False
     gone: bool = False
+    #: Why the queue was set aside: nothing is read, the dead letters are told.
+    broken: str | None = None
 
     def __len__(self) -> int:
         return max(0, self.end.offset - self.start.offset)
@@ -78,6 +82,7 @@ class Planner:
         self._looked_at = 0.0
         #: Of a bounded run: where each queue ended when the run began.
         self._ends: Mapping[Queue, QueueEnd] | None = None
+        self._broken = BrokenQueues(self._job, self._clock, payload.retry_seconds, logs=False)
         self._restored = False
         keyed = payload.keyed
         self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.until == "end")
@@ -133,6 +138,10 @@ class Planner:
                 ranges.append(QueueRange(queue, position, position, added=True))
             elif begin != position:
                 ranges.append(QueueRange(queue, begin, position))
+        for queue, why in end.broken.items():
+            if queue not in start.broken:
+                at = end.queues.get(queue, ReadPosition(0))
+                ranges.append(QueueRange(queue, at, at, broken=why))
         for queue, position in start.queues.items():
             if queue not in end.queues:
                 ranges.append(QueueRange(queue, position, position, gone=True))
@@ -184,7 +193,9 @@ class Planner:
             try:
                 names = self._retrying(source.queues, source_id) if first else source.queues()
                 self._notes.back(source_id)
-            except RetriableError as error:
+            except (RetriableError, BrokenQueueError) as error:
+                if first or (isinstance(error, BrokenQueueError) and self._payload.stops_on_broken_queues):
+                    raise
                 self._notes.away(source_id, error.message)
                 names = [queue for queue in self._existing or () if queue.source == source_id]
             found.update(replace(queue, source=source_id) for queue in names)
@@ -199,6 +210,31 @@ class Planner:
         elif isinstance(start, ReadPosition) and reader.position != start:
             reader.seek(start)
         return reader
+
+    def _opened_if_whole(self, queue: Queue, start: StartPosition) -> Reader | None:
+        """Return the reader of a queue; None, and the queue is set aside, when it cannot be opened as it is."""
+        if not self._broken.is_due(queue):
+            return None
+        try:
+            return self._open(queue, start)
+        except BrokenQueueError as error:
+            self._set_aside(queue, error, start.offset if isinstance(start, ReadPosition) else None)
+            return None
+
+    def _set_aside(self, queue: Queue, error: BrokenQueueError, offset: int | None) -> None:
+        """Read the other queues only, for now. Raises the error where such queues are to stop the job."""
+        if self._payload.stops_on_broken_queues:
+            error.job, error.queue = error.job or self._job, error.queue or queue.id
+            error.offset = offset if error.offset is None else error.offset
+            raise error
+        if self._broken.set_aside(queue, error, offset):
+            self._run.add_event("broken", queue=queue.id, offset=offset, text=error.message, hint=error.hint)
+        self._forget(queue)
+
+    def _note_whole(self, queues: Iterable[Queue]) -> None:
+        for queue in queues:
+            if self._broken.mended(queue):
+                self._run.add_event("whole", queue=queue.id)
 
     def _tell_queues(self, added: Mapping[Queue, ReadPosition], gone: Iterable[Queue] = ()) -> None:
         """Let the driver know which queues are read, and from where."""
@@ -224,23 +260,36 @@ class Planner:
         assert self._existing is not None
         gone = dict(start.gone)
         positions: dict[Queue, ReadPosition] = {}
+        for queue in [each for each in self._broken.reasons() if each not in self._existing]:
+            self._broken.forget(queue)
+            self._run.add_event("whole", queue=queue.id)
         for queue, position in start.queues.items():
             if queue in self._existing:
                 positions[queue] = position
             else:
                 gone[queue] = position
                 self._forget(queue)
-        added = sorted(self._existing - start.queues.keys())
-        for queue in added:
+        added = []
+        for queue in sorted(self._existing - start.queues.keys()):
             # It is read from the next batch on: its first position must be in a checkpoint before anything of it is.
-            positions[queue] = self._open(queue, self._start_of_new(queue, start, gone.pop(queue, None))).position
+            reader = self._opened_if_whole(queue, self._start_of_new(queue, start, gone.get(queue)))
+            if reader is not None:
+                self._note_whole([queue])
+                positions[queue] = reader.position
+                gone.pop(queue, None)
+                added.append(queue)
         read = {queue: position for queue, position in positions.items() if queue in start.queues}
         positions.update(self._ends_within(read, records_max))
         self._tell_queues({queue: positions[queue] for queue in added}, start.queues.keys() - positions.keys())
-        end = JobOffsets.of(self._payload.identity, positions, gone)
+        broken = {
+            queue: start.broken.get(queue) or why[:_REASON_LENGTH_MAX]
+            for queue, (_, why) in self._broken.reasons().items()
+        }
+        end = JobOffsets.of(self._payload.identity, positions, gone, broken)
         end = replace(end, checkpoint=start.checkpoint, number=start.number)
         if self._marks is not None:
-            end = self._marks.put_on(start, end, all_read=self._all_read(end))
+            given_up = {queue for queue in broken if self._broken.is_given_up(queue)}
+            end = self._marks.put_on(start, end, all_read=self._all_read(end), given_up=given_up)
         if end == start:
             return start
         return end if start.number is None else replace(end, number=start.number + 1)
@@ -250,7 +299,7 @@ class Planner:
         return self._ends is not None and all(
             queue in end.queues and end.queues[queue].offset >= fixed.position.offset
             for queue, fixed in self._ends.items()
-            if queue in (self._existing or ())
+            if queue in (self._existing or ()) and queue not in self._broken
         )
 
     def _start_of_new(self, queue: Queue, start: JobOffsets, before: ReadPosition | None) -> StartPosition:
@@ -266,8 +315,13 @@ class Planner:
         self, positions: Mapping[Queue, ReadPosition], records_max: int | None
     ) -> Mapping[Queue, ReadPosition]:
         """Return where each queue's range ends, so that all together hold at most ``records_max`` records."""
-        latest = self._latest_of(positions)
-        lags = {queue: latest[queue] - p.offset for queue, p in positions.items() if latest[queue] > p.offset}
+        self._set_damaged_ends_aside(positions)
+        due = {queue: position for queue, position in positions.items() if self._broken.is_due(queue)}
+        for queue in due:
+            if queue in self._broken:
+                self._forget(queue)  # the next try opens it anew
+        latest = self._latest_of(due)
+        lags = {queue: end - due[queue].offset for queue, end in latest.items() if end > due[queue].offset}
         shares = _shares(lags, records_max)
 
         def end_of_range(queue: Queue) -> ReadPosition:
@@ -277,13 +331,40 @@ class Planner:
             reader = self._open(queue, positions[queue])
             return self._retrying(partial(reader.position_after, shares[queue]), queue.id)
 
-        return in_parallel(end_of_range, shares)
+        ends = self._of_whole(in_parallel(_or_broken(end_of_range), shares), positions)
+        self._note_whole(queue for queue in latest if queue in ends or queue not in shares)
+        return ends
+
+    def _set_damaged_ends_aside(self, positions: Mapping[Queue, ReadPosition]) -> None:
+        """Set those queues aside of a bounded run whose end is damage, when all before it was planned."""
+        for queue, fixed in (self._ends or {}).items():
+            at = positions.get(queue)
+            if fixed.broken is None or at is None or at.offset < fixed.position.offset or queue in self._broken:
+                continue
+            message, hint = fixed.broken
+            self._set_aside(queue, BrokenQueueError(message, plugin=queue.source, hint=hint), at.offset)
+
+    def _of_whole(
+        self, found: Mapping[Queue, T | BrokenQueueError], positions: Mapping[Queue, ReadPosition]
+    ) -> dict[Queue, T]:
+        """Return what was found of the queues that can be read; set the others aside."""
+        whole = {}
+        for queue, value in found.items():
+            if isinstance(value, BrokenQueueError):
+                self._set_aside(queue, value, positions[queue].offset)
+            else:
+                whole[queue] = value
+        return whole
 
     def _latest_of(self, positions: Mapping[Queue, ReadPosition]) -> Mapping[Queue, int]:
-        """Return up to where each queue may be read now."""
+        """Return up to where each queue may be read now; those that cannot be are set aside and left out."""
         if self._ends is not None:
             ends = self._ends
-            return {queue: ends[queue].position.offset if queue in ends else p.offset for queue, p in positions.items()}
+            return {
+                queue: ends[queue].position.offset if queue in ends else p.offset
+                for queue, p in positions.items()
+                if queue not in self._broken or (queue in ends and ends[queue].broken is None)
+            }
 
         def latest_of(queue: Queue) -> int:
             reader = self._open(queue, positions[queue])
@@ -291,12 +372,15 @@ class Planner:
                 latest = reader.latest
                 self._notes.back(queue.id)
                 return latest
+            except BrokenQueueError:
+                return reader.position_after(_ANY_NUMBER).offset  # what comes before the damage, if anything does
             except RetriableError as error:
                 self._notes.away(queue.id, error.message)
                 return self._latest.get(queue, positions[queue].offset)
 
-        self._latest.update(in_parallel(latest_of, positions))
-        return self._latest
+        found = self._of_whole(in_parallel(_or_broken(latest_of), positions), positions)
+        self._latest.update(found)
+        return found
 
     def _fix_ends(self, start: JobOffsets) -> None:
         """Take the present ends of the queues as the ends of the run."""
@@ -307,8 +391,13 @@ class Planner:
             opened = {}
             for queue in sorted(self._existing):
                 known = start.queues.get(queue) or start.gone.get(queue)
-                opened[queue] = self._open(queue, known or self._start_of_new(queue, start, None))
+                reader = self._opened_if_whole(queue, known or self._start_of_new(queue, start, None))
+                if reader is not None:
+                    opened[queue] = reader
             ends = in_parallel(lambda queue: self._retrying(partial(end_of, opened[queue]), queue.id), opened)
+            for queue, found in ends.items():
+                if found.broken is not None:
+                    self._forget(queue)
         self._ends = ends
         self._latest = {queue: end.position.offset for queue, end in ends.items()}
 
@@ -360,29 +449,42 @@ class QueueEnd:
     position: ReadPosition
     #: Whether the reader told it at once from where it stood, so that one range may lead there.
     in_one_step: bool
+    #: Why it cannot be read further, if it is damaged there, and how to mend it.
+    broken: tuple[str, str | None] | None = None
 
 
 def end_of(reader: Reader) -> QueueEnd:
-    """Return where the reader's queue ends now. Raises RetriableError when the server is away."""
+    """Return where the reader's queue ends now. Raises RetriableError when the server is away.
+
+    A reader that has met damage is not to be used further.
+    """
     position = reader.position
-    end = reader.position_after(_ANY_NUMBER)
     steps = 0
-    while end.offset > reader.position.offset:
-        # A reader may tell only as far as the file at hand.
-        steps += 1
-        reader.seek(end)
+    try:
         end = reader.position_after(_ANY_NUMBER)
+        while end.offset > reader.position.offset:
+            # A reader may tell only as far as the file at hand.
+            steps += 1
+            reader.seek(end)
+            end = reader.position_after(_ANY_NUMBER)
+    except BrokenQueueError as error:
+        return QueueEnd(reader.position, steps <= 1, (error.message, error.hint))
     reader.seek(position)
     return QueueEnd(end, steps <= 1)
 
 
 def ends_to_json(ends: Mapping[Queue, QueueEnd]) -> list[Any]:
     """Return a JSON value; ``ends_from_json`` reads it."""
-    return [[queue.source, queue.name, end.position.to_json(), end.in_one_step] for queue, end in ends.items()]
+    return [
+        [queue.source, queue.name, end.position.to_json(), end.in_one_step, end.broken] for queue, end in ends.items()
+    ]
 
 
 def ends_from_json(value: list[Any]) -> Mapping[Queue, QueueEnd]:
-    return {Queue(name, source): QueueEnd(ReadPosition.from_json(at), one) for source, name, at, one in value}
+    return {
+        Queue(name, source): QueueEnd(ReadPosition.from_json(at), one, None if broken is None else tuple(broken))
+        for source, name, at, one, broken in value
+    }
 
 
 def in_parallel(function: Callable[[Queue], T], queues: Iterable[Queue]) -> dict[Queue, T]:
@@ -392,6 +494,18 @@ def in_parallel(function: Callable[[Queue], T], queues: Iterable[Queue]) -> dict
         return {queue: function(queue) for queue in listed}
     with ThreadPoolExecutor(min(len(listed), _THREADS_MAX)) as threads:
         return dict(zip(listed, threads.map(function, listed), strict=True))
+
+
+def _or_broken(function: Callable[[Queue], T]) -> Callable[[Queue], T | BrokenQueueError]:
+    """Return a function that gives the error of a queue that cannot be read, where the given one raises it."""
+
+    def called(queue: Queue) -> T | BrokenQueueError:
+        try:
+            return function(queue)
+        except BrokenQueueError as error:
+            return error
+
+    return called
 
 
 def _shares(lags: Mapping[Queue, int], records_max: int | None) -> dict[Queue, int]:
@@ -422,14 +536,28 @@ def _packed(ranges: Iterable[QueueRange], parts: int) -> list[list[QueueRange]]:
 
 
 def beginning_of(identity: JobIdentity, sources: Mapping[str, Source]) -> JobOffsets:
-    """Return where the queues that exist now begin. Raises RetriableError when a server is away, JobError as sources do."""
+    """Return where the queues that exist now begin, but for those that cannot be opened as they are.
+
+    Raises RetriableError when a server is away, JobError as sources do, and when no queue can be opened.
+    """
     positions = {}
+    broken: BrokenQueueError | None = None
     for source_id, source in sources.items():
-        for queue in source.queues():
+        try:
+            names = source.queues()
+        except BrokenQueueError as error:
+            raise JobError(error.message, plugin=error.plugin or source_id, hint=error.hint) from error
+        for queue in names:
             named = replace(queue, source=source_id)
-            reader = source.open(named, source.start)
+            try:
+                reader = source.open(named, source.start)
+            except BrokenQueueError as error:  # the planner sets it aside
+                broken = broken or error
+                continue
             positions[named] = reader.position
             reader.close()
+    if broken is not None and not positions:
+        raise JobError(broken.message, plugin=broken.plugin, queue=broken.queue, hint=broken.hint) from broken
     return JobOffsets.of(identity, positions)
 
 

@@ -119,6 +119,7 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
             beginning=found.beginning,
             driver_finds_ends=begin.leave_ends(found.beginning, run_directory),
             replayed_batch_id=checkpoint.interrupted_batch(),
+            stops_on_broken_queues=options.broken_queues == "stop",
             keyed=found.keyed,
             known_outputs=found.known,
         )

@@ -168,4 +168,4 @@ def _offsets(
         idle = tuple(sorted(queue for queue in place.idle if queue in queues))
         marks = KeyedMarks(keyed.shards, keyed.levels, sequence + 1, max(now_us, place.time_us), idle)
     sources = {name: kind for name, kind in identity.sources.items() if name in start.savepoint.sources}
-    return JobOffsets(identity.job, identity.fingerprint, sources, dict(sorted(queues.items())), gone, marks)
+    return JobOffsets(identity.job, identity.fingerprint, sources, dict(sorted(queues.items())), gone, keyed=marks)
