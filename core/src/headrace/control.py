@@ -22,6 +22,7 @@ from headrace.clock import Clock, SystemClock
 from headrace.errors import CheckpointError, HeadraceError, JobError
 from headrace.private_files import private_opener
 from headrace.savepoints import MANIFEST, check_free
+from headrace.storage_faults import storage_error
 
 logger = logging.getLogger(__name__)
 _DIRECTORY = "control"
@@ -39,11 +40,17 @@ def watch(handle: JobHandle, checkpoint: str | None, job: str) -> None:
     if checkpoint is None or "://" in checkpoint:
         return
     directory = Path(checkpoint) / _DIRECTORY
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for left in directory.iterdir():  # of earlier runs: nobody waits for it any more
-        left.unlink(missing_ok=True)
-    with open(directory / _PROCESS, "w", encoding="utf-8", opener=private_opener) as file:
-        file.write(str(os.getpid()))
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in directory.iterdir():  # of earlier runs: nobody waits for it any more
+            left.unlink(missing_ok=True)
+        with open(directory / _PROCESS, "w", encoding="utf-8", opener=private_opener) as file:
+            file.write(str(os.getpid()))
+    except OSError as error:  # the job runs; only requests of other processes are not heard
+        logger.warning(
+            "job %s takes no requests from other processes: %s", job, storage_error(error, directory).message
+        )
+        return
     threading.Thread(target=_watch, args=(handle, directory), name=f"control {job}", daemon=True).start()
 
 
@@ -52,8 +59,11 @@ def _watch(handle: JobHandle, directory: Path) -> None:
         try:
             handle.wait(_LOOK)
         except TimeoutError:
-            for request in sorted(directory.glob("*.request")):
-                _do(handle, request)
+            try:
+                for request in sorted(directory.glob("*.request")):
+                    _do(handle, request)
+            except OSError as error:  # who has asked waits until its own time is up
+                logger.warning("control: %s", storage_error(error, directory, what="answer to a request").message)
             continue
         except HeadraceError as error:  # who waits for the job is told by its own wait()
             logger.debug("control: the job has failed: %s", error)

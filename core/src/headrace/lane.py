@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace import at_work, dead_letters
+from headrace.batch_trials import Made, may_be_the_rows_fault, process_by_rows
 from headrace.errors import DataError, JobFailedError
 from headrace.messages import (
     HEADER_COLUMNS,
@@ -280,7 +281,7 @@ class Lane:
         try:
             for batch in flowing.get((id(node.input.node), node.input.output), ()):
                 if batch.frame.height:
-                    made += operator.process(batch)
+                    made += self._made_by(node_id, operator, batch)
             for each in (message if not isinstance(message, Watermark) else None, mark):
                 if each is not None:
                     made += operator.on_system(each)
@@ -301,6 +302,24 @@ class Lane:
         if mark is not None:
             marks[id(node)] = mark
         return self._dead_letters([_in_order(rejected)])
+
+    def _made_by(self, node_id: str, operator: Operator, batch: Batch) -> list[Made]:
+        """Return what an operator makes of a batch, also of one with a row that makes it raise."""
+        try:
+            return list(operator.process(batch))
+        except BaseException as error:
+            if not may_be_the_rows_fault(error):
+                raise
+            if isinstance(operator, StatefulOperator):  # what it remembers may have changed in part
+                raise JobFailedError(
+                    f"{node_id!r} failed on {batch.frame.height} rows: {type(error).__name__}: {error}",
+                    job=self._plan.job_name,
+                    plugin=node_id,
+                    queue=self.queue.id,
+                    offset=self._sequence,
+                    hint="its state is that of the last checkpoint; started again, the job does the same rows again",
+                ) from error
+            return process_by_rows(operator.process, batch, error)
 
     def _stamped_batch(self, batch: Batch) -> Batch:
         """Give the rows of a stateful operator their place: the entry as offset, numbered as they come."""

@@ -43,9 +43,10 @@ class Operator(ABC):
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows | Watermark]:
         """Return what comes of the batch: batches of the same queue, rows still ordered by (offset, index).
 
-        An operator that makes several rows from one numbers them anew (``renumber``). An exception stops the job;
-        rows that cannot be processed are returned as RejectedRows. A Watermark goes on to the operators behind this
-        one, after the rows.
+        An operator that makes several rows from one numbers them anew (``renumber``). Rows that cannot be processed are
+        returned as RejectedRows. A batch that makes it raise something else than headrace's own errors is tried again in
+        halves, and rows that do so alone are rejected, unless it remembers anything: then the job stops. A Watermark goes on
+        to the operators behind this one, after the rows.
         """
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:

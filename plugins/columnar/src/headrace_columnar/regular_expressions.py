@@ -74,6 +74,15 @@ def engine(pattern: str) -> str:
     return "rust"
 
 
+def groups(pattern: str) -> int:
+    """Return how many groups a pattern of the job has, as the engine that runs it counts them. Raises PatternError."""
+    if engine(pattern) == "backtracking":
+        counted: int = compiled(pattern).groups
+        return counted
+    found = pl.Series([""]).str.extract_groups(pattern).dtype
+    return len(found.fields) if isinstance(found, pl.Struct) else 0
+
+
 def _reason(message: str) -> str:
     for line in message.splitlines():
         if line.startswith("error: "):

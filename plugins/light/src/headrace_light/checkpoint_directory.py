@@ -15,6 +15,7 @@ from headrace.errors import CheckpointError
 from headrace.messages import Queue, ReadPosition
 from headrace.private_files import FILE_MODE, make_private_directory, private_opener
 from headrace.state_definition import DefinedState, definitions_from_json, definitions_to_json
+from headrace.storage_faults import storage_error
 
 #: 2 has a checksum; files of format 1 are read as they are.
 FORMAT_VERSION = 2
@@ -88,6 +89,7 @@ class CheckpointDirectory:
                 f"checkpoint directory {str(self._path)!r} cannot be used: {error.strerror}",
                 job=self._job,
                 option="checkpoint",
+                hint=storage_error(error, self._path).hint,
             ) from error
         return self._read(self._path / _FILE)
 

@@ -45,6 +45,7 @@ from headrace_light.queue_run import QueueFigures, QueueRun, with_dead_letters
 from headrace_light.savepoint_places import begin_at, not_all_queues, not_of_instances, place_of, savepoint_start
 from headrace_light.savepoint_requests import OpenSavepoint, SavepointRequests
 from headrace_light.state_directory import NoStateStore
+from headrace_light.storing import Storing
 
 logger = logging.getLogger(__name__)
 _NO_WAIT = timedelta(0)
@@ -76,6 +77,7 @@ class Engine:
         self._pauses = Pauses(clock, self._stopping, idle_wait_max, bounded=options.until == "end")
         self._outlets = Outlets(plan, clock=clock, stopping=self._stopping)
         self._directory = CheckpointDirectory(options.checkpoint, plan.job_name)
+        self._storing = Storing(plan.job_name, self._directory.path, clock, self._stopping, self._retry_seconds)
         self._checkpoint = StoredCheckpoint()
         self._checkpoint_seconds = 0.0
         self._discovery_seconds = 0.0
@@ -325,7 +327,9 @@ class Engine:
         store: StateStore = NoStateStore()
         if path is not None and self._make_state_store is not None:
             store = self._make_state_store(path)
-        keyed = KeyedStages(self._plan, self._clock, shards=self._shards, store=store, directory=path)
+        keyed = KeyedStages(
+            self._plan, self._clock, shards=self._shards, store=store, directory=path, storing=self._storing
+        )
         if self._checkpoint.id:
             check_checkpoint(self._plan, self._checkpoint, keyed.shard_counts, place=str(path))
         return keyed
@@ -582,7 +586,7 @@ class Engine:
         if self._keyed is not None:
             self._keyed.save(message.id, savepoints)
             self._checkpoint = replace(self._checkpoint, states=self._keyed.states_stored())
-        self._directory.save(self._checkpoint)
+        self._storing.until_stored(partial(self._directory.save, self._checkpoint))
         if self._keyed is not None:
             self._keyed.saved(message.id)
         fault_point("checkpoint.after_save")

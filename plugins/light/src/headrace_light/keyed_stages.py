@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from headrace.clock import Clock
@@ -27,6 +28,7 @@ from headrace_light.routing import Pending, route, shard_counts
 from headrace_light.savepoint_requests import OpenSavepoint
 from headrace_light.shard_storage import ShardStorage
 from headrace_light.state_directory import NoStateStore
+from headrace_light.storing import Storing
 
 logger = logging.getLogger(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,10 +40,13 @@ class KeyedStages:
     ``store`` keeps the shards' state, ``log`` the order of entries since the last checkpoint.
     """
 
-    def __init__(self, plan: Plan, clock: Clock, *, shards: int, store: StateStore, directory: Path | None) -> None:
+    def __init__(
+        self, plan: Plan, clock: Clock, *, shards: int, store: StateStore, directory: Path | None, storing: Storing
+    ) -> None:
         self._plan = plan
         self._clock = clock
-        self._storage = ShardStorage(store)
+        self._storing = storing
+        self._storage = ShardStorage(store, until_stored=storing.until_stored)
         self._log = OrderLog(directory)
         self._shuffles: dict[str, ShuffleNode] = plan.shuffles
         #: The number of shards per shuffle.
@@ -147,7 +152,7 @@ class KeyedStages:
             return again
         self.sequence += 1
         entry = Entry(self.sequence, int(self._clock.now() * 1_000_000), kind, queue, start, end)
-        self._log.add(entry)
+        self._storing.until_stored(partial(self._log.add, entry))
         return entry
 
     def finish(self, entry: Entry, shipments: Iterable[Shipment]) -> list[Delivery]:
@@ -209,9 +214,9 @@ class KeyedStages:
 
     def saved(self, checkpoint_id: int) -> None:
         """The checkpoint is made: what came before it is not needed any more."""
-        self._log.begin(checkpoint_id)
+        self._storing.until_stored(partial(self._log.begin, checkpoint_id))
         for shard in self._all():
-            self._storage.remove_old(shard, checkpoint_id)
+            self._storing.until_stored(partial(self._storage.remove_old, shard, checkpoint_id))
 
     # -------------------------------------------------------------------------------------------------- status
 

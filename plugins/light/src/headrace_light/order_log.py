@@ -18,6 +18,7 @@ from zlib import crc32
 from headrace.errors import CheckpointError
 from headrace.messages import Queue, ReadPosition
 from headrace.private_files import FILE_MODE
+from headrace.storage_faults import write_whole
 
 EntryKind = Literal["read", "added", "removed", "idle", "tick", "end"]
 
@@ -109,11 +110,16 @@ class OrderLog:
                 other.unlink(missing_ok=True)
 
     def add(self, entry: Entry) -> None:
-        """Write an entry. On return it survives the end of this process."""
+        """Write an entry. On return it survives the end of this process. Raises OSError; then nothing of it is there."""
         if self._file is not None:
-            os.write(self._file, entry.to_line())
-            if self._durable:
-                os.fdatasync(self._file)
+            end = os.lseek(self._file, 0, os.SEEK_END)
+            try:
+                write_whole(self._file, entry.to_line())
+                if self._durable:
+                    os.fdatasync(self._file)
+            except OSError:
+                os.ftruncate(self._file, end)  # half a line would stand before the next one
+                raise
 
     def close(self) -> None:
         """Close the file. May be called twice."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
@@ -40,6 +40,10 @@ class _Stored:
             self.delta_bytes += size
 
 
+def _once(action: Callable[[], None]) -> None:
+    action()
+
+
 def _checksum(content: bytes) -> str:
     return f"{crc32(content):08x}"
 
@@ -51,8 +55,16 @@ class ShardStorage:
     operators can, versions are stored in parts, and a shard that is loaded begins before its state is here.
     """
 
-    def __init__(self, store: StateStore, *, header_bytes: int = 0, quick_start: bool = False) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        *,
+        header_bytes: int = 0,
+        quick_start: bool = False,
+        until_stored: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
         self._store = store
+        self._until_stored = until_stored or _once
         self._keyed = store if quick_start and isinstance(store, KeyedStateStore) else None
         self._header_bytes = header_bytes
         self._stored: dict[str, _Stored] = {}
@@ -149,7 +161,8 @@ class ShardStorage:
         else:
             state = shard.snapshot() if whole else shard.delta()
             if state:
-                self._store.save(name, version, header + state, snapshot=whole)
+                # What has changed is given once: it is stored again and again rather than asked for again.
+                self._until_stored(partial(self._store.save, name, version, header + state, snapshot=whole))
                 stored.note(version, header + state, whole=whole)
             size = len(state)
         if size:
@@ -160,7 +173,7 @@ class ShardStorage:
         """Store all of a shard as a version, uncut, and return it: what ``Shard.snapshot`` gives."""
         name, state = shard.queue.id, shard.snapshot()
         content = bytes(self._header_bytes) + state
-        self._store.save(name, version, content, snapshot=True)
+        self._until_stored(partial(self._store.save, name, version, content, snapshot=True))
         stored = self._stored.setdefault(name, _Stored())
         stored.add(len(state), whole=True)
         stored.note(version, content, whole=True)
@@ -171,11 +184,11 @@ class ShardStorage:
         for _ in self._store.load(shard.queue.id, 0):
             pass
 
-    @staticmethod
-    def _save_parts(store: KeyedStateStore, shard: Shard, version: int, header: bytes, *, whole: bool) -> int:
+    def _save_parts(self, store: KeyedStateStore, shard: Shard, version: int, header: bytes, *, whole: bool) -> int:
         parts = shard.parts(whole=whole)
         if parts:
-            store.save_parts(shard.queue.id, version, [header + parts[0], *parts[1:]], snapshot=whole)
+            content = [header + parts[0], *parts[1:]]
+            self._until_stored(partial(store.save_parts, shard.queue.id, version, content, snapshot=whole))
         return sum(len(part) for part in parts)
 
     def remove_old(self, shard: Shard, version: int) -> None:

@@ -12,6 +12,7 @@ from headrace.errors import CheckpointError
 from headrace.private_files import make_private_directory, private_opener
 from headrace.settings import Settings, option
 from headrace.state_store import StateStore, versions_to_load, versions_to_remove
+from headrace.storage_faults import write_whole
 
 _NAME = re.compile(r"(\d{20})\.(delta|snapshot)")
 
@@ -50,7 +51,7 @@ class DirectoryStateStore(StateStore):
         path = directory / f"{version:020d}.{'snapshot' if snapshot else 'delta'}"
         temporary = path.with_suffix(".new")
         with open(temporary, "wb", buffering=0, opener=private_opener) as file:
-            file.write(delta)
+            write_whole(file.fileno(), delta)
             os.fsync(file.fileno())
         # A version that an unfinished checkpoint left behind is replaced, whichever kind it was.
         for kind in ("delta", "snapshot"):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from headrace.batch_trials import may_be_the_rows_fault
 from headrace.schema import Schema
 from numpy.typing import NDArray
 
@@ -102,11 +103,18 @@ class RuleEngine:
         with self._lock:
             plan, verifier = self._current_plan(frame)
             begun = time.thread_time()
-            candidates = plan.candidates(frame, len(self.conditions))
+            everywhere = plan.everywhere
+            try:
+                candidates = plan.candidates(frame, len(self.conditions))
+            except BaseException as error:
+                if not may_be_the_rows_fault(error):
+                    raise
+                # Values that the search for triggers cannot take: each condition looks at every row.
+                everywhere, candidates = np.arange(len(self.conditions)), np.zeros(0, dtype=np.int64)
             scanned = time.thread_time()
             matches = verifier.verify(frame, candidates)
-            if len(plan.everywhere):
-                more = verifier.verify_everywhere(frame, plan.everywhere)
+            if len(everywhere):
+                more = verifier.verify_everywhere(frame, everywhere)
                 pairs = np.sort(np.concatenate([matches.pairs, more.pairs]))
                 matches = Matches(pairs, matches.rules, matches.failures + more.failures)
             verified = time.thread_time()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from headrace.batch_trials import may_be_the_rows_fault
 from headrace_columnar.expressions import CompiledExpression, evaluate, evaluate_all
 from numpy.typing import NDArray
 
@@ -161,6 +162,27 @@ class Verifier:
         count = len(self._conditions)
         if not len(candidates):
             return Matches(candidates, count)
+        try:
+            return self._verify_together(frame, candidates)
+        except BaseException as error:
+            if not may_be_the_rows_fault(error):
+                raise
+            # A row has values that polars cannot take: each condition by itself finds the row and says so.
+            return self._verify_each(frame, candidates)
+
+    def _verify_each(self, frame: pl.DataFrame, candidates: Integers) -> Matches:
+        """Evaluate every candidate by its whole condition; rows that cannot be evaluated fail."""
+        count = len(self._conditions)
+        rows, rules = candidates // count, candidates % count
+        failures: list[RuleFailure] = []
+        kept = [
+            self._verify_whole(frame, rows, rule, np.flatnonzero(rules == rule), failures)
+            for rule in np.unique(rules).tolist()
+        ]
+        return Matches(candidates[np.sort(np.concatenate(kept))], count, failures)
+
+    def _verify_together(self, frame: pl.DataFrame, candidates: Integers) -> Matches:
+        count = len(self._conditions)
         rows, rules = candidates // count, candidates % count
         # Only rows with candidates are taken out of the columns, each once.
         taken, places = _places(rows)
@@ -203,9 +225,15 @@ class Verifier:
         pairs = []
         failures: list[RuleFailure] = []
         if together and frame.height:
-            found, _ = evaluate_all([self._preparer.compiled(self._conditions[rule]) for rule in together], frame)
+            found, failed = evaluate_all([self._preparer.compiled(self._conditions[rule]) for rule in together], frame)
             for rule, column in zip(together, found.get_columns(), strict=True):
                 pairs.append(column.arg_true().to_numpy().astype(np.int64) * count + rule)
+            # A row that one of them cannot take says nothing of the others: each is asked alone.
+            again = np.array([row for row, _ in failed], dtype=np.int64)
+            for rule in together if len(again) else ():
+                pairs.append(
+                    again[self._verify_whole(frame, again, rule, np.arange(len(again)), failures)] * count + rule
+                )
         all_rows = np.arange(frame.height, dtype=np.int64)
         for rule in alone:
             pairs.append(self._verify_whole(frame, all_rows, rule, all_rows, failures) * count + rule)

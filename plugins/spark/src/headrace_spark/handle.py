@@ -28,6 +28,7 @@ from headrace_spark.failures import original_error
 from headrace_spark.figures import Figures
 from headrace_spark.query import StartedQuery
 from headrace_spark.savepoints import take_savepoint
+from headrace_spark.storage import StorageFullError, check_room, is_storage_full, storage_full
 from headrace_spark.troubles import KINDS, Troubles
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ _FOLLOW_SECONDS = 0.2
 _STOP_LOOK_SECONDS = 0.02
 #: How often a query is started again when the process that plans it was killed.
 _RESTARTS_MAX = 3
+_ROOM_PAUSE_SECONDS_FIRST = 0.2
+_ROOM_PAUSE_SECONDS_MAX = 5.0
 
 
 @dataclass
@@ -70,8 +73,11 @@ class SparkHandle(JobHandle):
         #: What a query that is started again goes on from; None: it cannot.
         self._checkpoint = options.checkpoint
         self._restarts = 0
+        #: Since when the checkpoint cannot be written; None: it can.
+        self._full_since: float | None = None
         self._started = start()
         self._batch_seconds = self._clock.monotonic()
+        self._retry_seconds = self._started.payload.retry_seconds
         self._hooks.headrace_job_started(job=self._job, backend="spark")
         threading.Thread(target=self._follow, name=f"headrace {self._job}", daemon=True).start()
 
@@ -163,6 +169,8 @@ class SparkHandle(JobHandle):
                         continue
                     except Exception as again:  # wait() tells, with what was first as its context
                         error = again
+                elif self._goes_on_with_room(error):
+                    continue
             break
         if error is None and not self._stop_asked and self._started.input_read is not None:
             try:
@@ -197,10 +205,38 @@ class SparkHandle(JobHandle):
             return False
         return self._started.run_directory.planner_has_ended
 
+    def _goes_on_with_room(self, error: Exception) -> bool:
+        """Start the query again once its checkpoint can be written, if that is why it has failed; return whether it runs.
+
+        Spark ends a query whose files it cannot write. All that was stored is in the checkpoint, so that it goes on from there.
+        """
+        if not isinstance(error, StorageFullError) or self._checkpoint is None:
+            return False
+        now = self._clock.monotonic()
+        if self._full_since is None:
+            self._full_since = now
+            logger.warning("job %s waits: %s (%s)", self._job, error.message, error.hint)
+        pause = _ROOM_PAUSE_SECONDS_FIRST
+        while not self._stop_asked and self._clock.monotonic() - self._full_since < self._retry_seconds:
+            self._clock.wait(self._ended, pause)
+            pause = min(2 * pause, _ROOM_PAUSE_SECONDS_MAX)
+            try:
+                check_room(self._checkpoint)
+                self._start_anew()
+            except Exception as again:  # as the first time, or told by wait() when it is something else
+                if not is_storage_full(again):
+                    raise again from error
+                continue
+            return True
+        return False
+
     def _start_again(self) -> None:
-        """Start the query again from its checkpoint."""
+        """Start the query again from its checkpoint, after the process that plans it was killed."""
         self._restarts += 1
         logger.warning("job %s: the process that plans micro-batches has ended; it is started again", self._job)
+        self._start_anew()
+
+    def _start_anew(self) -> None:
         self._take_events()
         self._started.clean_up()
         self._started = self._start()
@@ -244,6 +280,9 @@ class SparkHandle(JobHandle):
         with self._lock:
             new = self._figures.add_batch(batch_id, tasks)
         if new:
+            if self._full_since is not None:
+                self._full_since = None
+                logger.warning("job %s goes on: its checkpoint can be written again", self._job)
             now = self._clock.monotonic()
             self._hooks.headrace_checkpoint_completed(
                 job=self._job, checkpoint_id=batch_id + 1, seconds=now - self._batch_seconds
@@ -263,6 +302,10 @@ class SparkHandle(JobHandle):
         text = str(raised)
         logger.debug("job %s failed: %s", self._job, text)
         found = original_error(text)
+        if found is None or isinstance(found, OSError):
+            full = storage_full(text, self._job, self._checkpoint)
+            if full is not None:
+                return full
         if found is not None:
             return found
         spark = self._started.in_use.spark

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from headrace_columnar.regular_expressions import PatternError, groups
 from headrace_columnar.sql_types import entry_types
 from sqlglot import exp
 
@@ -223,10 +224,10 @@ def _regular(name: str) -> Builder:
     def build(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
         pattern = arguments[1] if len(arguments) > 1 else None
         if isinstance(pattern, exp.Literal) and pattern.is_string:
-            groups = _groups(pattern.name)
+            count = _groups(pattern.name)
             wanted = arguments[2] if name == "regexp_extract" and len(arguments) > 2 else None
-            beyond = isinstance(wanted, exp.Literal) and groups is not None and int(wanted.name) > groups
-            if groups is None or beyond:
+            beyond = isinstance(wanted, exp.Literal) and count is not None and int(wanted.name) > count
+            if count is None or beyond:
                 if name != "regexp_like":
                     return cast(exp.Null(), "VARCHAR")
                 unknown = exp.Is(this=arguments[0], expression=exp.Null())
@@ -237,10 +238,10 @@ def _regular(name: str) -> Builder:
 
 
 def _groups(pattern: str) -> int | None:
-    """Return how many groups a pattern has, or None when it is none."""
+    """Return how many groups a pattern has, or None when neither engine takes it."""
     try:
-        return re.compile(pattern).groups
-    except re.error:
+        return groups(pattern)
+    except PatternError:
         return None
 
 

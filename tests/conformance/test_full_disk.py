@@ -1,0 +1,172 @@
+"""A device that fills up while a job runs, below its checkpoint or its output: it is said, waited for, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+import pytest
+from headrace.errors import JobError, JobFailedError
+
+BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
+
+
+@pytest.fixture
+def small_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file system of 1 MiB; the test runs beside it."""
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(device: Path) -> Path:
+    ballast = device / "ballast"
+    descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT)
+    try:
+        while os.write(descriptor, bytes(4096)):
+            pass
+    except OSError:
+        os.close(descriptor)
+    return ballast
+
+
+def append(first: int, count: int) -> None:
+    with open("in/a.ndjson", "a") as file:
+        file.writelines(
+            json.dumps({"k": "ab"[n % 2], "n": n, "text": "x" * 500}) + "\n" for n in range(first, first + count)
+        )
+
+
+def job(output: Path, *, keyed: bool) -> Any:
+    rows = hr.stream("test", "full").from_file(
+        "in", format="json", schema={"k": "string", "n": "int64", "text": "string"}, name="in"
+    )
+    if keyed:
+        return rows.key_by("k").agg(n="count(*)").to_file(output, changes="column", flush_interval="0 s")
+    return rows.to_file(output, flush_interval="0 s", retry_timeout="5 min")
+
+
+def rows(output: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for part in output.glob("part-*") for line in part.read_text().splitlines()]
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+    """Wait for other processes: real time bounds the wait, nothing is asserted about how long it takes."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        threading.Event().wait(0.05)
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["stateless", "keyed"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_full_device_below_the_checkpoint(
+    backend: str, keyed: bool, small_device: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output, options = Path("out"), {"shards": 1} if keyed else {}
+    append(0, 100)
+    handle = job(output, keyed=keyed).start(
+        backend, checkpoint=small_device / "state", checkpoint_interval="100 ms", **options
+    )
+
+    def counted() -> list[tuple[str, int]]:
+        found = [(row["k"], row["n"]) for row in rows(output)]
+        # How many of a key are counted at an end depends on the batches; the last count is that of all.
+        return sorted({k: max(n for key, n in found if key == k) for k, _ in found}.items()) if keyed else sorted(found)
+
+    def wanted(count: int) -> list[tuple[str, int]]:
+        if keyed:
+            return [("a", count // 2), ("b", count // 2)]
+        return sorted(("ab"[n % 2], n) for n in range(count))
+
+    eventually(lambda: counted() == wanted(100), "the first rows")
+    ballast = fill(small_device)
+    append(100, 100)
+    told = f"cannot be written to {str(small_device / 'state')!r}"[:-1]
+    eventually(lambda: any(told in record.message for record in caplog.records), "it is said")
+    message = next(record.message for record in caplog.records if told in record.message)
+    assert "No space left on device" in message
+    assert "make room on the device" in message
+    ballast.unlink()
+    append(200, 50)
+    eventually(lambda: counted() == wanted(250), "the job goes on")
+    handle.stop()
+    append(250, 10)
+    job(output, keyed=keyed).run(backend, checkpoint=small_device / "state", **options)
+    assert counted() == wanted(260), "the state was whole"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_full_device_below_the_output(backend: str, small_device: Path) -> None:
+    output = small_device / "out"
+    append(0, 100)
+    handle = job(output, keyed=False).start(backend, checkpoint="state", checkpoint_interval="100 ms")
+    eventually(lambda: len(rows(output)) == 100, "the first rows")
+    ballast = fill(small_device)
+    append(100, 100)
+    eventually(lambda: handle.status().records_read >= 100, "they are read")
+    threading.Event().wait(0.5)
+    assert len(rows(output)) == 100
+    ballast.unlink()
+    eventually(lambda: sorted(row["n"] for row in rows(output)) == list(range(200)), "the job goes on")
+    handle.stop()
+
+
+def test_a_directory_that_is_away_for_a_while(small_device: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state, output = Path("state"), Path("out")
+    append(0, 100)
+    handle = job(output, keyed=False).start("light", checkpoint=state, checkpoint_interval="50 ms")
+    eventually(lambda: (state / "light/checkpoint.json").exists(), "a checkpoint")
+    state.rename("elsewhere")
+    append(100, 100)
+    eventually(lambda: any("bring it back" in record.message for record in caplog.records), "it is said")
+    Path("elsewhere").rename(state)
+    eventually(lambda: "goes on" in caplog.text, "it goes on")
+    handle.stop()
+    assert sorted(row["n"] for row in rows(output)) == list(range(200))
+    assert json.loads((state / "light/checkpoint.json").read_text())["queues"][0]["offset"] == 200
+
+
+def test_a_stop_while_it_is_full_says_what_comes_again(small_device: Path) -> None:
+    append(0, 100)
+    state = small_device / "state"
+    handle = job(Path("out"), keyed=False).start("light", checkpoint=state, checkpoint_interval="1 h")
+    eventually(lambda: (state / "light/checkpoint.json").exists(), "the first checkpoint")
+    append(100, 20)
+    eventually(lambda: handle.status().records_read == 120, "all is read")
+    ballast = fill(small_device)
+    handle.stop()
+    with pytest.raises(JobFailedError, match="No space left on device") as caught:
+        handle.wait()
+    assert "the next start goes on from the last checkpoint that was written" in str(caught.value)
+    ballast.unlink()
+    job(Path("out"), keyed=False).run("light", checkpoint=state)
+    assert sorted(row["n"] for row in rows(Path("out"))) == list(range(120))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("what", ["checkpoint", "output"])
+def test_a_read_only_file_system_is_named_at_the_start(backend: str, what: str, small_device: Path) -> None:
+    append(0, 10)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_device)], check=True)
+    output = small_device / "out" if what == "output" else Path("out")
+    state = small_device / "state" if what == "checkpoint" else Path("state")
+    with pytest.raises(JobError, match="Read-only file system") as caught:
+        job(output, keyed=False).run(backend, checkpoint=state)
+    assert str(small_device) in str(caught.value)
+    assert "read-only" in str(caught.value)
