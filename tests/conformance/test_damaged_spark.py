@@ -126,6 +126,7 @@ class Start:
         self._plan = plan
         self._in_use = in_use
         self._sources = pickled(sources_of(plan), plan.job_name)
+        self._bytes = pickled(plan, plan.job_name)
 
     def load(self) -> Loaded:
         options = RunOptions(checkpoint="state")
@@ -134,7 +135,9 @@ class Start:
         with contextlib.ExitStack() as cleanup:
             checkpoint = query._open_checkpoint(self._plan, options, self._in_use, cleanup)
             settings = SparkSettings(shards=SHARDS)
-            found = query._gone_on_from(self._plan, options, settings, checkpoint, self._in_use, begin, None)
+            found = query._gone_on_from(
+                self._plan, self._bytes, options, settings, checkpoint, self._in_use, begin, None
+            )
             return self._what_follows(checkpoint, found)
 
     def _what_follows(self, checkpoint: SparkCheckpoint, found: query._Found) -> Loaded:

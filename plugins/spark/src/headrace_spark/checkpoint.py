@@ -44,7 +44,10 @@ class SparkCheckpoint:
         self._checkpoint = checkpoint
         context: Any = session.sparkContext
         self._jvm = context._jvm
-        self._root = self._jvm.org.apache.hadoop.fs.Path(self.location)
+        # Each name on the way to a class is a question to Java: asked once.
+        self._java_path = self._jvm.org.apache.hadoop.fs.Path
+        self._java_text = self._jvm.org.apache.commons.io.IOUtils.toString
+        self._root = self._java_path(self.location)
         self._files: Any = None
         self._configuration = context._jsc.hadoopConfiguration()
         self.only_here = on_disk
@@ -263,7 +266,7 @@ class SparkCheckpoint:
     def _keep(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a file of ours, over one that may be there; a crash leaves one of them."""
         path = self._path(name)
-        written = self._jvm.org.apache.hadoop.fs.Path(self._root, f"{name}.new")
+        written = self._java_path(self._root, f"{name}.new")
         stream = self._files.create(written, True)
         whole: dict[str, Any] = {"of": name, "content": content}
         stream.write(bytearray(json.dumps({**whole, "checksum": checksum_of(whole)}).encode()))
@@ -273,20 +276,20 @@ class SparkCheckpoint:
         self._files.rename(written, path)
 
     def _batches(self, directory: str) -> set[int]:
-        path = self._jvm.org.apache.hadoop.fs.Path(self._root, directory)
+        path = self._java_path(self._root, directory)
         if not self._files.exists(path):
             return set()
         names = [status.getPath().getName() for status in self._files.listStatus(path)]
         return {int(name) for name in names if name.isdigit()}
 
     def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+        return self._java_path(self._root, name)
 
     def _read(self, name: str) -> str:
         try:
             stream = self._files.open(self._path(name))
             try:
-                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+                return str(self._java_text(stream, "UTF-8"))
             finally:
                 stream.close()
         except Exception as error:  # py4j: whatever the file system says

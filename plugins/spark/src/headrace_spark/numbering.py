@@ -6,27 +6,26 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from headrace.plan import Plan
 from headrace.sink import Sink, TransactionalSink
 from headrace.sinks_ahead import newest_rows, sink_is_ahead
 
 from headrace_spark.offsets import JobOffsets
-from headrace_spark.payload import KeyedPlan, pickled, unpickled
+from headrace_spark.payload import KeyedPlan, unpickled
 
 logger = logging.getLogger(__name__)
 
 
 def numbered_behind_sinks(
-    plan: Plan, keyed: KeyedPlan, stored: tuple[int, JobOffsets] | None, *, write: bool
+    plan: Plan, plan_bytes: bytes, keyed: KeyedPlan, stored: tuple[int, JobOffsets] | None, *, write: bool
 ) -> KeyedPlan:
     """Ask the sinks which entries they have rows of; return where numbers go on. Called by the driver when sinks are prepared.
 
     ``stored``: the last micro-batch that was planned, None where the job begins. ``write``: results that a sink has already come once more.
     Raises CheckpointError when a sink is ahead of the state, RetriableError when its server is away.
     """
-    with opened(plan) as sinks:
+    with opened(plan_bytes) as sinks:
         found = newest_rows(plan, sinks, {name: range(keyed.shards) for name in plan.shuffles})
     marks = None if stored is None else stored[1].keyed
     if found is None:
@@ -46,10 +45,10 @@ def numbered_behind_sinks(
 
 
 @contextmanager
-def opened(plan: Plan) -> Iterator[Mapping[str, Sink]]:
-    """Give copies of the sinks that can be asked for their positions, opened: the plan's own stay untouched, since they are to travel."""
-    asked = {name: node.sink for name, node in plan.sinks.items() if isinstance(node.sink, TransactionalSink)}
-    sinks: Mapping[str, Any] = unpickled(pickled(asked, plan.job_name))
+def opened(plan_bytes: bytes) -> Iterator[Mapping[str, Sink]]:
+    """Give copies of a plan's sinks that can be asked for their positions, opened: its own stay untouched, since they are to travel."""
+    nodes = unpickled(plan_bytes).sinks
+    sinks = {name: node.sink for name, node in nodes.items() if isinstance(node.sink, TransactionalSink)}
     try:
         for sink in sinks.values():
             sink.open()

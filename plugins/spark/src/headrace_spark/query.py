@@ -100,7 +100,7 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
         run_directory = RunDirectory(run_path)
         cleanup.callback(run_directory.remove)
         checkpoint = _open_checkpoint(plan, options, in_use, cleanup)
-        found = _gone_on_from(plan, options, settings, checkpoint, in_use, begin, savepoint)
+        found = _gone_on_from(plan, plan_bytes, options, settings, checkpoint, in_use, begin, savepoint)
         payload = JobPayload(
             token=uuid.uuid4().hex[:12],
             identity=found.identity,
@@ -235,6 +235,7 @@ class _Found:
 
 def _gone_on_from(
     plan: Plan,
+    plan_bytes: bytes,
     options: RunOptions,
     settings: SparkSettings,
     checkpoint: SparkCheckpoint,
@@ -261,9 +262,9 @@ def _gone_on_from(
     if stored is None:
         checkpoint.keep_definitions(plan.state_definitions, plan.output_digests)
     if savepoint is not None:
-        begin_at(savepoint, checkpoint, keyed, identity, options)
+        begin_at(savepoint, plan_bytes, checkpoint, keyed, identity, options)
     if keyed is not None and (savepoint is None or stored is not None):
-        numbered = partial(numbered_behind_sinks, plan, keyed, stored, write=options.sinks_ahead == "write")
+        numbered = partial(numbered_behind_sinks, plan, plan_bytes, keyed, stored, write=options.sinks_ahead == "write")
         keyed = begin.patience.wait_for("its sinks", numbered)
     checkpoint.keep_definitions(plan.state_definitions, plan.output_digests)
     beginning = checkpoint.beginning(begin.find if stored is None else None)

@@ -122,6 +122,7 @@ def shards_wanted(given: int | None, start: SavepointStart | None) -> int | None
 
 def begin_at(
     start: SavepointStart,
+    plan_bytes: bytes,
     checkpoint: SparkCheckpoint,
     keyed: KeyedPlan | None,
     identity: JobIdentity,
@@ -146,7 +147,7 @@ def begin_at(
     start.tell(shards)
     now_us = int(time.time() * 1_000_000)
     sinks = {name: node.sink for name, node in start.plan.sinks.items()}
-    with opened(start.plan) as asked:
+    with opened(plan_bytes) as asked:
         sequence = start.sequence_before({**sinks, **asked}, shards, now_us)
     known: set[Queue] = set()
     for shuffle, number, state in start.states(shards):
