@@ -65,6 +65,8 @@ def joined(
         from headrace_sql.correlate import correlated
         from headrace_sql.lateral import lateral
 
+        left, conditions = _bounded(compiler, left, conditions)
+        left = _numbered(compiler, left)
         if isinstance(item, exp.Lateral) and isinstance(item.this, exp.Subquery):
             return lateral(compiler, left, join), conditions
 
@@ -81,6 +83,7 @@ def joined(
     if version is not None:
         from headrace_sql.temporal import temporal
 
+        left = _numbered(compiler, left)
         return temporal(compiler, left, item, version, on, how), conditions if pushes else where
     right = pruned(compiler, node, windowed(compiler, item, from_item(compiler, item)))
     if how in ("inner", "right"):

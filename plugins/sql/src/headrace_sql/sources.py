@@ -32,7 +32,8 @@ def from_clause(
     if node.args.get("match") is not None:
         from headrace_sql.match import matched
 
-        relation = matched(compiler, node.args["match"], from_item(compiler, node.args["from_"].this))
+        item = node.args["from_"].this
+        relation = matched(compiler, node.args["match"], compiler.settled(item, from_item(compiler, item)))
         joins = list(node.args["match"].args.get("joins") or ())
         return _all_joined(compiler, node, relation, joins, conditions)
     relation = from_item(compiler, node.args["from_"].this)
@@ -135,7 +136,8 @@ def pruned(compiler: QueryCompiler, node: exp.Select, relation: Relation) -> Rel
 
 def _window_table(compiler: QueryCompiler, node: nodes.WindowTable) -> Relation:
     source = node.args["source"]
-    relation = named_table(compiler, source).named(source.name)
+    # Windows lie between the numbers of rows and any condition on them.
+    relation = compiler.settled(source, named_table(compiler, source)).named(source.name)
     column, fields = resolve(relation, node.args["descriptor"], compiler.text)
     if column.time is None or fields:
         raise compiler.error(
