@@ -22,6 +22,7 @@ from tests.differential.tree import (
     Lateral,
     LateralQuery,
     Literal,
+    Quantified,
     Relation,
     ScalarQuery,
     Scan,
@@ -117,6 +118,9 @@ class RelationMaker:
             using = self._common(source, right) if how != "CROSS" and not joins and self.choices.chance(10) else ()
             joins.append(Join(how, right, condition, using))
             scope += rights
+        if not joins and isinstance(source.relation, Scan) and self.choices.chance(20):
+            source = replace(source, alias=source.relation.table)
+            scope = self._scope(source)
         if not joins and self.choices.chance(6):
             return self._starred(source)
         if not joins and self.choices.chance(70):
@@ -203,8 +207,23 @@ class RelationMaker:
                 having = Call(BOOLEAN, 1, form, (aggregate, literal(self.choices, _plain_kind(aggregate.kind))))
         grouping = ""
         if keys and all(isinstance(key, Column) for key in keys) and self.choices.chance(10):
-            grouping = self.choices.pick(["ROLLUP", "CUBE"])
-        return Select(self._named(items), source, tuple(items), joins, where, tuple(keys), having, grouping=grouping)
+            grouping = self.choices.pick(["ROLLUP", "CUBE", "GROUPING SETS"])
+        sets: list[tuple[int, ...]] = []
+        if grouping == "GROUPING SETS":
+            sets = [tuple(self.choices.some(range(len(keys)), 0, 3)) for _ in self.choices.repeat(1, 3, 60)]
+            sets = list(dict.fromkeys(sets))
+            sets += [] if {at for each in sets for at in each} == {*range(len(keys))} else [tuple(range(len(keys)))]
+        return Select(
+            self._named(items),
+            source,
+            tuple(items),
+            joins,
+            where,
+            tuple(keys),
+            having,
+            grouping=grouping,
+            sets=tuple(sets),
+        )
 
     def _join_condition(self, left: list[Column], right: list[Column]) -> Expression:
         """Return equalities of columns of both sides, sometimes with more behind them, seldom none."""
@@ -278,8 +297,8 @@ class RelationMaker:
         if shape == "value":
             aggregate = ExpressionMaker(self.choices, inside).aggregate(0)
             mine = [column for column in outside if column.kind == aggregate.kind and comparable(column)]
-            # What a user aggregate gives for no rows is 0 or NULL, as one sees it: not asked.
-            if aggregate.function.startswith("a_"):
+            # What these user aggregates give for no rows is 0 or NULL, as one sees it: not asked.
+            if aggregate.function in ("a_squares", "a_products"):
                 mine = []
             if mine and comparable(aggregate):
                 where = None
@@ -293,7 +312,15 @@ class RelationMaker:
         one, other = self.choices.pick(pairs)
         if shape == "in":
             column = replace(other, alias="")
-            only = Select((column,), From(relation, self._fresh("a")), (column,))
+            # A table may stand there under its own name, inside and outside, and the value without that of its table.
+            name = relation.table if isinstance(relation, Scan) and self.choices.chance(40) else self._fresh("a")
+            only = Select((column,), From(relation, name), (column,))
+            if len({each.alias for each in outside}) == 1 and self.choices.chance(40):
+                one = replace(one, alias="")
+            if self.choices.chance(35):
+                return Quantified(
+                    BOOLEAN, 1, one, only, self.choices.pick(COMPARISONS[:6]), self.choices.pick(["ANY", "ALL"])
+                )
             return InQuery(BOOLEAN, 1, one, only, self.choices.chance(40))
         condition = Call(BOOLEAN, 1, "=", (other, one))
         if self.choices.chance(30):

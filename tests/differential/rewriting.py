@@ -33,6 +33,7 @@ from tests.differential.tree import (
     InQuery,
     Join,
     Literal,
+    Quantified,
     Relation,
     ScalarQuery,
     Select,
@@ -234,7 +235,7 @@ def _both(one: Expression | None, other: Expression) -> Expression:
 
 
 def _asks(expression: Expression) -> bool:
-    return any(isinstance(part, InQuery | Exists | ScalarQuery) for part in parts_of(expression))
+    return any(isinstance(part, InQuery | Quantified | Exists | ScalarQuery) for part in parts_of(expression))
 
 
 def replaced(part: Any, old: Any, new: Any) -> Any:

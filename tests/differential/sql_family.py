@@ -25,7 +25,7 @@ from tests.differential.rewriting import (
 from tests.differential.running import register
 from tests.differential.styles import generate_style, run_styled
 from tests.differential.tables import COLUMNS, keyed_columns
-from tests.differential.tree import Exists, InQuery, Join, LateralQuery, ScalarQuery, SqlCase, parts_of
+from tests.differential.tree import Exists, InQuery, Join, LateralQuery, Quantified, ScalarQuery, SqlCase, parts_of
 from tests.differential.writing import written
 
 
@@ -40,11 +40,12 @@ def generate(choices: Choices) -> SqlCase:
     if copies > 1 and not any(isinstance(part, _MULTIPLYING) for part in parts_of(case.query)):
         # Many rows: of joins there would be the square of them.
         tables = tuple(replace(table, rows=table.rows * copies, queues=table.queues * copies) for table in case.tables)
-        case = replace(case, tables=tables)
+        few = style.max_batch_records < 100  # a batch costs what hundreds of rows cost
+        case = replace(case, tables=tables, style=replace(style, max_batch_records=97) if few else style)
     return case
 
 
-_MULTIPLYING = Join | LateralQuery | InQuery | Exists | ScalarQuery
+_MULTIPLYING = Join | LateralQuery | InQuery | Quantified | Exists | ScalarQuery
 
 
 def check(case: SqlCase) -> str | None:

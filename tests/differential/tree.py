@@ -72,6 +72,16 @@ class InQuery(Expression):
 
 
 @dataclass(frozen=True)
+class Quantified(Expression):
+    """``value operator ANY | ALL (SELECT column FROM relation)``; ``form`` is a comparison of ``forms``."""
+
+    value: Expression
+    relation: Relation
+    form: str
+    word: str
+
+
+@dataclass(frozen=True)
 class Exists(Expression):
     """``[NOT] EXISTS (SELECT 1 FROM relation AS alias WHERE condition)``."""
 
@@ -159,7 +169,8 @@ class Lateral:
 class Select(Relation):
     """``SELECT [DISTINCT] items FROM source joins WHERE … GROUP BY … HAVING …``. ``group`` None: no aggregation.
 
-    ``grouping`` is ROLLUP, CUBE or empty; ``star`` writes the items as ``*``.
+    ``grouping`` is ROLLUP, CUBE, GROUPING SETS (of ``sets``, which name keys by their number) or empty;
+    ``star`` writes the items as ``*``.
     """
 
     source: From
@@ -171,6 +182,7 @@ class Select(Relation):
     distinct: bool = False
     grouping: str = ""
     star: bool = False
+    sets: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from tests.differential.tree import (
     Join,
     LateralQuery,
     Literal,
+    Quantified,
     Relation,
     ScalarQuery,
     Scan,
@@ -78,6 +79,9 @@ class Writer:
             lines.append(f"WHERE {self.expression(select.where)}")
         if select.group:
             keys = ", ".join(map(self.expression, select.group))
+            if select.sets:
+                made = [[self.expression(select.group[at]) for at in each] for each in select.sets]
+                keys = ", ".join(f"({', '.join(each)})" for each in made)
             lines.append(f"GROUP BY {select.grouping} ({keys})" if select.grouping else f"GROUP BY {keys}")
         having = [] if select.having is None else [self.expression(select.having)]
         if (select.group == () or select.grouping) and self.dialect == "duckdb":
@@ -159,6 +163,9 @@ class Writer:
         if isinstance(expression, InQuery):
             text = _one_line(self.query(expression.relation))
             return f"({self.expression(expression.value)} {'NOT ' if expression.negated else ''}IN ({text}))"
+        if isinstance(expression, Quantified):
+            text = _one_line(self.query(expression.relation))
+            return f"({self.expression(expression.value)} {expression.form} {expression.word} ({text}))"
         if isinstance(expression, Exists):
             source = _one_line(self._from(From(expression.relation, expression.alias)))
             where = self.expression(expression.condition)

@@ -37,6 +37,10 @@ def rows(text: str) -> list[tuple[Any, ...]]:
         ("SELECT (SELECT n FROM b ORDER BY v DESC LIMIT 1), k FROM a WHERE v = 1", [("C", "x")]),
         ("SELECT (SELECT MAX(v) FROM b WHERE v > 100) FROM a", [(None,)] * 3),
         ("SELECT (SELECT COUNT(*) FROM b WHERE v > 100) FROM a", [(0,)] * 3),
+        # Of the same table inside and outside, without aliases: the value compared is the one outside.
+        ("SELECT v, v NOT IN (SELECT v FROM a WHERE v > 1) FROM a", [(1, True), (2, False), (3, False)]),
+        ("SELECT v FROM a WHERE v = ANY (SELECT v FROM a WHERE v > 1) OR k = 'q'", [(2,), (3,)]),
+        ("SELECT v FROM a WHERE v IN (SELECT a.v FROM a JOIN b ON a.k = b.k WHERE a.v < 3) OR v > 2", [(1,), (3,)]),
         ("SELECT (SELECT COUNT(DISTINCT n) FILTER (WHERE v > 1) FROM b WHERE v > 100) FROM a", [(0,)] * 3),
         ("SELECT k FROM a WHERE v - 1 = (SELECT COUNT(*) FROM (SELECT k FROM b WHERE v > 100) AS c)", [("x",)]),
         ("SELECT (SELECT COUNT(*) FROM b WHERE v > 100 GROUP BY k) FROM a", [(None,)] * 3),

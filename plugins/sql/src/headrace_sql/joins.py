@@ -18,7 +18,7 @@ from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import Translator, interval_length, physical, text_of
 from headrace_sql.functions import cast
 from headrace_sql.query import changes_of, conjuncts, is_updating, own_columns
-from headrace_sql.scope import Column, Relation, resolve, standing_for, unused_name
+from headrace_sql.scope import OUTSIDE, Column, Relation, resolve, standing_for, unused_name
 from headrace_sql.sources import from_item, pruned, windowed
 
 if TYPE_CHECKING:
@@ -191,6 +191,8 @@ def touches(compiler: QueryCompiler, sides: Sides, node: exp.Expr) -> str:
     left = {column.physical for column in sides.left.columns}
     found = set()
     for column in own_columns(node):
+        if OUTSIDE in column.meta:
+            return "other"
         try:
             meant, _ = resolve(sides.both, column, compiler.text)
         except ExpressionError:

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from headrace_sql.query import aggregates_in
 from headrace_sql.scalars import scalars_in, with_parts, with_scalars
-from headrace_sql.scope import Column, Relation, resolve, standing_for, unused_name
+from headrace_sql.scope import OUTSIDE, Column, Relation, resolve, standing_for, unused_name
 from headrace_sql.sources import windowed
 from headrace_sql.subqueries import Quantified, knows, quantified_in
 
@@ -170,6 +170,7 @@ def _meant(compiler: QueryCompiler, node: exp.Expr, relation: Relation) -> exp.E
             return part
         column, fields = resolve(relation, part, compiler.text)
         made: exp.Expr = standing_for(column, part)
+        made.meta[OUTSIDE] = True
         for each in fields:
             made = exp.Dot(this=made, expression=each.copy())
         return made

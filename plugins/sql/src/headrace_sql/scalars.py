@@ -15,7 +15,7 @@ from sqlglot import exp
 from headrace_sql.expressions import physical, text_of
 from headrace_sql.joins import Sides, joined_sides, sides_of
 from headrace_sql.query import aggregates_in, conjuncts
-from headrace_sql.scope import MEANT, Column, Relation, resolve, standing_for, unused_name
+from headrace_sql.scope import MEANT, OUTSIDE, Column, Relation, resolve, standing_for, unused_name
 from headrace_sql.single_value import SingleValue
 from headrace_sql.subqueries import knows
 
@@ -206,7 +206,7 @@ def outer_keys(
         sides = [each.left, each.right]
         if names_outer(each.left, own, outer):
             sides.reverse()
-        if names_outer(sides[0], own, outer) or any(knows(own, c) for c in sides[1].find_all(exp.Column)):
+        if names_outer(sides[0], own, outer) or any(_is_inside(own, c) for c in sides[1].find_all(exp.Column)):
             raise compiler.error(
                 each, "one side of this equality must be of the subquery, the other of the query around it"
             )
@@ -219,15 +219,21 @@ def names_outer(node: exp.Expr, own: Relation, outer: Relation) -> bool:
     """Return whether an expression of a subquery names columns of the query around it."""
     if node.find(exp.Query) is not None:
         return False
-    return any(not knows(own, column) and knows(outer, column) for column in node.find_all(exp.Column))
+    return any(not _is_inside(own, column) and knows(outer, column) for column in node.find_all(exp.Column))
+
+
+def _is_inside(own: Relation, column: exp.Column) -> bool:
+    return OUTSIDE not in column.meta and knows(own, column)
 
 
 def of_outer(compiler: QueryCompiler, node: exp.Expr, outer: Relation) -> exp.Expr:
     """Return an expression whose columns are those of the query around, whatever their names mean inside."""
 
     def meant(part: exp.Expr) -> exp.Expr:
-        if not isinstance(part, exp.Column) or MEANT in part.meta:
+        if not isinstance(part, exp.Column):
             return part
+        if MEANT in part.meta:
+            return standing_for(part.meta[MEANT], part)
         column, fields = resolve(outer, part, compiler.text)
         made: exp.Expr = standing_for(column, part)
         for each in fields:

@@ -114,6 +114,8 @@ class Relation:
 
 #: Key of a node's meta for the column that it stands for, where the compiler has made the node itself.
 MEANT = "headrace_column"
+#: Key of the meta of such a node within a subquery, where it stands for a column of the query around: one of the subquery may equal it.
+OUTSIDE = "headrace_outside"
 
 
 def standing_for(column: Column, node: exp.Expr | None = None) -> exp.Column:
