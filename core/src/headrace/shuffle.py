@@ -126,9 +126,10 @@ def _text_hashes(column: pl.Series) -> NDArray[np.uint64]:
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.frombuffer(data_buffer, dtype=np.uint8)[first:last] if last > first else np.zeros(0, dtype=np.uint8)
     starts = offsets[:-1] - first
-    powers = _powers(int(lengths.max()) if count else 0)
+    sizes = np.diff(offsets)  # behind NULL there may be bytes, too: of a decimal that was cast
+    powers = _powers(int(sizes.max()))
     # The place of each byte within its value.
-    places = np.arange(len(data), dtype=np.int64) - np.repeat(starts, np.diff(offsets))
+    places = np.arange(len(data), dtype=np.int64) - np.repeat(starts, sizes)
     terms = (data.astype(np.uint64) + np.uint64(1)) * powers[places]
     sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])
     ends = offsets[1:] - first
