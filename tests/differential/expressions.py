@@ -14,11 +14,17 @@ from tests.differential.kinds import (
     DATE,
     DECIMAL,
     DOUBLE,
+    FLOAT,
     INT,
+    INTS,
     KEY,
+    SMALLINT,
     STRING,
     TEXT_KEY,
+    TEXTS,
+    TIME,
     TIMESTAMP,
+    TINYINT,
     Kind,
 )
 from tests.differential.tables import TAME
@@ -29,6 +35,8 @@ LIMITS = {"int": 2.0**30, "bigint": 2.0**60, "double": 2.0**40, "decimal": 1e8, 
 #: Rows that an aggregate may have at most, for the bound of sums.
 ROWS_MAX = 20_000
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "distinct from", "not distinct from")
+#: Types that are compared, grouped and cast, but not computed with.
+_NARROW = (TINYINT, SMALLINT, FLOAT, TIME)
 KINDS = (INT, STRING, BIGINT, BOOLEAN, DOUBLE, DECIMAL, DATE, TIMESTAMP)
 _PATTERNS = ("%", "a%", "%b", "_", "%a%b%", "a_b", "", "x%", "%,%")
 
@@ -74,7 +82,7 @@ class ExpressionMaker:
     def user(self, depth: int) -> Expression:
         """Return a call of a user function, most often of a column."""
         form = self.choices.pick(
-            ["u_next", "u_tag", "u_twice", "u_end", "u_sum", "v_negative", "v_length", "v_half", "u_is_even"]
+            ["u_next", "u_tag", "u_twice", "u_end", "u_sum", "v_negative", "v_length", "v_half", "u_is_even", "v_minus"]
         )
         if form in ("u_tag", "u_end", "v_length"):
             text = self.of(STRING, depth)
@@ -82,7 +90,7 @@ class ExpressionMaker:
         if form == "v_half":
             return self._make(form, DOUBLE, WILD, self.of(DOUBLE, depth, LIMITS["double"]))
         one = self.of(self.choices.pick([INT, BIGINT]), depth, LIMITS["int"])
-        if form == "u_sum":
+        if form in ("u_sum", "v_minus"):
             other = self.of(INT, depth, LIMITS["int"])
             return self._make(form, BIGINT, one.bound + other.bound, one, other)
         if form == "u_is_even":
@@ -210,7 +218,7 @@ class ExpressionMaker:
         found = [
             column for column in self.scope if column.kind == value.kind and comparable(column) and column != value
         ]
-        if value.kind not in KINDS:
+        if value.kind not in KINDS and not (value.kind in _NARROW and self.choices.chance(50)):
             return self.choices.pick(found) if found else Literal(value.kind, 0, None)
         return self.choices.pick(found) if found and self.choices.chance(40) else literal(self.choices, value.kind)
 
@@ -244,7 +252,22 @@ class ExpressionMaker:
         made = self._whole(INT, depth)
         if made is not None:
             return made
-        form = self.choices.pick(["length", "position", "sign"])
+        form = self.choices.pick(
+            ["length", "position", "sign", "narrow to int", "element", "size", "element of two", "value of map"]
+        )
+        if form in ("narrow to int", "element", "size"):
+            kinds = [TINYINT, SMALLINT] if form == "narrow to int" else [INTS] if form == "element" else [INTS, TEXTS]
+            found = [column for column in self.scope if column.kind in kinds]
+            if not found:
+                form = "length"
+            else:
+                column = self.choices.pick(found)
+                if form == "element":
+                    return self._make(form, INT, 1000, column, Literal(INT, 4, self.choices.integer(1, 4)))
+                return self._make(form, INT, 2.0**15, column)
+        if form in ("element of two", "value of map"):
+            one, other = self.of(INT, depth - 1, LIMITS["int"]), self.of(INT, depth - 1, LIMITS["int"])
+            return self._make(form, INT, max(one.bound, other.bound), one, other)
         if form == "length":
             text = self.of(STRING, depth - 1)
             return self._make(form, INT, min(text.bound, 400), text)
@@ -259,11 +282,32 @@ class ExpressionMaker:
         if made is not None:
             return made
         form = self.choices.pick(
-            ["to bigint", "u_next", "u_twice", "u_sum", "v_negative", "v_length", "year", "cut to bigint"]
+            [
+                "to bigint",
+                "u_next",
+                "u_twice",
+                "u_sum",
+                "v_negative",
+                "v_length",
+                "year",
+                "cut to bigint",
+                "v_minus",
+                "v_place",
+                "hour",
+            ]
         )
         if form == "cut to bigint":
             one = self.of(self.choices.pick([DOUBLE, DECIMAL]), depth - 1, LIMITS["decimal"])
             return self._make(form, BIGINT, one.bound, one)
+        if form == "hour":
+            found = [column for column in self.scope if column.kind == TIME]
+            return self._make(form, BIGINT, 24, self.choices.pick(found) if found else self.of(TIMESTAMP, depth - 1))
+        if form == "v_minus":
+            pair = [self.of(self.choices.pick([BIGINT, INT]), depth - 1, LIMITS["int"]) for _ in range(2)]
+            return self._make(form, BIGINT, pair[0].bound + pair[1].bound, *pair)
+        if form == "v_place":
+            texts = [self.of(STRING, depth - 1), self.of(STRING, depth - 1), self.of(INT, depth - 1, LIMITS["int"])]
+            return self._make(form, BIGINT, 2.0**30 + 400, *texts)
         if form == "year":
             form = self.choices.pick(["year", "month", "day"])
             return self._make(form, BIGINT, 3000, self.of(DATE, depth - 1))
@@ -282,8 +326,24 @@ class ExpressionMaker:
     def _double(self, depth: int) -> Expression:
         limit = 2.0**18  # products of two keep all their digits
         form = self.choices.pick(
-            ["add", "subtract", "multiply", "negate", "absolute", "floor", "ceiling", "to double", "v_half"]
+            [
+                "add",
+                "subtract",
+                "multiply",
+                "negate",
+                "absolute",
+                "floor",
+                "ceiling",
+                "to double",
+                "v_half",
+                "float to double",
+            ]
         )
+        if form == "float to double":
+            found = [column for column in self.scope if column.kind == FLOAT]
+            if found:
+                return self._make(form, DOUBLE, WILD, self.choices.pick(found))
+            form = "to double"
         if form == "to double":
             one = self.of(INT, depth - 1, LIMITS["int"])
             return self._make(form, DOUBLE, one.bound, one)
@@ -315,8 +375,15 @@ class ExpressionMaker:
     def _string(self, depth: int) -> Expression:
         form = self.choices.pick(
             ["upper", "lower", "concatenate", "substring", "u_tag", "u_end", "replace", "trim", "concat", "reverse", "to text",
-             "boolean to text", "substring from"]
+             "boolean to text", "substring from", "text element"]
         )  # fmt: skip
+        if form == "text element":
+            found = [column for column in self.scope if column.kind == TEXTS]
+            if found:
+                return self._make(
+                    form, STRING, 10, self.choices.pick(found), Literal(INT, 4, self.choices.integer(1, 4))
+                )
+            form = "u_tag"
         if form == "to text":
             one = self.of(self.choices.pick([INT, BIGINT, DECIMAL, DATE]), depth - 1)
             return self._make(form, STRING, 20, one)
@@ -355,7 +422,7 @@ class ExpressionMaker:
         """Return an aggregate function of the columns."""
         function = self.choices.pick(
             ["count rows", "sum", "min", "max", "count", "average whole", "sum distinct", "count distinct", "average",
-             "a_squares", "a_spread", "a_products", "sum decimal", "sum double"]
+             "a_squares", "a_spread", "a_products", "sum decimal", "sum double", "average decimal"]
         )  # fmt: skip
         condition = self._boolean(1) if self.choices.chance(20) else None
         if function == "count rows":
@@ -379,6 +446,9 @@ class ExpressionMaker:
             argument = self.of(DOUBLE, depth, 2.0**24)
             bound = WILD if function == "average" else argument.bound * ROWS_MAX
             return Aggregate(DOUBLE, bound, function.split()[0], (argument,), condition=condition)
+        if function == "average decimal":  # of values below 1,000,000: its 12 digits are compared
+            argument = self.of(DECIMAL, depth, 1e5)
+            return Aggregate(Kind("decimal", 38, 6), WILD, function, (argument,), condition=condition)
         if function == "sum decimal":
             argument = self.of(DECIMAL, depth, 1e8)
             return Aggregate(replace(DECIMAL, digits=38), WILD, "sum", (argument,), condition=condition)

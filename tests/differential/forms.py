@@ -103,6 +103,14 @@ FORMS: dict[str, Form] = {
     "boolean to text": Form("CAST({0} AS STRING)", "UPPER(CAST({0} AS VARCHAR))"),  # Flink writes TRUE and FALSE
     "date to timestamp": Form("CAST({0} AS TIMESTAMP(3))", "CAST({0} AS TIMESTAMP)"),
     "timestamp to date": Form("CAST({0} AS DATE)"),
+    "narrow to int": Form("CAST({0} AS INT)"),
+    "float to double": Form("CAST({0} AS DOUBLE)"),
+    # Arrays and maps. A place behind the end is NULL in both.
+    "element": Form("{0}[{1}]"),
+    "text element": Form("{0}[{1}]"),
+    "size": Form("CARDINALITY({0})", "LEN({0})"),
+    "element of two": Form("ARRAY[{0}, {1}][2]", "[{0}, {1}][2]"),
+    "value of map": Form("MAP['a', {0}, 'b', {1}]['b']", "{1}"),
     # User functions: what user_functions.py computes.
     "u_next": Form("u_next({0})", "({0} + 1)"),
     "u_twice": Form("u_twice({0})", "COALESCE(2 * {0}, -1)"),
@@ -113,6 +121,8 @@ FORMS: dict[str, Form] = {
     "v_half": Form("v_half({0})", "({0} / 2.0)"),
     "v_negative": Form("v_negative({0})", "(- CAST({0} AS BIGINT))"),
     "v_length": Form("v_length({0})", "LENGTH({0})"),
+    "v_minus": Form("v_minus({0}, {1})", "(CAST({0} AS BIGINT) - CAST({1} AS BIGINT))"),
+    "v_place": Form("v_place({0}, {1}, {2})", "(LENGTH({0}) - LENGTH({1}) + {2})"),
 }
 
 #: Conditions with functions that DuckDB has not, or not with this meaning: the type of their argument, and the text.
@@ -149,6 +159,12 @@ AGGREGATES: dict[str, Form] = {
     # AVG of whole numbers is a whole number in Flink, cut toward zero.
     "average whole": Form("AVG({0}){filter}", "(SUM({0}){filter} // COUNT({0}){filter})"),
     "average": Form("AVG({0}){filter}"),
+    # AVG of DECIMAL(p, 2) has six decimals in Flink, rounded half away from zero; of DuckDB it is a DOUBLE.
+    "average decimal": Form(
+        "AVG({0}){filter}",
+        "(SIGN(SUM({0}){filter}) * ((2 * ABS(CAST(SUM({0}){filter} * 100 AS HUGEINT)) * 10000 + COUNT({0}){filter})"
+        " // (2 * COUNT({0}){filter})) * CAST(0.000001 AS DECIMAL(18, 6)))",
+    ),
     "a_squares": Form("a_squares({0}){filter}", "COALESCE(SUM({0} * {0}){filter}, 0)"),
     "a_spread": Form("a_spread({0}){filter}", "(MAX({0}){filter} - MIN({0}){filter})"),
     "a_products": Form("a_products({0}, {1}){filter}", "COALESCE(SUM({0} * {1}){filter}, 0)"),

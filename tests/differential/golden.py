@@ -14,17 +14,51 @@ import sys
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from tests.differential.comparing import Row, row_of
-from tests.differential.kinds import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, TIMESTAMP, Kind
+from tests.differential.kinds import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    INTS,
+    SMALLINT,
+    STRING,
+    TEXTS,
+    TIME,
+    TIMESTAMP,
+    TINYINT,
+    Kind,
+)
 from tests.differential.tables import Table, TableColumn
 
 DIRECTORY = Path(__file__).parent / "golden"
-_KINDS = {kind.headrace: kind for kind in (BOOLEAN, INT, BIGINT, DOUBLE, STRING, DATE, TIMESTAMP, BYTES)}
+_KINDS = {
+    kind.headrace: kind
+    for kind in (
+        BOOLEAN,
+        INT,
+        BIGINT,
+        DOUBLE,
+        STRING,
+        DATE,
+        TIMESTAMP,
+        BYTES,
+        TINYINT,
+        SMALLINT,
+        FLOAT,
+        TIME,
+        INTS,
+        TEXTS,
+    )
+}
 
 
 def kind_named(text: str) -> Kind:
@@ -81,7 +115,7 @@ def _told(table: Table) -> dict[str, Any]:
 def _written(value: Any) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    return value.isoformat() if isinstance(value, date) else str(value) if isinstance(value, Decimal) else value
+    return value.isoformat() if isinstance(value, date | time) else str(value) if isinstance(value, Decimal) else value
 
 
 def _read(value: Any, kind: Kind) -> Any:
@@ -89,6 +123,7 @@ def _read(value: Any, kind: Kind) -> Any:
         return None
     readers: dict[str, Any] = {
         "bytes": b64decode, "timestamp": datetime.fromisoformat, "date": date.fromisoformat, "decimal": Decimal, "double": float,
+        "float": float, "time": time.fromisoformat,
     }  # fmt: skip
     return readers.get(kind.name, lambda same: same)(value)
 

@@ -42,6 +42,9 @@ class Kind:
             "timestamp": "timestamp_ntz",
             "bytes": "binary",
             "key": "int32",
+            "tinyint": "int8",
+            "smallint": "int16",
+            "float": "float32",
             "text key": "string",
         }.get(self.name, self.name)
 
@@ -78,6 +81,7 @@ class Kind:
         made: dict[str, Any] = {
             "boolean": pl.Boolean(), "int": pl.Int32(), "bigint": pl.Int64(), "double": pl.Float64(), "string": pl.String(),
             "date": pl.Date(), "timestamp": pl.Datetime("us"), "bytes": pl.Binary(), "key": pl.Int32(), "text key": pl.String(),
+            "tinyint": pl.Int8(), "smallint": pl.Int16(), "float": pl.Float32(), "time": pl.Time(),
         }  # fmt: skip
         return made[self.name]
 
@@ -85,5 +89,7 @@ class Kind:
 BOOLEAN, INT, BIGINT, DOUBLE, STRING = Kind("boolean"), Kind("int"), Kind("bigint"), Kind("double"), Kind("string")
 DATE, TIMESTAMP, BYTES = Kind("date"), Kind("timestamp"), Kind("bytes")
 DECIMAL = Kind("decimal", 10, 2)
+TINYINT, SMALLINT, FLOAT, TIME = Kind("tinyint"), Kind("smallint"), Kind("float"), Kind("time")
+INTS, TEXTS = Kind("array", element=INT), Kind("array", element=STRING)
 #: Keys that are joined, grouped, counted, ordered and compared with each other, and nothing else: others in the same order would do, too.
 KEY, TEXT_KEY = Kind("key"), Kind("text key")

@@ -6,11 +6,12 @@ import json
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from tests.differential.comparing import Row, row_of
@@ -84,8 +85,13 @@ def read(value: Any, kind: Kind, *, text: bool) -> Any:
         return None
     readers: dict[str, Any] = {
         "bytes": b64decode, "timestamp": datetime.fromisoformat, "date": date.fromisoformat, "decimal": Decimal,
-        "double": float,
+        "double": float, "float": lambda shown: float(np.float32(shown)),  # the shortest digits that give it
+        "time": time.fromisoformat,
     }  # fmt: skip
     if text:
-        readers |= {"int": int, "bigint": int, "boolean": {"true": True, "false": False}.__getitem__}
+        readers |= {
+            **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
+            "array": json.loads,
+            "boolean": {"true": True, "false": False}.__getitem__,
+        }
     return readers.get(kind.name, lambda same: same)(value)

@@ -6,14 +6,32 @@ import json
 import math
 from base64 import b64encode
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
 import polars as pl
 
 from tests.differential.choices import Choices
-from tests.differential.kinds import BIGINT, BOOLEAN, BYTES, DATE, DECIMAL, DOUBLE, INT, KEY, STRING, TIMESTAMP, Kind
+from tests.differential.kinds import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    FLOAT,
+    INT,
+    INTS,
+    KEY,
+    SMALLINT,
+    STRING,
+    TEXTS,
+    TIME,
+    TIMESTAMP,
+    TINYINT,
+    Kind,
+)
 
 
 @dataclass(frozen=True)
@@ -74,14 +92,15 @@ class Table:
 
 def _shown(row: tuple[Any, ...]) -> str:
     return ", ".join(
-        "NULL" if value is None else str(value) if isinstance(value, date | Decimal) else repr(value) for value in row
+        "NULL" if value is None else str(value) if isinstance(value, date | time | Decimal) else repr(value)
+        for value in row
     )
 
 
 def _json(value: Any) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    return value.isoformat() if isinstance(value, date) else str(value) if isinstance(value, Decimal) else value
+    return value.isoformat() if isinstance(value, date | time) else str(value) if isinstance(value, Decimal) else value
 
 
 #: The columns that a table may have: name, type, tame.
@@ -90,6 +109,8 @@ COLUMNS = (
     TableColumn("d", DOUBLE), TableColumn("m", DECIMAL), TableColumn("u", STRING), TableColumn("dt", DATE), TableColumn("ts", TIMESTAMP),
     TableColumn("wl", BIGINT, tame=False), TableColumn("wd", DOUBLE, tame=False), TableColumn("ws", STRING, tame=False),
     TableColumn("x", BYTES, tame=False), TableColumn("wi", INT, tame=False),
+    TableColumn("ti", TINYINT, tame=False), TableColumn("si", SMALLINT, tame=False), TableColumn("f", FLOAT, tame=False),
+    TableColumn("tm", TIME, tame=False), TableColumn("ai", INTS), TableColumn("aw", TEXTS),
 )  # fmt: skip
 
 _EPOCH = datetime(2024, 2, 28, 23, 59, 58)
@@ -103,6 +124,11 @@ TAME: dict[str, list[Any]] = {
     "boolean": [False, True],
     "date": [date(1970, 1, 1), date(2024, 2, 29), date(2024, 2, 28), date(2023, 12, 31), date(2024, 3, 1), date(1969, 7, 20)],
     "timestamp": [_EPOCH + timedelta(milliseconds=ms) for ms in (0, 1, 500, 1000, 1999, 2000, 60_000, 3_600_000, -1, -86_400_000)],
+    "tinyint": [0, 1, -1, 127, -128, 5], "smallint": [0, 1, -1, 2**15 - 1, -(2**15), 300],
+    "float": [0.0, 1.0, -0.25, 1.5, -2.0**30, 2.0**-20],
+    "time": [time(0), time(12, 30), time(23, 59, 59), time(7, 8, 9, 500_000)],
+    "array<int32>": [[], [0], [1, 2], [None], [3, None, -1], [7, 7, 7]],
+    "array<string>": [[], [""], ["a", "b"], [None, "a,b"], ["ä", "a", "a"]],
     "key": [0, 1, 2, 3, -1, 5, 100, 999, -1000], "text key": ["", "a", "b", "A", "ab", "12", "ä", "李"],
 }  # fmt: skip
 WILD: dict[str, list[Any]] = {
@@ -153,7 +179,8 @@ def _key(column: TableColumn, number: int) -> Any:
 def _value(choices: Choices, column: TableColumn, null_percent: int) -> Any:
     if column.nullable and choices.chance(null_percent):
         return None
-    return choices.pick((WILD if not column.tame and column.kind.name in WILD else TAME)[column.kind.name])
+    name = str(column.kind) if column.kind.name == "array" else column.kind.name
+    return choices.pick((WILD if not column.tame and name in WILD else TAME)[name])
 
 
 def generate_tables(

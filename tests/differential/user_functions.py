@@ -53,6 +53,16 @@ def length(values: pl.Series) -> pl.Series:
     return values.str.len_chars().cast(pl.Int64)
 
 
+@hr.udf(name="v_minus", returns="int64", vectorized=True)
+def minus(one: pl.Series, other: pl.Series) -> pl.Series:
+    return one.cast(pl.Int64) - other.cast(pl.Int64)
+
+
+@hr.udf(name="v_place", returns="int64", vectorized=True)
+def place(one: pl.Series, other: pl.Series, number: pl.Series) -> pl.Series:
+    return one.str.len_chars().cast(pl.Int64) - other.str.len_chars().cast(pl.Int64) + number.cast(pl.Int64)
+
+
 @hr.udtf(name="t_count", returns={"n": "int64", "twice": "int64"})
 def count_up(value: int | None) -> Iterator[tuple[int, int]]:
     for number in range(abs(value) % 4 if value is not None else 0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -192,6 +192,8 @@ class Writer:
             return "TRUE" if value else "FALSE"
         if isinstance(value, datetime):
             return f"TIMESTAMP '{value.isoformat(' ', 'milliseconds')}'"
+        if isinstance(value, time):
+            return f"TIME '{value.isoformat()}'"
         if isinstance(value, date):
             return f"DATE '{value.isoformat()}'"
         if isinstance(value, str):
@@ -200,7 +202,9 @@ class Writer:
             return f"X'{value.hex()}'" if self.dialect == "flink" else f"UNHEX('{value.hex()}')"
         if isinstance(value, float):
             assert math.isfinite(value)
-            return f"CAST({value!r} AS DOUBLE)"
+            return f"CAST({value!r} AS {kind.name.upper()})"
+        if kind.name in ("tinyint", "smallint"):
+            return f"CAST({value} AS {kind.flink})"
         text = f"{value:f}" if isinstance(value, Decimal) else str(value)
         if kind.name == "bigint":
             return f"CAST({text} AS BIGINT)"
