@@ -15,6 +15,7 @@ import urllib3
 from elastic_transport import NodeConfig, Serializer, Transport, Urllib3HttpNode
 from headrace.errors import HeadraceError, JobError, RetriableError, did_you_mean
 
+from headrace_elasticsearch.answers import bounded
 from headrace_elasticsearch.settings import ElasticsearchSettings, urls_of
 
 JSON = "application/json"
@@ -55,6 +56,7 @@ class _Node(Urllib3HttpNode):
                 block=True,
                 ssl_context=config.ssl_context,
             )
+        self.pool.urlopen = bounded(self.pool.urlopen, config.request_timeout or 10.0)  # type: ignore[method-assign]
 
 
 class Connection:

@@ -1,0 +1,151 @@
+"""Servers that are not what they seem: where a login goes, and what an answer may take."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import pytest
+from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
+from headrace_elasticsearch import ElasticsearchSource, ElasticsearchSourceSettings, answers
+from scripted_server import ScriptedServer
+
+PASSWORD = "s3same-0pen"
+
+
+class RawServer:
+    """Reads one request of each connection and then does what it is told with the socket. Keeps all bytes that came."""
+
+    def __init__(self, answer: Callable[[socket.socket], None]) -> None:
+        self.received = b""
+        self._answer = answer
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connected, _ = self._listening.accept()
+            except OSError:
+                return
+            with connected:
+                try:
+                    self.received += connected.recv(65536)
+                    self._answer(connected)
+                except OSError:
+                    continue
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.fixture
+def raw_server() -> Iterator[Callable[[Callable[[socket.socket], None]], RawServer]]:
+    made: list[RawServer] = []
+
+    def make(answer: Callable[[socket.socket], None]) -> RawServer:
+        made.append(RawServer(answer))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+def source(url: str, **options: object) -> ElasticsearchSource:
+    given = {"url": url, "index": "t", "user": "reader", "password": PASSWORD, "request_timeout": "500 ms", **options}
+    return ElasticsearchSource(ElasticsearchSourceSettings.of(given))
+
+
+def refused(url: str, **options: object) -> HeadraceError:
+    made = source(url, **options)
+    with pytest.raises((JobError, RetriableError)) as caught:
+        made.queues()
+    made.close()
+    assert PASSWORD not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(status: int) -> None:
+    """Whoever can answer once must not get the login sent to another host, nor the request's answer from there."""
+    other = ScriptedServer({})
+
+    def redirect(connected: socket.socket) -> None:
+        connected.sendall(f"HTTP/1.1 {status} Go\r\nlocation: {other.url}/t\r\ncontent-length: 0\r\n\r\n".encode())
+
+    server = RawServer(redirect)
+    error = refused(server.url)
+    assert isinstance(error, JobError)
+    assert f"status {status}" in str(error)
+    assert other.requests == []
+    other.close()
+    server.close()
+
+
+def test_a_login_goes_to_no_other_host_without_tls() -> None:
+    with pytest.raises(OptionError, match="plaintext_login=True"):
+        source("http://search.example:9200")
+
+
+def test_an_answer_without_end_is_given_up(
+    raw_server: Callable[..., RawServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 8 * 1024**2)
+
+    def endless(connected: socket.socket) -> None:
+        connected.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+        while True:
+            connected.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
+
+    error = refused(raw_server(endless).url, request_timeout="30 s")
+    assert "the answer is longer than 8,388,608 bytes" in str(error)
+
+
+def test_an_answer_that_trickles_is_given_up(
+    raw_server: Callable[..., RawServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "_TIMEOUTS_MAX", 1)
+    stop = threading.Event()
+
+    def trickle(connected: socket.socket) -> None:
+        connected.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100000\r\n\r\n")
+        while not stop.wait(0.02):
+            connected.sendall(b" ")
+
+    error = refused(raw_server(trickle).url, request_timeout="2 s")
+    stop.set()
+    assert "the answer has not ended after 2 s" in str(error)
+
+
+def test_an_answer_that_unpacks_to_much_takes_little_memory(
+    raw_server: Callable[..., RawServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 8 * 1024**2)
+    bomb = gzip.compress(bytes(256 * 1024**2))
+
+    def bombard(connected: socket.socket) -> None:
+        head = f"content-encoding: gzip\r\ncontent-length: {len(bomb)}\r\n\r\n"
+        connected.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + head.encode() + bomb)
+
+    tracemalloc.start()
+    try:
+        error = refused(raw_server(bombard).url, request_timeout="30 s")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "the answer is longer than" in str(error)
+    assert peak < 64 * 1024**2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"\x00" * 1000, b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n{", b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 10_000],
+    ids=["nothing", "zeros", "cut off", "headers without end"],
+)  # fmt: skip
+def test_an_answer_that_is_none(answer: bytes, raw_server: Callable[..., RawServer]) -> None:
+    refused(raw_server(lambda connected: connected.sendall(answer)).url)
