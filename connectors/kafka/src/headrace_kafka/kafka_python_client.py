@@ -17,6 +17,9 @@ from headrace_kafka.errors import LOCAL_SSL, SASL_FAILED, of_code, unreachable
 from headrace_kafka.settings import KafkaSettings, check_files, milliseconds, with_conf
 
 T = TypeVar("T")
+#: An answer to a login is short, and a server that sends it a byte at a time is none.
+_ANSWER_BYTES_MAX = 1024**2
+_LOGIN_SECONDS_MAX = 60.0
 _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 
 
@@ -126,6 +129,10 @@ def _look_at(server: str, settings: KafkaSettings, context: ssl.SSLContext | Non
                     raise unreachable(
                         settings, f"{server}: {error or type(error).__name__} while logging in"
                     ) from error
+                except (ValueError, KeyError, IndexError, struct.error) as error:
+                    # What the mechanism or the protocol does not allow: a server that does not know the password, or is none.
+                    reason = str(error) or type(error).__name__
+                    raise of_code(SASL_FAILED, f"{server}: {reason}", settings) from error
 
 
 def _log_in(stream: socket.socket, host: str, server: str, settings: KafkaSettings) -> None:
@@ -164,18 +171,23 @@ def _request(stream: socket.socket, api: int, version: int, body: bytes) -> byte
     """Send a request (header version 1) and return the answer without its header."""
     content = struct.pack(">hhi", api, version, 1) + _text("headrace") + body
     stream.sendall(struct.pack(">i", len(content)) + content)
-    [size] = struct.unpack(">i", _received(stream, 4))
-    return _received(stream, size)[4:]
+    until = time.monotonic() + (stream.gettimeout() or _LOGIN_SECONDS_MAX)
+    [size] = struct.unpack(">i", _received(stream, 4, until))
+    if not 4 <= size <= _ANSWER_BYTES_MAX:
+        raise ValueError(f"an answer of {size:,} bytes to a login: this is no Kafka broker")
+    return _received(stream, size, until)[4:]
 
 
-def _received(stream: socket.socket, size: int) -> bytes:
-    found = b""
+def _received(stream: socket.socket, size: int, until: float) -> bytes:
+    found = bytearray()
     while len(found) < size:
         part = stream.recv(size - len(found))
         if not part:
             raise ConnectionError("the server closed the connection")
+        if time.monotonic() > until:
+            raise TimeoutError("the server's answer does not end")
         found += part
-    return found
+    return bytes(found)
 
 
 def _text(value: str) -> bytes:

@@ -12,8 +12,9 @@ from typing import Any
 
 from headrace_rocketmq.errors import ProtocolError
 
-# Strings are matched first, so that what looks like a key inside of one is left alone.
-_STRING_OR_NUMERIC_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,])\s*(-?\d+)\s*(?=:)')
+# Strings are matched first, so that what looks like a key inside of one is left alone. One without end is matched as well,
+# or the search would begin anew at each quote in it.
+_STRING_OR_NUMERIC_KEY = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|(?<=[{,])\s*(-?\d+)\s*(?=:)')
 
 
 def _quote_key(match: re.Match[str]) -> str:
@@ -32,5 +33,5 @@ def loads(text: bytes) -> Any:
             return json.loads(decoded)
         except json.JSONDecodeError:
             return json.loads(_STRING_OR_NUMERIC_KEY.sub(_quote_key, decoded))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"the answer's body is not JSON: {error}: {bytes(text[:200])!r}") from error

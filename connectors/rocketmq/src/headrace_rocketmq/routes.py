@@ -18,6 +18,10 @@ _REFRESH_INTERVAL_MIN_S = 0.5
 _REFRESH_TIMEOUT_S = 1.0
 
 
+#: Queues of one topic that are believed in: each of them takes memory here.
+_QUEUES_MAX = 200_000
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
     """One queue of a topic: an ordered sequence of messages with growing offsets, on one broker.
@@ -90,6 +94,9 @@ class Route:
             }
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"the route of topic {topic!r} cannot be read: {error!r}") from error
+        total = sum(max(0, each.read_queues) + max(0, each.write_queues) for each in counts)
+        if total > _QUEUES_MAX:
+            raise ProtocolError(f"the route of topic {topic!r} names {total:,} queues, more than {_QUEUES_MAX:,}")
         counts.sort(key=lambda entry: entry.broker_name)
         return cls(topic, tuple(counts), dict(sorted(addresses.items())))
 

@@ -227,7 +227,9 @@ def _scaled(node: Any, operation: str, left: Typed, right: Typed) -> Typed | Non
         return None
     micros = left.expression.cast(pl.Duration("us")).dt.total_microseconds()
     if operation == "*" and is_integer(right.data_type):
-        return Typed((micros * right.expression).cast(pl.Duration("us")), pl.Duration("us"), node)
+        # With uint64 the product has 128 bits: what no duration holds is NULL, as with fractions.
+        product = (micros * right.expression).cast(pl.Int64, strict=False)
+        return Typed(product.cast(pl.Duration("us")), pl.Duration("us"), node)
     factor = right.expression.cast(pl.Float64)
     exact = micros.cast(pl.Float64)
     scaled = (

@@ -23,6 +23,8 @@ ROW: dict[str, tuple[pl.DataType, Any]] = {
     "none_of_text": (pl.String(), None),
     "none_of_whole": (pl.Int64(), None),
     "unsigned": (pl.UInt64(), 1),
+    "most": (pl.UInt64(), 2**64 - 1),
+    "span": (pl.Duration("us"), dt.timedelta(days=-1, microseconds=1)),
     "edge": (pl.Decimal(38, 10), EDGE),
     "fraction": (pl.Decimal(38, 37), Decimal("9." + "9" * 37)),
     "half": (pl.Decimal(10, 2), Decimal("-0.50")),
@@ -38,6 +40,9 @@ FRAME = pl.DataFrame([pl.Series(name, [value], dtype=kind) for name, (kind, valu
     ("text", "wanted"),
     [
         ("timestampdiff(QUARTER, moment, none_of_day)", None),
+        ("most * span", None),
+        ("span * most", None),
+        ("unsigned * span", dt.timedelta(days=-1, microseconds=1)),
         ("timestampdiff(MONTH, none_of_day, moment)", None),
         ("nanvl(x, none)", None),
         ("CAST(nanvl(CAST(FALSE AS DOUBLE), -0.0e0) AS STRING)", "0.0"),
