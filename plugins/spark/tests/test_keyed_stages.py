@@ -368,6 +368,28 @@ def test_a_snapshot_of_another_life_is_not_taken(tmp_path: Path) -> None:
     assert [content for content, _ in chain.after(StateVersion(), 3)] == [b"whole", b"delta2"]
 
 
+def test_a_file_of_another_checkpoint_or_none_where_there_must_be_one_is_told(tmp_path: Path) -> None:
+    class Whole:
+        def delta(self) -> bytes:
+            return b"delta" * 9
+
+    files = state_files(tmp_path.as_uri())
+    own, other = (StateChain(files, Address("s", 0), name, has_beginning=True) for name in ("own", "other"))
+    with pytest.raises(CheckpointError, match=r"beginning\.snapshot of the checkpoint is missing"):
+        list(own.after(StateVersion(), 1))
+    own.begin(b"begun")
+    own.save(Whole(), StateVersion(), 0)  # type: ignore[arg-type]
+    assert [content for content, _ in own.after(StateVersion(), 1)] == [b"begun", b"delta" * 9]
+    with pytest.raises(CheckpointError, match="or of another job"):
+        list(other.after(StateVersion(), 1))
+    StateChain(files, Address("s", 0)).save(Whole(), StateVersion(), 0)  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match=r"000000000000\.delta of the checkpoint is damaged, or of another job"):
+        list(own.after(StateVersion(), 1))
+    files.write("s/0/000000000000.delta", bytes(16) + b"without a checksum")
+    with pytest.raises(CheckpointError, match="or of another job"):
+        list(own.after(StateVersion(), 1))
+
+
 def test_a_file_that_is_damaged_empty_or_in_anothers_place_is_told(tmp_path: Path) -> None:
     class Whole:
         def delta(self) -> bytes:

@@ -15,8 +15,9 @@ from headrace.errors import BrokenQueueError, CheckpointError, JobError, JobFail
 from headrace.messages import Queue, ReadPosition
 from headrace.plan import Plan
 from headrace.testing import MemorySink, MemorySource
-from headrace_spark.offsets import GONE_MAX, JobIdentity, JobOffsets
-from headrace_spark.payload import JobPayload, sources_of
+from headrace_spark.marks import MarkKeeper
+from headrace_spark.offsets import GONE_MAX, JobIdentity, JobOffsets, KeyedMarks
+from headrace_spark.payload import JobPayload, KeyedPlan, sources_of
 from headrace_spark.planner import ENDS, Planner, _packed, _shares, beginning_of, ends_of, ends_to_json
 from headrace_spark.run_directory import RunDirectory
 
@@ -422,3 +423,75 @@ def test_shares_never_exceed_what_is_allowed_but_let_every_queue_go_on() -> None
 
 def test_packing_leaves_no_part_empty() -> None:
     assert _packed([], 4) == []
+
+
+def offsets_of_a_checkpoint(number: int, checkpoint: str = "c1") -> JobOffsets:
+    identity = JobIdentity("test.planner", "f00d", {"in": "MemorySource"}, checkpoint)
+    marks = KeyedMarks(2, (("key_by",),), base=1_000, time_us=5)
+    made = JobOffsets.of(identity, {Queue("a", "in"): ReadPosition(7, {"byte": 70})})
+    return replace(made, keyed=marks, checkpoint=checkpoint, number=number)
+
+
+def test_a_flipped_bit_of_the_offsets_is_noticed() -> None:
+    text = json.dumps(offsets_of_a_checkpoint(3).to_json()).encode()
+    assert JobOffsets.from_json(json.loads(text)) == offsets_of_a_checkpoint(3)
+    for place in range(8 * len(text)):
+        damaged = bytearray(text)
+        damaged[place // 8] ^= 1 << place % 8
+        try:
+            value = json.loads(damaged)
+        except (ValueError, UnicodeDecodeError):
+            continue
+        if value != json.loads(text):  # else the bit was of white space, or of how a text is written
+            with pytest.raises(CheckpointError):
+                JobOffsets.from_json(value)
+
+
+def test_offsets_of_another_micro_batch_or_checkpoint_do_not_follow() -> None:
+    start = offsets_of_a_checkpoint(3)
+    Planner.check_follows(start, offsets_of_a_checkpoint(4), "test.planner")
+    # An older version of headrace has not numbered them.
+    Planner.check_follows(start.begun_in(None), offsets_of_a_checkpoint(4), "test.planner")
+    for other in (start, offsets_of_a_checkpoint(5), offsets_of_a_checkpoint(4, "c2")):
+        with pytest.raises(CheckpointError, match="do not follow"):
+            Planner.check_follows(start, other, "test.planner")
+    with pytest.raises(CheckpointError, match="of another checkpoint"):
+        start.check_belongs_to(JobIdentity("test.planner", "f00d", {"in": "MemorySource"}, "c2"))
+
+
+def test_micro_batches_are_numbered(tmp_path: Path) -> None:
+    source = MemorySource({"a": bodies(25)})
+    identity = replace(JobIdentity.of(plan_of(source).plan()), checkpoint="c1")
+    planner = planner_of(tmp_path, source, identity=identity)
+    start = planner.initial()
+    assert (start.checkpoint, start.number) == ("c1", 0)
+    for number in (1, 2, 3):
+        end = planner.next_end(through_json(start), 10)
+        assert (end.checkpoint, end.number) == ("c1", number)
+        planner.partitions(start, end)
+        start = through_json(end)
+    with pytest.raises(CheckpointError, match="do not follow"):
+        planner.partitions(end, end.begun_in("c1"))
+
+
+def test_entries_begin_and_go_on_behind_what_sinks_have() -> None:
+    keyed = KeyedPlan(2, (("key_by",),), {}, None)
+    identity = JobIdentity("test.planner", "f00d", {"in": "MemorySource"})
+    start = JobOffsets.of(identity, {Queue("a", "in"): ReadPosition(0)})
+    end = replace(start, queues={Queue("a", "in"): ReadPosition(7)})
+    clock = ManualClock(1.0)
+
+    def base(plan: KeyedPlan, begin: JobOffsets) -> int:
+        marks = MarkKeeper(plan, clock, bounded=False).put_on(begin, end, all_read=False).keyed
+        assert marks is not None
+        return marks.base
+
+    assert base(keyed, start) == 1_000_000
+    assert base(replace(keyed, base_least=7_000_000), start) == 7_000_000
+    going_on = replace(start, keyed=KeyedMarks(2, (("key_by",),), base=1_000, time_us=5))
+    moved = replace(keyed, base_moved=(1_000, 9_000))
+    assert (base(keyed, going_on), base(moved, going_on)) == (1_000, 9_000)
+    # Once moved it stays, and a micro-batch that does nothing moves nothing.
+    assert base(moved, replace(going_on, keyed=replace(going_on.keyed, base=9_000))) == 9_000  # type: ignore[type-var]
+    idle = MarkKeeper(moved, clock, bounded=False).put_on(going_on, going_on, all_read=False)
+    assert idle == going_on
