@@ -24,7 +24,7 @@ from headrace.registry import default_registry
 from headrace.shard import Shard, ShardOutput
 from headrace.shuffle import Envelope
 from headrace.testing import MemorySink, MemorySource
-from headrace_light.shard_storage import ShardStorage
+from headrace_light.shard_storage import ShardStorage, headed
 from keyed_memory_store import KeyedMemorySettings, KeyedMemoryStore, places
 
 Build = Callable[[Stream], Stream]
@@ -270,7 +270,7 @@ def test_no_more_is_loaded_than_is_asked_for() -> None:
     assert places["little"].given.total() - given_before == 1
     # A version of headrace that does not know parts finds a format that is too new for it.
     content = b"".join(places["little"].versions[SHARD][39][0])
-    assert msgspec.msgpack.decode(content.removeprefix(b"h"))["format"] == 2
+    assert msgspec.msgpack.decode(content.removeprefix(headed(b"h")))["format"] == 2
     del places["little"]
 
 
@@ -290,6 +290,32 @@ def test_what_is_damaged_is_refused() -> None:
     with pytest.raises(CheckpointError, match="damaged"):
         moving.shard.restore_all()
     del places["damaged"]
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_damaged_header_is_refused_and_one_without_checksum_is_read(quick: bool) -> None:
+    name = f"header {quick}"
+    moving = Moving(counts, name, random.Random(1))
+    moving.begin(quick=quick)
+    for entry in entries(counts, 3, 20):
+        moving.process(entry)
+    moving.save()
+    versions = places[name].versions[SHARD]
+    content, whole = versions[19]
+    first = content[0] if isinstance(content, list) else content
+    assert first.startswith(headed(b"h"))
+
+    def begin_with(begin: bytes) -> None:
+        versions[19] = ([begin, *content[1:]] if isinstance(content, list) else begin, whole)
+        moving.begin(quick=quick)
+
+    for place in range(8 * len(headed(b"h"))):
+        damaged = bytearray(first)
+        damaged[place // 8] ^= 1 << place % 8
+        with pytest.raises(CheckpointError, match="damaged"):
+            begin_with(bytes(damaged))
+    begin_with(b"h" + first.removeprefix(headed(b"h")))  # as an older version wrote it
+    del places[name]
 
 
 def test_instances_with_quick_start_give_what_one_process_gives(

@@ -44,6 +44,11 @@ def _once(action: Callable[[], None]) -> None:
     action()
 
 
+def headed(header: bytes) -> bytes:
+    """Return what is stored in front of a state: a header with its checksum; nothing where there is none."""
+    return header + crc32(header).to_bytes(4, "big") if header else b""
+
+
 def _checksum(content: bytes) -> str:
     return f"{crc32(content):08x}"
 
@@ -98,7 +103,7 @@ class ShardStorage:
         for number, content, whole in self._store.load(name, version):
             if waiting is not None:
                 self._check(name, waiting, number, content)
-            header, state = content[: self._header_bytes], content[self._header_bytes :]
+            header, state = self._divided(content)
             shard.apply(state)
             found = number, header
             stored.add(len(content), whole=whole)
@@ -108,6 +113,14 @@ class ShardStorage:
         shard.end_restore()
         self._stored[name] = stored
         return found
+
+    def _divided(self, content: bytes) -> tuple[bytes, bytes]:
+        """Return header and state of a version, or of its first part."""
+        size = self._header_bytes
+        header = content[:size]
+        # Where the checksum is another an older version of headrace wrote it, without one; or it is damaged, and then so is what is left.
+        whole = headed(header)
+        return header, content[len(whole) :] if content.startswith(whole) else content[size:]
 
     def chain(self, shard: Shard) -> list[tuple[int, str]]:
         """Return the versions that the stored state of a shard stands on, from its newest snapshot, each with its checksum."""
@@ -133,10 +146,10 @@ class ShardStorage:
     def _begin_restore(
         self, store: KeyedStateStore, shard: Shard, versions: Sequence[StoredVersion]
     ) -> tuple[int, bytes] | None:
-        name, cut = shard.queue.id, self._header_bytes
+        name = shard.queue.id
         firsts = [(each.number, each.first or b"") for each in versions]
         sizes = shard.begin_restore(
-            [(number, first[cut:]) for number, first in firsts], partial(store.load_parts, name)
+            [(number, self._divided(first)[1]) for number, first in firsts], partial(store.load_parts, name)
         )
         if sizes is None:
             return None
@@ -145,7 +158,7 @@ class ShardStorage:
             stored.add(size, whole=version.snapshot)
         self._stored[name] = stored
         number, first = firsts[-1]
-        return number, first[:cut]
+        return number, self._divided(first)[0]
 
     def save(self, shard: Shard, version: int, header: bytes = b"", *, whole: bool = False) -> bool:
         """Store what has changed in a shard as a version, if anything has; return whether it is a snapshot.
@@ -162,8 +175,8 @@ class ShardStorage:
             state = shard.snapshot() if whole else shard.delta()
             if state:
                 # What has changed is given once: it is stored again and again rather than asked for again.
-                self._until_stored(partial(self._store.save, name, version, header + state, snapshot=whole))
-                stored.note(version, header + state, whole=whole)
+                self._until_stored(partial(self._store.save, name, version, headed(header) + state, snapshot=whole))
+                stored.note(version, headed(header) + state, whole=whole)
             size = len(state)
         if size:
             stored.add(size, whole=whole)
@@ -172,7 +185,7 @@ class ShardStorage:
     def save_whole(self, shard: Shard, version: int) -> bytes:
         """Store all of a shard as a version, uncut, and return it: what ``Shard.snapshot`` gives."""
         name, state = shard.queue.id, shard.snapshot()
-        content = bytes(self._header_bytes) + state
+        content = headed(bytes(self._header_bytes)) + state
         self._until_stored(partial(self._store.save, name, version, content, snapshot=True))
         stored = self._stored.setdefault(name, _Stored())
         stored.add(len(state), whole=True)
@@ -187,7 +200,7 @@ class ShardStorage:
     def _save_parts(self, store: KeyedStateStore, shard: Shard, version: int, header: bytes, *, whole: bool) -> int:
         parts = shard.parts(whole=whole)
         if parts:
-            content = [header + parts[0], *parts[1:]]
+            content = [headed(header) + parts[0], *parts[1:]]
             self._until_stored(partial(store.save_parts, shard.queue.id, version, content, snapshot=whole))
         return sum(len(part) for part in parts)
 
