@@ -99,9 +99,22 @@ class ExpressionMaker:
 
     def any(self, depth: int) -> Expression:
         """Return an expression of any type, most often a column."""
+        found = [column for column in self.scope if column.kind in (INTS, TEXTS, FLOAT)] if depth else []
+        if found and self.choices.chance(25):
+            return self._of_seldom(self.choices.pick(found))
         if self.scope and (depth == 0 or self.choices.chance(45)):
             return self.choices.pick(self.scope)
         return self.of(self.choices.pick(KINDS), depth)
+
+    def _of_seldom(self, column: Expression) -> Expression:
+        """Return what can be made of an array or a FLOAT."""
+        if column.kind == FLOAT:
+            return self._make("float to double", DOUBLE, WILD, column)
+        if self.choices.chance(40):
+            return self._make("size", INT, 10, column)
+        place = Literal(INT, 4, self.choices.integer(1, 4))
+        element = ("element", INT, 1000.0) if column.kind == INTS else ("text element", STRING, 10.0)
+        return self._make(*element, column, place)
 
     def of(self, kind: Kind, depth: int, limit: float = WILD) -> Expression:
         """Return an expression of a type whose bound is not above ``limit``."""

@@ -20,6 +20,7 @@ MODULES = (
     "tests.differential.streams.family",
     "tests.differential.expression_family",
     "tests.differential.script_family",
+    "tests.differential.function_family",
 )
 
 

@@ -83,7 +83,7 @@ def load(name: str) -> tuple[tuple[Table, ...], str, Counter[Row]]:
         kinds = [column.kind for column in columns]
         rows = tuple(tuple(_read(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in parts["rows"])
         queues = tuple(parts.get("queues") or [0] * len(rows))
-        tables.append(Table(table, columns, rows, queues, parts.get("carried", "frame")))
+        tables.append(Table(table, columns, rows, queues, parts.get("carried", "frame"), parts.get("time", "")))
     kinds = [kind_named(kind) for kind in case["types"]]
     rows = Counter(row_of(_read(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in case["rows"])
     return tuple(tables), "\n".join(case["sql"]), rows
@@ -109,6 +109,7 @@ def _told(table: Table) -> dict[str, Any]:
         "rows": [[_written(value) for value in row] for row in table.rows],
         **({"queues": list(table.queues)} if table.queue_count > 1 else {}),
         **({"carried": table.carried} if table.carried != "frame" else {}),
+        **({"time": table.time} if table.time else {}),
     }
 
 

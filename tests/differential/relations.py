@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.differential.choices import Choices
-from tests.differential.expressions import COMPARISONS, ExpressionMaker, comparable, literal
+from tests.differential.expressions import COMPARISONS, ROWS_MAX, ExpressionMaker, comparable, literal
 from tests.differential.kinds import BIGINT, BOOLEAN, INT, STRING, Kind
-from tests.differential.tables import COLUMNS, Table, TableColumn, generate_tables
+from tests.differential.tables import COLUMNS, Table, TableColumn, generate_table, generate_tables
 from tests.differential.tree import (
     WILD,
     Aggregate,
@@ -22,6 +22,8 @@ from tests.differential.tree import (
     Lateral,
     LateralQuery,
     Literal,
+    Over,
+    OverCall,
     Quantified,
     Relation,
     ScalarQuery,
@@ -44,7 +46,7 @@ def generate_case(choices: Choices, columns: tuple[TableColumn, ...] = COLUMNS) 
     maker = RelationMaker(choices, tables)
     stages = choices.weighted([(3, 1), (4, 2), (2, 3), (1, 4)])
     query = maker.relation(stages)
-    return SqlCase(tables, maker.select_of(query) if isinstance(query, Scan) else query)
+    return SqlCase((*tables, *maker.timed), maker.select_of(query) if isinstance(query, Scan) else query)
 
 
 class RelationMaker:
@@ -53,6 +55,8 @@ class RelationMaker:
     def __init__(self, choices: Choices, tables: Sequence[Table]) -> None:
         self.choices = choices
         self.tables = tables
+        #: Tables with event time, made for OVER.
+        self.timed: list[Table] = []
         self._names = 0
         self._odd = list(ODD_NAMES)
 
@@ -70,13 +74,16 @@ class RelationMaker:
         """Return a relation of so many stages at most."""
         if stages <= 0:
             return self._scan()
-        shape = self.choices.weighted([(12, "select"), (2, "set operation"), (2, "top n"), (1, "scan"), (1, "values")])
+        shapes = [(12, "select"), (2, "set operation"), (2, "top n"), (1, "scan"), (1, "values"), (1, "over")]
+        shape = self.choices.weighted(shapes)
         if shape == "set operation":
             return self._set_operation(stages)
         if shape == "top n":
             return self._top_n(stages)
         if shape == "values":
             return self._values()
+        if shape == "over":
+            return self._over()
         return self._scan() if shape == "scan" else self._select(stages)
 
     def _values(self) -> Values:
@@ -84,6 +91,37 @@ class RelationMaker:
         rows = tuple(tuple(literal(self.choices, kind) for kind in kinds) for _ in self.choices.repeat(1, 4, 60))
         columns = tuple(Column(kind, 1000, self._fresh("w")) for kind in kinds)
         return Values(columns, rows, self._fresh("a"))
+
+    def _over(self) -> Relation:
+        """Return OVER by event time, over a table of its own: the joins of others are none by time."""
+        choices, key = self.choices, self.tables[0].columns[0]
+        others = tuple(column for column in COLUMNS[1:] if column.name in ("v", "s", "l", "m", "dt", "ts"))
+        table = generate_table(choices, f"o{len(self.timed) + 1}", columns=(key, *others))
+        columns = tuple(Column(each.kind, 1000.0 if each.tame else WILD, each.name) for each in table.columns)
+        if all(column.name != "ts" for column in columns):
+            return self._scan()
+        self.timed.append(replace(table, time="ts"))
+        numbers = [column for column in columns if column.kind in (INT, BIGINT)]
+        calls = []
+        for _ in choices.repeat(1, 3, 50):
+            functions = ["count rows", "count", "min", "max", *(["sum", "average whole"] if numbers else [])]
+            function = choices.pick(functions)
+            argument = (
+                None
+                if function == "count rows"
+                else choices.pick(numbers if function in ("sum", "average whole") else columns)
+            )
+            kind = BIGINT if function.startswith("count") or argument is None else argument.kind
+            calls.append(OverCall(function, argument, Column(kind, 1e3 * ROWS_MAX, self._fresh("v"))))
+        frame = choices.pick(
+            ["", " RANGE BETWEEN INTERVAL '1' SECOND PRECEDING AND CURRENT ROW", " RANGE UNBOUNDED PRECEDING"]
+        )
+        if not frame and choices.chance(30):
+            calls = [OverCall(choices.pick(["rank", "dense_rank"]), None, Column(BIGINT, ROWS_MAX, self._fresh("v")))]
+        kept = tuple(replace(column, name=column.name) for column in choices.some(columns, 1, 4) if column.name != "ts")
+        partition = tuple(choices.some([column for column in columns if column.name != "ts"], 0, 2))
+        given = (*kept, *(call.column for call in calls))
+        return Over(given, table.name, self._fresh("a"), kept, tuple(calls), partition, frame)
 
     def _scan(self) -> Scan:
         table = self.choices.pick(self.tables)

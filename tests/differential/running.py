@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Annotated, Any, ClassVar
 
 import headrace as hr
 import polars as pl
 from headrace.messages import CHANGE, HEADER_COLUMNS, Bodies, ChangeKind, Queue, RawBatch, ReadPosition
+from headrace.registry import default_registry
 from headrace.schema import Schema
 from headrace.settings import Settings
 from headrace.sink import Sink, SinkBatch, SinkSettings
@@ -114,8 +116,54 @@ def register(tables: Sequence[Table], *, functions: Mapping[str, Any] | None = N
     api.forget()
     pipeline = hr.stream("differential", "job", functions=functions or FUNCTIONS, bad_records="stop")
     for table in tables:
-        hr.register(table.name, stream_of(pipeline, table))
+        if table.time:
+            hr.sql(_with_time(table))
+        else:
+            hr.register(table.name, stream_of(pipeline, table))
     return pipeline
+
+
+def columns_text(table: Table) -> str:
+    """Return the columns of a table as CREATE TABLE has them. Event time may be a month late: no row is."""
+    columns = [f"`{column.name}` {column.kind.flink}" for column in table.columns]
+    if table.time:
+        columns.append(f"WATERMARK FOR `{table.time}` AS `{table.time}` - INTERVAL '31' DAY")
+    return ", ".join(columns)
+
+
+class NamedSettings(Settings, frozen=True, kw_only=True):
+    """Options of the source ``differential``, which texts name."""
+
+    table: Annotated[str, hr.option("name of the table")]
+
+
+class NamedSource(TableSource):
+    """A table that CREATE TABLE can name, for those with event time."""
+
+    Settings: ClassVar[type[Settings]] = NamedSettings
+    known: ClassVar[dict[str, Table]] = {}
+
+    def __init__(self, settings: NamedSettings) -> None:
+        super().__init__(replace(self.known[settings.table], carried="frame"))
+        self._frames = [frame.cast({pl.Datetime("us"): pl.Datetime("ms")}) for frame in self._frames]
+
+
+class _Plugin:
+    @hr.hookimpl
+    def headrace_sources(self) -> dict[str, Any]:
+        return {"differential": NamedSource}
+
+
+@cache
+def _offered() -> None:
+    default_registry().register(_Plugin(), "differential")
+
+
+def _with_time(table: Table) -> str:
+    """Return the text that makes a table with event time known."""
+    _offered()
+    NamedSource.known[table.name] = table
+    return f"CREATE TABLE `{table.name}` ({columns_text(table)}) WITH ('connector' = 'differential', 'table' = '{table.name}')"
 
 
 def stream_of(pipeline: hr.Pipeline, table: Table) -> hr.Stream:

@@ -25,7 +25,7 @@ from tests.differential.kinds import Kind
 from tests.differential.oracle import run_duckdb
 from tests.differential.reading import rows_written
 from tests.differential.relations import RelationMaker
-from tests.differential.running import FUNCTIONS
+from tests.differential.running import FUNCTIONS, columns_text
 from tests.differential.styles import generate_breaks, run_with_breaks
 from tests.differential.tables import COLUMNS, Table, generate_table
 from tests.differential.tree import Relation, Scan
@@ -69,6 +69,7 @@ def generate(choices: Choices) -> ScriptCase:
             continue
         made = maker.relation(choices.integer(1, 2))
         queries.append(maker.select_of(made) if isinstance(made, Scan) else made)
+    tables += tuple(replace(table, carried="json") for table in maker.timed)
     sinks = [choices.weighted([(4, "json"), (3, "csv"), (3, "parquet")]) for _ in queries]
     breaks = generate_breaks(choices) if choices.chance(15) else ()
     if not breaks and choices.chance(20):
@@ -80,7 +81,7 @@ def script_of(case: ScriptCase, place: Path) -> str:
     """Return the whole text: tables over files below ``place/in``, sinks below ``place/out``."""
     parts = []
     for table in case.tables:
-        columns = ", ".join(f"{column.name} {column.kind.flink}" for column in table.columns)
+        columns = columns_text(table)
         path = f"'path' = '{place}/in/{table.name}/*.ndjson'"
         parts.append(
             f"CREATE TABLE {table.name} ({columns}) WITH ('connector' = 'filesystem', {path}, 'format' = 'json');"

@@ -108,7 +108,8 @@ def dressed(tables: Sequence[Table], dressing: str) -> tuple[tuple[Table, ...], 
             more = (TableColumn("unused", STRING), TableColumn("k2", DOUBLE))
         columns = tuple(replace(table.columns[at], name=names[table.columns[at].name]) for at in order) + more
         rows = tuple((*(row[at] for at in order), *(("junk", -0.5)[: len(more)])) for row in table.rows)
-        made.append(replace(table, name=f"raw_{table.name}", columns=columns, rows=rows))
+        time = names.get(table.time, "")
+        made.append(replace(table, name=f"raw_{table.name}", columns=columns, rows=rows, time=time))
         items = ", ".join(f"`{names[name]}` AS {name}" for name in names)
         views.append(f"CREATE VIEW {table.name} AS SELECT {items} FROM raw_{table.name};\n")
     return tuple(made), "".join(views)

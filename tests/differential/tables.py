@@ -48,7 +48,8 @@ class TableColumn:
 class Table:
     """A table: its columns, its rows in the order in which they come, and how they are carried to the job.
 
-    ``queues`` has the number of the queue of each row. ``carried`` is ``"frame"`` or ``"json"``.
+    ``queues`` has the number of the queue of each row. ``carried`` is ``"frame"`` or ``"json"``. ``time``: the column of event time,
+    or nothing; all rows are in time.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Table:
     rows: tuple[tuple[Any, ...], ...]
     queues: tuple[int, ...] = ()
     carried: str = field(default="frame", compare=False)
+    time: str = ""
 
     def frame(self, queue: int | None = None) -> pl.DataFrame:
         """Return the rows, or those of one queue, as a polars frame."""

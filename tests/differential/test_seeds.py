@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from tests.differential import sql_family
 from tests.differential.choices import Choices
 from tests.differential.comparing import difference, row_of
 from tests.differential.families import families, problem_of
+from tests.differential.kinds import FLOAT, INTS, KEY, SMALLINT, TEXT_KEY, TEXTS, TIME, TINYINT
 from tests.differential.shrinking import shrunk
+from tests.differential.tree import (
+    Call,
+    LateralQuery,
+    Over,
+    Quantified,
+    ScalarQuery,
+    Select,
+    SetOperation,
+    TopN,
+    parts_of,
+)
 
 SEEDS, PART = 300, 15
 
@@ -54,3 +67,16 @@ def test_rules_of_comparing(one: tuple[object, ...], other: tuple[object, ...], 
     from collections import Counter
 
     assert (difference(Counter([row_of(one)]), Counter([row_of(other)])) == "") == equal
+
+
+def test_generators_make_what_they_say() -> None:
+    """Each kind of column, of relation and of subquery is there in a few hundred seeds."""
+    cases = [sql_family.generate(Choices.of_seed(seed)) for seed in range(600)]
+    kinds = {column.kind for case in cases for table in case.tables for column in table.columns}
+    assert {TINYINT, SMALLINT, FLOAT, TIME, INTS, TEXTS, KEY, TEXT_KEY} <= kinds
+    parts = [part for case in cases for part in parts_of(case.query)]
+    assert {Over, Quantified, TopN, SetOperation, LateralQuery, ScalarQuery} <= {type(part) for part in parts}
+    selects = [part for part in parts if isinstance(part, Select)]
+    assert {"", "ROLLUP", "CUBE", "GROUPING SETS"} == {select.grouping for select in selects}
+    forms = {part.form for part in parts if isinstance(part, Call)}
+    assert {"element", "size", "value of map", "v_minus", "float to double"} <= forms

@@ -212,6 +212,27 @@ class TopN(Relation):
 
 
 @dataclass(frozen=True)
+class OverCall:
+    """An aggregate of the rows before: a name of ``forms.AGGREGATES``, rank or dense_rank, its argument, and the column that it gives."""
+
+    function: str
+    argument: Column | None
+    column: Column
+
+
+@dataclass(frozen=True)
+class Over(Relation):
+    """Columns of a table with event time ``ts``, and calls ``OVER (PARTITION BY … ORDER BY ts frame)``; rows without time are left out."""
+
+    table: str
+    alias: str
+    kept: tuple[Column, ...]
+    calls: tuple[OverCall, ...]
+    partition: tuple[Column, ...]
+    frame: str
+
+
+@dataclass(frozen=True)
 class SqlCase:
     """Tables and a query over them. ``style`` is a ``styles.Style``: how it is run.
 

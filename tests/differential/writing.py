@@ -7,7 +7,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from tests.differential.forms import AGGREGATES, FORMS, TABLE_FUNCTIONS
+from tests.differential.forms import AGGREGATES, FORMS, TABLE_FUNCTIONS, Form
 from tests.differential.kinds import Kind
 from tests.differential.tree import (
     Aggregate,
@@ -20,6 +20,7 @@ from tests.differential.tree import (
     Join,
     LateralQuery,
     Literal,
+    Over,
     Quantified,
     Relation,
     ScalarQuery,
@@ -67,8 +68,21 @@ class Writer:
             rows = ", ".join(f"({', '.join(map(self.expression, row))})" for row in relation.rows)
             names = self._names(relation.columns)
             return f"SELECT {names} FROM (VALUES {rows}) AS {relation.alias}({names})"
+        if isinstance(relation, Over):
+            return self._over(relation)
         assert isinstance(relation, TopN)
         return self._top_n(relation)
+
+    def _over(self, over: Over) -> str:
+        partition = f"PARTITION BY {self._names(over.partition)} " if over.partition else ""
+        window = f" OVER ({partition}ORDER BY ts{over.frame})"
+        items = [self.name(column.name) for column in over.kept]
+        for call in over.calls:
+            form = AGGREGATES.get(call.function, Form(f"{call.function.upper()}(){{filter}}"))
+            text = form.duckdb or form.flink if self.dialect == "duckdb" else form.flink
+            argument = [] if call.argument is None else [self.expression(call.argument)]
+            items.append(f"{text.format(*argument, filter=window)} AS {self.name(call.column.name)}")
+        return f"SELECT {', '.join(items)} FROM {over.table} AS {over.alias} WHERE ts IS NOT NULL"
 
     def _select(self, select: Select) -> str:
         named = zip(select.items, select.columns, strict=True)
@@ -212,7 +226,7 @@ class Writer:
 
     def name(self, name: str) -> str:
         """Return a name, quoted where it must be."""
-        if name.isascii() and name.isidentifier() and name.islower() and name != "order":
+        if name.isascii() and name.isidentifier() and name.islower() and name not in ("order", "row"):
             return name
         return f"`{name}`" if self.dialect == "flink" else f'"{name}"'
 

@@ -83,6 +83,7 @@ def test_frames(frame: str, expected: list[int]) -> None:
         ("SELECT JSON_VALUE('{\"a\": 5}', '$.' || 'a') FROM t WHERE v = 1", [("5",)]),
         ("SELECT JSON_QUERY('{\"a\": [5]}', 'lax $.' || 'a') FROM t WHERE v = 1", [("[5]",)]),
         ("SELECT TRUNCATE(d, 2 - 1) FROM t WHERE v = 1", [(Decimal("1.2"),)]),
+        ("SELECT SIGN(0.01), SIGN(-0.25), SIGN(1.25) FROM t WHERE v = 1", [(Decimal(1), Decimal(-1), Decimal(1))]),
         ("SELECT TIMESTAMPADD(SECOND, 2 * 3, ts) FROM t WHERE v = 1", [(BEGIN + timedelta(seconds=6),)]),
         ("SELECT ts + INTERVAL '1' SECOND * 2 FROM t WHERE v = 1", [(BEGIN + timedelta(seconds=2),)]),
         ("SELECT ts - 2 * INTERVAL '1' MONTH FROM t WHERE v = 1", [(datetime(2023, 11, 1),)]),

@@ -278,10 +278,13 @@ def _if(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr
 
 
 def _sign(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
-    """SIGN has the type of its argument."""
+    """SIGN has the type of its argument; of a decimal without a digit before the point, one that can hold 1."""
     from headrace_sql import types
 
-    word = types.word_for(self.compile(arguments[0]).data_type) if len(arguments) == 1 else None
+    kind: Any = self.compile(arguments[0]).data_type if len(arguments) == 1 else None
+    if kind is not None and kind.is_decimal() and kind.precision == kind.scale:
+        kind = pl.Decimal(min(38, kind.precision + 1), min(37, kind.scale))
+    word = types.word_for(kind) if kind is not None else None
     made = call("sign", *arguments)
     return made if word is None else cast(made, word)
 
