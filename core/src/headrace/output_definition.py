@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +59,9 @@ class OutputDefinition:
     """What makes the rows of one output, and how this start of the job stands to what is there; for ``Sink.adopt``.
 
     ``definition`` is of JSON values; ``digest`` tells it from others. ``continued``: the digest under which the checkpoint that the
-    job goes on from wrote to this output; None: it begins anew. ``elsewhere``: consumer groups keep how far the job is, so that
-    an edited job goes on too. ``repeats_results``: the job has keyed stages and begins anew, so all its results come again,
-    under new positions. ``replace``: what is there is to be removed first.
+    job goes on from wrote to this output; None: it begins anew. ``elsewhere`` tells whether consumer groups keep how far the job is, so
+    that an edited job goes on too; it may raise RetriableError. ``repeats_results``: the job has keyed stages and begins anew, so
+    all its results come again, under new positions. ``replace``: what is there is to be removed first.
     """
 
     definition: Mapping[str, Any]
@@ -69,7 +69,7 @@ class OutputDefinition:
     continued: str | None = None
     repeats_results: bool = False
     replace: bool = False
-    elsewhere: bool = False
+    elsewhere: Callable[[], bool] = bool
 
     def goes_on(self, stored_digest: str, earlier: Collection[str] = ()) -> bool:
         """Return whether the rows that an output remembers are this job's own.
@@ -79,8 +79,8 @@ class OutputDefinition:
         """
         return (
             stored_digest == self.digest
-            or self.elsewhere
             or (self.continued is not None and self.continued in {stored_digest, *earlier})
+            or self.elsewhere()
         )
 
     def difference_from(self, stored: Mapping[str, Any]) -> str:
@@ -117,14 +117,14 @@ def digest_of(definition: Mapping[str, Any]) -> str:
 
 
 def tell_outputs(
-    plan: Plan, stored: Mapping[str, str] | None, *, begins: bool, replace: bool, elsewhere: bool = False
+    plan: Plan, stored: Mapping[str, str] | None, *, begins: bool, replace: bool, elsewhere: Callable[[], bool] = bool
 ) -> dict[str, InputRead]:
     """Tell each sink what makes its rows. Called by backends when sinks are prepared, before anything is read.
 
     ``stored``: the digests that the checkpoint holds which the job goes on from; None: there is none. ``begins``: whether the keyed stages
-    begin with nothing, so that their results come again. ``elsewhere``: consumer groups keep how far the job is. Returns the sinks that
-    have all results of this job over an input, with that input: see ``check_same_input``. Raises JobError where an output holds rows of
-    another job, or results that would be there twice.
+    begin with nothing, so that their results come again. ``elsewhere`` tells whether consumer groups keep how far the job is. Returns
+    the sinks that have all results of this job over an input, with that input: see ``check_same_input``. Raises JobError where an output
+    holds rows of another job, or results that would be there twice.
     """
     if replace and stored is not None:
         raise JobError(

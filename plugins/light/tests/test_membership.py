@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import headrace as hr
@@ -384,3 +385,19 @@ def test_a_queue_that_goes_and_comes_back_while_another_is_polled_is_read_once()
         eventually(lambda: numbers(sink) == [1, 2, 3, 10, 11], "everything")
         assert handle.status().state is JobState.RUNNING
     assert numbers(sink) == [1, 2, 3, 10, 11]
+
+
+def test_an_edited_job_goes_on_where_its_group_has_committed_and_is_refused_in_a_new_group(tmp_path: Path) -> None:
+    bodies = [json.dumps({"n": n}).encode() for n in range(30)]
+
+    def run(source: MemoryGroup, least: int) -> int:
+        stream = hr.stream("test", "edited").from_(source, format="json", schema={"n": "int64"}, name="in")
+        stream.where(f"n >= {least}").to_file(tmp_path / "out", format="json").run("light")
+        return sum(len(path.read_text().splitlines()) for path in (tmp_path / "out").glob("part-*"))
+
+    group = MemoryGroup({"a": bodies[:10]})
+    assert run(group, 0) == 10
+    group.append("a", *bodies[10:])
+    assert run(group, 25) == 10 + 5
+    with pytest.raises(JobError, match="what another job has written"):
+        run(MemoryGroup({"a": bodies}), 20)

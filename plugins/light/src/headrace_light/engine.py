@@ -37,7 +37,7 @@ from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheck
 from headrace_light.elastic_stages import Elasticity, ElasticStages
 from headrace_light.keyed_stages import KeyedStages, as_time, check_checkpoint
 from headrace_light.known_results import KnownResults
-from headrace_light.membership import Assignments, Membership
+from headrace_light.membership import Assignments, Membership, goes_on_in_groups
 from headrace_light.order_log import Entry, EntryKind
 from headrace_light.pauses import Pauses
 from headrace_light.quarantine import Quarantine
@@ -338,9 +338,8 @@ class Engine:
         """Tell the sinks what makes their rows. Raises JobError where that is not possible."""
         begins = self._keyed is not None and not (goes_on or self._directory.has_begun)
         before = self._checkpoint.outputs if goes_on else None
-        elsewhere = all(isinstance(node.source, GroupSource) for node in self._plan.sources.values())
         tell = partial(tell_outputs, self._plan, before, begins=begins, replace=self._options.replace_output,
-                       elsewhere=elsewhere)  # fmt: skip
+                       elsewhere=partial(goes_on_in_groups, self._plan))  # fmt: skip
         known = self._patience.wait_for("its sinks", tell)
         self._outlets.known = frozenset(known)
         shards = {} if self._keyed is None else self._keyed.shard_counts

@@ -10,6 +10,7 @@ from datetime import timedelta
 from headrace.clock import Clock
 from headrace.errors import JobFailedError, RetriableError
 from headrace.messages import Queue, ReadPosition
+from headrace.plan import Plan
 from headrace.source import LATEST, GroupListener, GroupSource
 
 from headrace_light.outages import Outages
@@ -147,3 +148,14 @@ class Membership:
     def _is_there(self, what: str) -> None:
         if self._outages.is_over(what):
             logger.info("source %s: the broker is there again", self._source_id)
+
+
+def goes_on_in_groups(plan: Plan) -> bool:
+    """Return whether consumer groups keep how far a job is in all that it reads. Raises RetriableError when a broker is away."""
+    for source_id, node in plan.sources.items():
+        source = node.source
+        if not isinstance(source, GroupSource):
+            return False
+        if not any(source.committed(replace(queue, source=source_id)) for queue in source.queues()):
+            return False
+    return True
