@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import socket
 import threading
 import tracemalloc
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
 from headrace_elasticsearch import ElasticsearchSource, ElasticsearchSourceSettings, answers
+from headrace_elasticsearch.connection import Connection
 from scripted_server import ScriptedServer
 
 PASSWORD = "s3same-0pen"
@@ -149,3 +151,32 @@ def test_an_answer_that_unpacks_to_much_takes_little_memory(
 )  # fmt: skip
 def test_an_answer_that_is_none(answer: bytes, raw_server: Callable[..., RawServer]) -> None:
     refused(raw_server(lambda connected: connected.sendall(answer)).url)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_large_answer_comes_whole_and_the_connection_is_used_again(packed: bool, chunked: bool) -> None:
+    content = json.dumps({"values": [str(number) * 7 for number in range(200_000)]}).encode()
+    sent = gzip.compress(content) if packed else content
+    opened = []
+
+    def answer(connected: socket.socket) -> None:
+        opened.append(connected)
+        for _ in range(2):
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+            head += b"content-encoding: gzip\r\n" if packed else b""
+            if chunked:
+                pieces = [sent[at : at + 50_000] for at in range(0, len(sent), 50_000)]
+                body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+                connected.sendall(head + b"transfer-encoding: chunked\r\n\r\n" + body)
+            else:
+                connected.sendall(head + b"content-length: %d\r\n\r\n" % len(sent) + sent)
+            connected.recv(65536)
+
+    server = RawServer(answer)
+    connection = Connection(ElasticsearchSourceSettings.of({"url": server.url, "index": "t", "compress": packed}))
+    for _ in range(2):
+        assert connection.ask("GET", "/t") == json.loads(content)
+    assert len(opened) == 1
+    connection.close()
+    server.close()

@@ -62,7 +62,20 @@ class TestPlainFileSource(FileSourceChecks):
     """Plain files."""
 
 
-class TestGzipFileSource(FileSourceChecks):
+class PackedFileSourceChecks(FileSourceChecks):
+    """Files that can be damaged: bytes follow that no member begins with."""
+
+    damage = b"\x1f\x8b no member"
+
+    def break_queue(self, queue: str) -> None:
+        with open(queue, "ab") as file:
+            file.write(self.damage)
+
+    def mend_queue(self, queue: str) -> None:
+        os.truncate(queue, os.path.getsize(queue) - len(self.damage))
+
+
+class TestGzipFileSource(PackedFileSourceChecks):
     """Files to which gzip members are appended."""
 
     def add_queue(self) -> str:
@@ -74,7 +87,7 @@ class TestGzipFileSource(FileSourceChecks):
         return gzip.compress(data)
 
 
-class TestZstdFileSource(FileSourceChecks):
+class TestZstdFileSource(PackedFileSourceChecks):
     """Files to which zstd frames are appended."""
 
     def add_queue(self) -> str:

@@ -121,6 +121,16 @@ class SourceHarness(OptionChecks):
         raise NotImplementedError
 
     @optional_hook
+    def break_queue(self, queue: str) -> None:
+        """Make what comes next in the queue unreadable, as damage does or a permission that is taken away."""
+        raise NotImplementedError
+
+    @optional_hook
+    def mend_queue(self, queue: str) -> None:
+        """Make it readable again: nothing of the damage is left, and no record is lost."""
+        raise NotImplementedError
+
+    @optional_hook
     def make_missing_source(self) -> Source:
         """Return a source that names something (a topic, a table, a directory) that is not there."""
         raise NotImplementedError

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import headrace as hr
 import pytest
-from headrace.errors import HeadraceError, JobError, RetriableError
+from headrace.errors import BrokenQueueError, HeadraceError, JobError, RetriableError
 from headrace.lane import DEAD_LETTERS, Lane
 from headrace.messages import Batch, Queue, ReadPosition
 from headrace.source import EARLIEST
@@ -17,7 +17,7 @@ from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.crash import Child, ReadTask, read_journal
 from headrace_contract.options import raises_clearly
 from headrace_contract.pickling import through_pickle
-from headrace_contract.source_harness import Reading, SourceHarness, names
+from headrace_contract.source_harness import Reading, SourceHarness, as_checkpointed, names
 
 _BODY_SCHEMA = {"number": "int64", "text": "string"}
 
@@ -286,6 +286,50 @@ class SourceWorldChecks(SourceHarness):
         self.expect_bodies(
             found, self.bodies(0, 10), what="before and after the outage", mend="connect anew when needed"
         )
+
+    def test_broken_queue_stops_no_other(self) -> None:
+        """A queue that cannot be read as it is raises BrokenQueueError, by which runtimes set it aside and read the others.
+
+        Steps: read two queues of 5 records by one source; break one; list the queues and poll it (at most for
+        ``patience``); write 3 to the other and read them; mend, write 3 and read them by a reader opened at the position.
+        Passes when listing raises nothing, polling raises BrokenQueueError, and both queues give their 3.
+        """
+        self._need_several()
+        self.need("break_queue", "mend_queue")
+        breaks, other = self.filled_queue(5), self.filled_queue(5)
+        mend = (
+            "raise BrokenQueueError for the queue at fault, from open, poll, latest or position_after, and only there"
+        )
+        with self.source() as source:
+            readers = {name: source.open(self.queue(source, name), EARLIEST) for name in (breaks, other)}
+            for reader in readers.values():
+                self.read(reader, 5)
+            self.break_queue(breaks)
+            listed = _attempt(lambda: names(source.queues()))
+            expect(
+                isinstance(listed, list) and other in listed,
+                expected=f"queues() lists {other!r}",
+                found=shortened(listed),
+                mend=mend,
+            )
+            self.eventually(
+                lambda: isinstance(_attempt(lambda: readers[breaks].poll(5, timedelta(0))), BrokenQueueError),
+                expected="poll() of the broken queue raises BrokenQueueError",
+                mend=mend,
+            )
+            self.write(other, self.bodies(5, 3))
+            self.expect_bodies(
+                self.read(readers[other], 3).records, self.bodies(5, 3), what="the other queue", mend=mend
+            )
+            position = as_checkpointed(readers[breaks].position)
+            readers[breaks].close()
+            self.mend_queue(breaks)
+            self.write(breaks, self.bodies(5, 3))
+            reader = source.open(self.queue(source, breaks), position)
+            found = self.read(reader, 3).records
+            for each in (reader, readers[other]):
+                each.close()
+        self.expect_bodies(found, self.bodies(5, 3), what="the mended queue", mend="go on at the position, once each")
 
     def test_missing_thing_is_named(self) -> None:
         """What was named and is not there stops the job with a hint, instead of being an empty stream.

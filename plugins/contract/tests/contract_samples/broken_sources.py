@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import headrace as hr
 import numpy as np
-from headrace.errors import DataError, JobError, RetriableError
+from headrace.errors import BrokenQueueError, DataError, JobError, RetriableError
 from headrace.source import EARLIEST, LATEST, StartPosition
 
 from contract_samples.broken import Fault
@@ -480,6 +480,28 @@ class BrokenRawErrors(Log):
                 return super().poll(max_records, timeout)
             except RetriableError as error:
                 raise ConnectionError(str(error)) from error
+
+
+class BrokenJobErrors(Log):
+    breaks = "test_broken_queue_stops_no_other"
+
+    class reader(LogReader):
+        def check_whole(self) -> None:
+            try:
+                super().check_whole()
+            except BrokenQueueError as error:
+                raise JobError(error.message) from error
+
+
+class BrokenListsNothing(Log):
+    breaks = "test_broken_queue_stops_no_other"
+
+    class kind(LogSource):
+        def queues(self) -> Collection[hr.Queue]:
+            with self.connected() as connection:
+                if connection.execute("SELECT count(*) FROM broken").fetchone()[0]:
+                    raise BrokenQueueError("a queue is damaged")
+            return super().queues()
 
 
 class BrokenTakesMissingForEmpty(Log):

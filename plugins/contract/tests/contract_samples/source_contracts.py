@@ -42,6 +42,12 @@ class LogHarness(SourceHarness):
     def end_outage(self) -> None:
         (self.tmp_path / "away").rename(self.tmp_path / "world")
 
+    def break_queue(self, queue: str) -> None:
+        self.world.break_queue(queue)
+
+    def mend_queue(self, queue: str) -> None:
+        self.world.mend_queue(queue)
+
     def make_missing_source(self) -> LogSource:
         return self.kind(self.kind.Settings(database=str(self.tmp_path / "no" / "such" / "log")))
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import headrace as hr
 import numpy as np
 import polars as pl
-from headrace.errors import DataError, JobError, RetriableError
+from headrace.errors import BrokenQueueError, DataError, JobError, RetriableError
 from headrace.schema import Schema
 from headrace.source import EARLIEST, LATEST, StartPosition
 
@@ -91,8 +91,14 @@ class LogReader(hr.Reader):
         if self._next < begin:
             raise DataError(f"offset {self._next} is not held: earliest {begin}", queue=self._name, offset=self._next)
 
+    def check_whole(self) -> None:
+        """Raise for a queue that somebody has broken."""
+        if self.one("SELECT count(*) FROM broken WHERE name = ?", self._name):
+            raise BrokenQueueError(f"{self._name} is damaged", queue=self._name, offset=self._next, hint="mend it")
+
     def poll(self, max_records: int, timeout: timedelta) -> hr.RawBatch | None:
         self.check_held()
+        self.check_whole()
         with self._source.connected() as connection:
             rows = connection.execute(
                 "SELECT id, time, body FROM records WHERE queue = ? AND id >= ? ORDER BY id LIMIT ?",
@@ -160,6 +166,7 @@ class LogWorld:
         path.parent.mkdir(parents=True, exist_ok=True)
         with self.connected() as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, begin INTEGER)")
+            connection.execute("CREATE TABLE IF NOT EXISTS broken (name TEXT)")
             connection.execute("CREATE TABLE IF NOT EXISTS records "
                                "(id INTEGER PRIMARY KEY AUTOINCREMENT, queue, time, body)")  # fmt: skip
 
@@ -193,6 +200,14 @@ class LogWorld:
     def remove_queue(self, queue: str) -> None:
         with self.connected() as connection:
             connection.execute("DELETE FROM queues WHERE name = ?", (queue,))
+
+    def break_queue(self, queue: str) -> None:
+        with self.connected() as connection:
+            connection.execute("INSERT INTO broken VALUES (?)", (queue,))
+
+    def mend_queue(self, queue: str) -> None:
+        with self.connected() as connection:
+            connection.execute("DELETE FROM broken WHERE name = ?", (queue,))
 
     def forget(self, queue: str, before: int) -> None:
         with self.connected() as connection:
