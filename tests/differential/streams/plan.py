@@ -243,6 +243,25 @@ class FirstByTime(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Match(Node):
+    """MATCH_RECOGNIZE: per key, in the order of event time, rows one behind the other that fit a pattern.
+
+    ``pattern``: variables with how often they come, at least and at most (None: without bound). ``values``: which values of
+    the column ``by`` a variable takes; no value belongs to two. ``measures``: FIRST, LAST or COUNT of a variable's column.
+    ``next_row``: the next match may begin with the row behind the first one, else behind the last one.
+    """
+
+    input: Node
+    keys: tuple[str, ...]
+    on: str
+    by: str
+    pattern: tuple[tuple[str, int, int | None], ...]
+    values: Mapping[str, tuple[int, ...]]
+    measures: Mapping[str, tuple[str, str, str]]
+    next_row: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Counted(Node):
     """A function with state and timers: per key a count of rows, given with each third row and ``span`` after the last one."""
 

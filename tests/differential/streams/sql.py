@@ -13,6 +13,7 @@ from tests.differential.streams.plan import (
     Grouped,
     IntervalJoin,
     Join,
+    Match,
     Node,
     Over,
     OverCall,
@@ -105,6 +106,8 @@ def _query(node: Node, inputs: list[str], name: str) -> str:
         return f"SELECT {columns} FROM ({ranked}) WHERE rn = 1"
     if isinstance(node, TopN):
         return _top_n(node, one)
+    if isinstance(node, Match):
+        return _match(node, one)
     if isinstance(node, Over):
         over = f"({_partition(node.keys)}ORDER BY {node.on}"
         made = [
@@ -114,6 +117,29 @@ def _query(node: Node, inputs: list[str], name: str) -> str:
         return f"SELECT {', '.join(made)} FROM {one}"
     assert isinstance(node, Join)
     return _join(node, one, f"{name}_versions" if isinstance(node, TemporalJoin) else inputs[1])
+
+
+def _match(node: Match, one: str) -> str:
+    measures = [
+        f"{function.upper()}({variable}.{column}) AS {name}"
+        for name, (function, variable, column) in node.measures.items()
+    ]
+    pattern = " ".join(variable + _times(low, high) for variable, low, high in node.pattern)
+    defined = [
+        f"{variable} AS {' OR '.join(f'{variable}.{node.by} = {value}' for value in values)}"
+        for variable, values in node.values.items()
+    ]
+    skip = "TO NEXT ROW" if node.next_row else "PAST LAST ROW"
+    inside = (
+        f"{_partition(node.keys)}ORDER BY {node.on} MEASURES {', '.join(measures)} ONE ROW PER MATCH AFTER MATCH SKIP {skip} "
+        f"PATTERN ({pattern}) DEFINE {', '.join(defined)}"
+    )
+    return f"SELECT {', '.join(node.columns)} FROM {one} MATCH_RECOGNIZE ({inside}) AS matched"
+
+
+def _times(low: int, high: int | None) -> str:
+    short = {(1, 1): "", (0, None): "*", (1, None): "+", (0, 1): "?"}
+    return short.get((low, high), f"{{{low},{'' if high is None else high}}}")
 
 
 def _partition(keys: tuple[str, ...]) -> str:

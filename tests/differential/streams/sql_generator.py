@@ -17,6 +17,7 @@ from tests.differential.streams.plan import (
     FirstByTime,
     IntervalJoin,
     Join,
+    Match,
     Node,
     Over,
     OverCall,
@@ -53,6 +54,7 @@ class SqlMaker(Maker):
     def __init__(self, choices: Choices, tables: tuple[Table, ...], *, flink: bool, in_order: bool) -> None:
         super().__init__(choices, tables)
         self._flink = flink
+        self._in_order = in_order
         #: Flink reads tables in any order: two of them are read only where nothing is late.
         self._several = in_order or not flink
         self._dialect = "flink" if flink else "sql"
@@ -77,6 +79,8 @@ class SqlMaker(Maker):
             verbs += [(8, self._windowed), (3, self._over), (2, self._first_by_time)]
             if self._several:
                 verbs += [(3, self._interval_join), (3, self._window_join), (2, self._temporal_join)]
+            if self._in_order and not self._flink and self._is_ordered(node) and node.columns.get("g") == "int":
+                verbs.append((3, self._match))
             if isinstance(node, Windowed) and not node.legacy:
                 verbs.append((8, self._window_top_n))
         return self._choices.weighted(verbs)(node)
@@ -195,6 +199,26 @@ class SqlMaker(Maker):
         if any(name not in node.columns for name in keys):
             return self._over(node)
         return self._marked(FirstByTime(node.columns, node, keys, node.times[0]), ordered=False)
+
+    def _match(self, node: Node) -> Node:
+        """Return a pattern of variables of which no row can be two."""
+        choices = self._choices
+        values = {"A": (0,), "B": (1,), "C": (2, 3)} if choices.chance(50) else {"A": (1, 2), "B": (0,), "C": (3,)}
+        between = choices.pick([("B", 1, 1), ("B", 0, None), ("B", 1, None), ("B", 0, 1), ("B", 2, 3), ("B", 1, 2)])
+        first = ("A", 1, choices.pick([1, 1, None, 2]))
+        pattern = choices.pick([(first, between, ("C", 1, 1)), (first, ("B", 1, 1)), (first, ("C", 1, 1))])
+        used = [variable for variable, _, _ in pattern]
+        keys = tuple(name for name in self._keys(node) if name != "g")
+        columns = {name: node.columns[name] for name in keys}
+        measures: dict[str, tuple[str, str, str]] = {}
+        usable = [name for name, kind in node.columns.items() if kind in ("int", "text", "decimal")]
+        for _ in choices.repeat(1, 3, 60):
+            name, function = self._name("m"), choices.pick(["first", "last", "count"])
+            measures[name] = (function, choices.pick(used), choices.pick(usable))
+            columns[name] = "int" if function == "count" else node.columns[measures[name][2]]
+        taken = {variable: values[variable] for variable in used}
+        made = Match(columns, node, keys, node.times[0], "g", pattern, taken, measures, choices.chance(40))
+        return self._marked(made, ordered=False)
 
     def _window_top_n(self, node: Node) -> Node:
         assert isinstance(node, Windowed)

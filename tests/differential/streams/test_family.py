@@ -11,12 +11,13 @@ import pytest
 from tests.differential.choices import Choices
 from tests.differential.rewriting import other_key
 from tests.differential.streams import running
-from tests.differential.streams.family import StreamCase, _case, run
+from tests.differential.streams.family import StreamCase, _case, check, run
 from tests.differential.streams.interpreter import interpret
 from tests.differential.streams.plan import (
     Aggregate,
     Arrival,
     Grouped,
+    Match,
     Plan,
     Source,
     Table,
@@ -34,6 +35,7 @@ def test_cases_of_each_kind_are_made() -> None:
     texts = [_case(Choices.of_seed(seed), "sql") for seed in range(150)]
     assert {case.other_keys for case in streams} == {case.other_keys for case in texts} == {True, False}
     assert {case.dialect for case in texts} == {"sql", "dsl"}
+    assert any(isinstance(node, Match) for case in texts for node in case.plan.nodes())
     assert any(
         len(node.merged) == 3 and all(isinstance(each, Where) for each in node.merged)
         for case in (*streams, *texts)
@@ -81,3 +83,28 @@ def test_rows_of_another_verb_that_are_late_for_one_of_several_windows_depend_on
         {"out": Windowed({**bounds, "m": "int"}, session, (), sliding, {"m": Aggregate("count", None)})},
     )
     assert not interpret(plan).any_shards
+
+
+def test_a_pattern_over_rows_of_which_one_has_no_time() -> None:
+    """The matches are those of the rows in the order of time; the row without one is a dead letter."""
+    columns = {"k": "text", "g": "int", "v": "int", "ts": "time"}
+    table = Table("t0", columns, 1, timedelta(minutes=1))
+    source = Source(columns, table, times=("ts",))
+    came = [(0, 1, 1), (1, 2, 3), (1, 3, 2), (2, 4, 4), (0, 5, None), (0, 6, 6), (2, 7, 7), (0, 8, 8), (0, 9, 9)]
+    arrivals = tuple(
+        Arrival("t0", 0, {"k": "a", "g": g, "v": v, "ts": None if second is None else T + timedelta(seconds=second)})
+        for g, v, second in came
+    )
+    measures = {"begin": ("first", "A", "v"), "middle": ("last", "B", "v"), "n": ("count", "B", "v")}
+    given = {"k": "text", "begin": "int", "middle": "int", "n": "int"}
+    pattern = (("A", 1, 1), ("B", 0, None), ("C", 1, 1))
+    taken = {"A": (0,), "B": (1,), "C": (2,)}
+    plan = Plan((table,), arrivals, {"out": Match(given, source, ("k",), "ts", "g", pattern, taken, measures, False)})
+    outcome = interpret(plan, sql=True)
+    assert outcome.rows["out"] == [
+        {"k": "a", "begin": 1, "middle": 2, "n": 2},
+        {"k": "a", "begin": 6, "middle": None, "n": 0},
+    ]
+    assert outcome.dead == 1
+    for batch in (1, 7):
+        assert check(StreamCase(plan, "sql", batch=batch)) is None

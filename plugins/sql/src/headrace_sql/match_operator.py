@@ -153,6 +153,11 @@ class RunningMatch(StatefulOperator):
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame
+        timeless = frame[self._spec.on].is_null()
+        if timeless.any():
+            reason = f"no time in column {self._spec.on!r}: the row has no place in the order"
+            yield RejectedRows(frame.filter(timeless), [reason] * int(timeless.sum()))
+            frame = frame.filter(~timeless)
         rows = frame.select(self._columns).with_columns(
             pl.int_range(self._sequence, self._sequence + frame.height, dtype=pl.Int64).alias(_SEQ),
             pl.col(self._spec.on).dt.epoch("us").alias(_TS), pl.Series(_MARK, watermark_times(frame)),
@@ -163,7 +168,6 @@ class RunningMatch(StatefulOperator):
         on_time = rows.filter(pl.col(_TS) >= pl.col(_MARK))
         self._late += rows.height - on_time.height
         self._waiting = pl.concat([self._waiting, on_time])
-        return ()
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
         if isinstance(message, Watermark):

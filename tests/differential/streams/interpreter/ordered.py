@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.differential.streams.interpreter.machine import MICROSECOND, MILLISECOND, Timed
 from tests.differential.streams.interpreter.values import aggregate, key_of
-from tests.differential.streams.plan import Aggregate, Counted, FirstByTime, Over, OverCall, Row
+from tests.differential.streams.plan import Aggregate, Counted, FirstByTime, Match, Over, OverCall, Row
 
 
 class OverRows(Timed):
@@ -103,6 +103,61 @@ class FirstInTime(Timed):
 
     def close(self) -> None:
         self.on_time(datetime.max)
+
+
+class MatchedRows(Timed):
+    """Rows that fit a pattern: looked for when all have come, as no row of such a plan is late."""
+
+    node: Match
+
+    def __init__(self, node: Match) -> None:
+        super().__init__(node)
+        self._rows: dict[Any, list[Row]] = {}
+
+    def on_row(self, side: int, row: Row) -> None:
+        if row[self.node.on] is None:
+            self.dead.append(row)
+            return
+        self._rows.setdefault(key_of(row, self.node.keys), []).append(row)
+
+    def close(self) -> None:
+        for key, rows in self._rows.items():
+            times = [row[self.node.on] for row in rows]
+            # Rows of several queues with one time have no order.
+            self.fragile |= len(self.begins) > 1 and len(set(times)) < len(times)
+            rows.sort(key=lambda row: row[self.node.on])
+            at = 0
+            while at < len(rows):
+                found = self._from(rows, at)
+                if found is not None:
+                    self.give({**dict(zip(self.node.keys, key, strict=True)), **self._measures(found)}, None)
+                at += 1 if found is None or self.node.next_row else sum(map(len, found.values()))
+
+    def _from(self, rows: list[Row], at: int) -> dict[str, list[Row]] | None:
+        """Return the rows of each variable of the match that begins at a row, or None."""
+        found: dict[str, list[Row]] = {}
+        for variable, low, high in self.node.pattern:
+            taken = found.setdefault(variable, [])
+            while (
+                at < len(rows)
+                and (high is None or len(taken) < high)
+                and rows[at][self.node.by] in self.node.values[variable]
+            ):
+                taken.append(rows[at])
+                at += 1
+            if len(taken) < low:
+                return None
+        return found
+
+    def _measures(self, found: dict[str, list[Row]]) -> Row:
+        made: Row = {}
+        for name, (function, variable, column) in self.node.measures.items():
+            values = [row[column] for row in found[variable]]
+            if function == "count":
+                made[name] = sum(value is not None for value in values)
+            else:
+                made[name] = None if not values else values[0 if function == "first" else -1]
+        return made
 
 
 class CountedRows(Timed):

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.differential.streams.interpreter.joins import IntervalJoined, TemporalJoined, WindowJoined
 from tests.differential.streams.interpreter.machine import FirstOfKey, Operator, Passing, Reading, Timed
-from tests.differential.streams.interpreter.ordered import CountedRows, FirstInTime, OverRows
+from tests.differential.streams.interpreter.ordered import CountedRows, FirstInTime, MatchedRows, OverRows
 from tests.differential.streams.interpreter.tables import table_of
 from tests.differential.streams.interpreter.windows import WindowAggregates, WindowRanks
 from tests.differential.streams.plan import (
@@ -19,6 +19,7 @@ from tests.differential.streams.plan import (
     FlatMap,
     IntervalJoin,
     Late,
+    Match,
     Node,
     Over,
     Plan,
@@ -96,7 +97,7 @@ def _order_matters(nodes: list[Node]) -> bool:
         behind = any(id(each) in remembering for each in node.inputs)
         calls = [*getattr(node, "aggregates", {}).values(), *getattr(node, "calls", {}).values()]
         ordered = any(each.function in _IN_ORDER for each in calls)
-        if behind and (ordered or isinstance(node, Counted | FirstByTime | Over | Distinct)):
+        if behind and (ordered or isinstance(node, Counted | FirstByTime | Match | Over | Distinct)):
             return True
         if behind or not isinstance(node, Source | Where | Select | Split | FlatMap | Union):
             remembering.add(id(node))
@@ -127,7 +128,7 @@ def _operator_of(node: Node, *, sql: bool) -> Operator | None:
         return WindowRanks(node)
     kinds: dict[type[Node], Any] = {
         IntervalJoin: IntervalJoined, WindowJoin: WindowJoined, TemporalJoin: TemporalJoined, Over: OverRows, FirstByTime: FirstInTime,
-        Counted: CountedRows, Distinct: FirstOfKey,
+        Counted: CountedRows, Distinct: FirstOfKey, Match: MatchedRows,
     }  # fmt: skip
     found = kinds.get(type(node))
     return None if found is None else found(node)
