@@ -39,6 +39,8 @@ def rows(text: str) -> list[tuple[Any, ...]]:
         ("v = 2 OR EXISTS (SELECT 1 FROM b WHERE b.k = a.k)", [1, 2]),
         ("v = 2 OR EXISTS (SELECT 1 FROM b WHERE (((b.k = a.k)) AND (v BETWEEN 1 AND 5)))", [1, 2]),
         ("v = (SELECT v FROM b WHERE k = 'x' AND v IS NOT NULL)", [1]),
+        ("(v IN (SELECT v FROM one)) NOT IN (FALSE, FALSE)", [2]),
+        ("(EXISTS (SELECT 1 FROM b WHERE b.k = a.k)) IN (TRUE)", [1]),
     ],
 )
 def test_conditions_on_subqueries(condition: str, expected: list[int]) -> None:

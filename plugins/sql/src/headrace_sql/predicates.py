@@ -65,7 +65,8 @@ def _is_predicate(node: exp.Expr) -> bool:
     """Return whether a condition is one predicate with a subquery, or the negation of one: these become joins."""
     while isinstance(node, exp.Not | exp.Paren):
         node = node.this
-    return isinstance(node, exp.In | exp.Exists) or quantified_in(node) is not None
+    is_in = isinstance(node, exp.In) and node.args.get("query") is not None
+    return is_in or isinstance(node, exp.Exists) or quantified_in(node) is not None
 
 
 def of_groups(
