@@ -151,7 +151,7 @@ class Chain:
         named: dict[str, Expression] = {}
         if self.choices.chance(30):
             key = self._expression(1)
-            if comparable(key):
+            if comparable(key) and not isinstance(key, Literal):  # GROUP BY 0 names a place in the list
                 named[self.fresh()] = key
         aggregates: dict[str, Expression] = {}
         for _ in self.choices.repeat(1, 3, 60):

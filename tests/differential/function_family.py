@@ -54,6 +54,8 @@ COLUMNS: dict[str, tuple[Kind, list[Any]]] = {
 _FAILS = "fails"
 #: What no value can come of may be refused when the job is built, if it stands there as constants.
 _REFUSED = "is refused"
+#: Of a column fewer patterns are taken than of a job's own text (docs/adr/013-regular-expressions.md).
+_PATTERN = "is no pattern of a column"
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,9 @@ def _outcomes(table: Table, text: str, batch: int) -> dict[int, Any]:
     """Return the value of each row by its number; where the run fails, of each row by itself, then ``fails``."""
     try:
         found = run_sql([table], f"SELECT id, {text} AS z FROM t1", max_batch_records=batch)  # our own text
-    except HeadraceError:
+    except HeadraceError as error:
         if len(table.rows) == 1:
-            return {table.rows[0][0]: _FAILS}
+            return {table.rows[0][0]: _PATTERN if "is no pattern that a column may give" in str(error) else _FAILS}
         alone = [Table("t1", table.columns, (row,), (0,)) for row in table.rows]
         return {number: value for each in alone for number, value in _outcomes(each, text, batch).items()}
     return {int(number): value for number, value in found.rows}
@@ -121,7 +123,7 @@ def check(case: Case) -> str | None:
     others["as constants"] = {row: _constant(case.table, case.form, row) for row in case.constants}
     for way, found in others.items():
         for number, value in found.items():
-            refused = value == _REFUSED and whole[number] in (None, _FAILS)
+            refused = whole[number] == _PATTERN or (value == _REFUSED and whole[number] in (None, _FAILS))
             if value != whole[number] and not refused:
                 return f"row {number} by column: {shown([whole[number]])}, {way}: {shown([value])}"
     return None
