@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from datetime import timedelta
 
 import pytest
@@ -72,6 +73,15 @@ def test_a_mistake_is_not_waited_for() -> None:
     with pytest.raises(JobError, match="wrong password"):
         made.wait_for("sink", wrong_password)
     assert clock.monotonic() == pytest.approx(0.1)
+
+
+def test_a_stop_ends_the_waiting() -> None:
+    stopping, clock = threading.Event(), ManualClock()
+    made, server = Patience("shop.orders", timedelta(minutes=1), clock, stopping=stopping), Server(calls_away=10)
+    stopping.set()
+    with pytest.raises(RetriableError):
+        made.wait_for("sink", server.ask)
+    assert (server.calls, clock.monotonic()) == (1, 0)
 
 
 def test_an_interrupt_ends_the_waiting() -> None:

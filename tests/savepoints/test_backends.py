@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 from headrace.errors import CheckpointError
+from headrace.faults import VARIABLE
 from headrace.savepoints import Savepoint
 
 from tests.conformance.case import differences, outputs
+from tests.conformance.running import ROOT
 from tests.formats.jobs import VERBS, job
 from tests.formats.keep import lay_out, wait_for_records, within
+from tests.savepoints.killed_job import READ
 from tests.savepoints.places import run_to_the_end, stop_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -67,3 +75,27 @@ def test_a_running_spark_job_writes_a_savepoint_and_goes_on(tmp_path: Path) -> N
     assert differences(outputs(parts), outputs(whole)) == []
     with pytest.raises(CheckpointError, match="came after the savepoint"):
         run_to_the_end(build, parts, "spark", from_savepoint=savepoint, **SPARK)
+
+
+@pytest.mark.parametrize("fault", ["savepoint.after_state:2", "savepoint.before_end:1"])
+def test_a_kill_leaves_no_half_savepoint_and_the_job_goes_on(tmp_path: Path, fault: str) -> None:
+    """``kill -9`` of the driver program, with its Java process, while it writes."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    verbs = ("aggregate", "join-within")
+    run_to_the_end(partial(job, *verbs), whole, "light")
+    lay_out(parts, clicks_count=90, orders_count=READ - 90)
+    command = [sys.executable, "-m", "tests.savepoints.killed_job", "spark"]
+    environment = {**os.environ, VARIABLE: f"{fault}:kill", "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=parts, env=environment, start_new_session=True)
+    try:
+        assert process.wait(300) == -signal.SIGKILL
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (parts / "savepoint").exists()
+    assert [each.name for each in parts.iterdir() if each.name.startswith(".savepoint.")] != [], "it was writing"
+    run_to_the_end(partial(job, *verbs), parts, "spark", checkpoint="checkpoint", shards=3, **SPARK)
+    assert differences(outputs(parts), outputs(whole)) == []

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 from headrace.errors import DataError
 from headrace_kafka.driver import ConsumerDriver, GroupCallbacks, Partition
+from headrace_kafka.driver_confluent import ConfluentConsumer
+from headrace_kafka.driver_kafka_python import KafkaPythonConsumer
 from headrace_kafka.own_thread import OwnThread
 from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import make_driver
@@ -112,6 +114,86 @@ def test_a_member_gets_new_partitions_however_shortly_it_waits(
                 assert not sum(len(fetched) for fetched in member.fetch(10, 0.001))
     finally:
         member.close()
+
+
+class Holding:
+    """A member whose driver has fetched records and is told of rebalances before it has given them."""
+
+    def __init__(self, settings: KafkaSourceSettings) -> None:
+        self.driver = make_driver(settings, ())
+        #: Where the partitions that it has begin: those that come back, behind what it has fetched by now.
+        self.begins: dict[Partition, int] = {}
+        self.revoked: set[Partition] = set()
+        self.again_at = 0
+        callbacks = GroupCallbacks(self._assigned, self._revoked, self._revoked)
+        self.driver.subscribe(settings.topics, callbacks)
+
+    def _assigned(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        self.begins |= dict.fromkeys(partitions, self.again_at)
+        return dict.fromkeys(partitions, self.again_at)
+
+    def _revoked(self, partitions: Sequence[Partition]) -> None:
+        self.revoked.update(partitions)
+        for partition in partitions:
+            del self.begins[partition]
+
+    def hold(self) -> None:
+        """Do what a fetch does, but for giving: the library hands over records and calls back, in any order."""
+        if isinstance(self.driver, KafkaPythonConsumer):
+            self.driver._poll(10, 0.05)
+        else:
+            assert isinstance(self.driver, ConfluentConsumer)
+            self.driver._arrived += self.driver._consumer.consume(10, 0.05)
+
+    def held(self) -> set[int]:
+        """Return of which partitions it holds records."""
+        if isinstance(self.driver, KafkaPythonConsumer):
+            return {place.partition for polled in self.driver._polled for place, records in polled.items() if records}
+        assert isinstance(self.driver, ConfluentConsumer)
+        return {one.partition() for one in self.driver._arrived if one.error() is None}
+
+
+def test_what_was_fetched_of_a_partition_is_never_given_once_it_is_another_members(
+    world: KafkaWorld, topic: str, consumer_group: str, driver: str
+) -> None:
+    world.create_topic(topic, 2)
+    for number in range(2):
+        world.write(topic, values(100), partition=number)
+    options = {"topic": topic, "servers": world.servers, "driver": driver, "group": consumer_group}
+    settings = KafkaSourceSettings.of({**options, "session_timeout": "6 s"}, plugin="kafka")
+    first, ended = Holding(settings), threading.Event()
+    second: list[Holding] = []
+
+    def join() -> None:
+        second.append(Holding(settings))
+        while not ended.is_set():
+            list(second[0].driver.fetch(10, 0.05))
+        second[0].driver.close()
+
+    joining = threading.Thread(target=join)
+    deadline = time.monotonic() + 120
+    try:
+        while first.held() != {0, 1}:
+            assert time.monotonic() < deadline, f"holds records of {first.held()}"
+            first.hold()
+        first.again_at = 50
+        joining.start()
+        while not (first.revoked and len(first.begins) == 1):
+            assert time.monotonic() < deadline, f"has {first.begins}"
+            first.hold()
+        [(kept, begin)] = first.begins.items()
+        given: list[int] = []
+        while not given or given[-1] < 99:
+            assert time.monotonic() < deadline, f"of {kept} from {begin} only {given}"
+            for fetched in first.driver.fetch(100, 0.05):
+                assert fetched.partition == kept or not len(fetched), f"{len(fetched)} records of {fetched.partition}"
+                given += fetched.offsets.tolist()
+        assert given == list(range(begin, 100))
+    finally:
+        ended.set()
+        first.driver.close()
+        if joining.ident is not None:
+            joining.join()
 
 
 def test_what_is_wrong_with_a_partition_leaves_the_others_alone(

@@ -6,9 +6,10 @@ Python, knows no backend and no thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace import at_work, dead_letters
 from headrace.batch_trials import Made, may_be_the_rows_fault, process_by_rows
@@ -40,12 +41,15 @@ from headrace.plan import (
     UnionNode,
     input_schema,
 )
+from headrace.waiting import until_answered
 
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
     from numpy.typing import NDArray
 
+T = TypeVar("T")
+R = TypeVar("R")
 #: Target of deliveries that are dead letters: they enter the plan again at its dead-letters node.
 DEAD_LETTERS = "dead-letters"
 
@@ -284,7 +288,7 @@ class Lane:
                     made += self._made_by(node_id, operator, batch)
             for each in (message if not isinstance(message, Watermark) else None, mark):
                 if each is not None:
-                    made += operator.on_system(each)
+                    made += self._asked(operator, operator.on_system, each)
         finally:
             at_work.end()
         rejected: list[Batch] = []
@@ -306,7 +310,7 @@ class Lane:
     def _made_by(self, node_id: str, operator: Operator, batch: Batch) -> list[Made]:
         """Return what an operator makes of a batch, also of one with a row that makes it raise."""
         try:
-            return list(operator.process(batch))
+            return list(self._asked(operator, operator.process, batch))
         except BaseException as error:
             if not may_be_the_rows_fault(error):
                 raise
@@ -319,7 +323,14 @@ class Lane:
                     offset=self._sequence,
                     hint="its state is that of the last checkpoint; started again, the job does the same rows again",
                 ) from error
-            return process_by_rows(operator.process, batch, error)
+            return process_by_rows(partial(self._asked, operator, operator.process), batch, error)
+
+    @staticmethod
+    def _asked(operator: Operator, call: Callable[[T], Iterable[R]], given: T) -> Iterable[R]:
+        """Call an operator. One without state may be called again when a server that it asks is away; others see to that themselves."""
+        if isinstance(operator, StatefulOperator):
+            return call(given)
+        return until_answered(lambda: list(call(given)))
 
     def _stamped_batch(self, batch: Batch) -> Batch:
         """Give the rows of a stateful operator their place: the entry as offset, numbered as they come."""

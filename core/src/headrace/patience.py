@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from headrace.clock import Clock
 from headrace.errors import RetriableError
@@ -18,20 +18,26 @@ _PAUSE_SECONDS_MAX = 2.0
 _TELL_SECONDS = 10.0
 
 
+class WaitFor(Protocol):
+    """``Patience.wait_for``, for those who are given it."""
+
+    def __call__(self, what: str, action: Callable[[], T], /) -> T: ...
+
+
 class Patience:
     """Makes what a start needs happen, again and again while a server is away. Used by the thread that starts the job.
 
     All waiting of one start together lasts ``timeout`` at most. What is no RetriableError (an unknown topic, a wrong password) is
     raised at once. What it waits for is logged at the level WARNING: at first, and then every ten seconds. What a signal's
-    handler raises ends the waiting.
+    handler raises ends the waiting, and so does ``stopping``: then the server's error is raised.
     """
 
-    def __init__(self, job: str, timeout: timedelta, clock: Clock) -> None:
+    def __init__(self, job: str, timeout: timedelta, clock: Clock, *, stopping: threading.Event | None = None) -> None:
         self._job = job
         self._timeout_seconds = timeout.total_seconds()
         self._clock = clock
         self._waited_seconds = 0.0
-        self._never = threading.Event()
+        self._stopping = stopping or threading.Event()
 
     def wait_for(self, what: str, action: Callable[[], T]) -> T:
         """Return what ``action`` gives. It may be called several times. Raises its RetriableError when the time is up."""
@@ -44,6 +50,8 @@ class Patience:
                 now = self._clock.monotonic()
                 self._waited_seconds = before + now - begun
                 left = self._timeout_seconds - self._waited_seconds
+                if self._stopping.is_set():
+                    raise
                 if left <= 0:
                     waited = f"it was waited for {self._waited_seconds:.0f} s (start_timeout)"
                     error.hint = f"{error.hint}; {waited}" if error.hint else waited
@@ -51,7 +59,7 @@ class Patience:
                 if now - told >= _TELL_SECONDS:
                     told = now
                     logger.warning("job %s waits for %s, up to %.0f s more: %s", self._job, what, left, error.message)
-                self._clock.wait(self._never, min(pause, left))
+                self._clock.wait(self._stopping, min(pause, left))
                 pause = min(2 * pause, _PAUSE_SECONDS_MAX)
             else:
                 if told > float("-inf"):

@@ -139,6 +139,41 @@ def test_what_is_stored_is_shown(running: subprocess.Popen[bytes], headrace: Com
     assert headrace("state", "show", "in").exit_code == 2
 
 
+@pytest.mark.spark
+def test_what_a_checkpoint_of_spark_holds_is_shown(write_file: WriteFile, headrace: Command, tmp_path: Path) -> None:
+    """By itself where a shard is stored whole, with the job where its state is in changes."""
+    write_file(JOB)
+    lay_out(tmp_path, 0, 50)
+    run = [str(SCRIPT), "run", "job.py", "-b", "spark", "--checkpoint", "state", "-o", "shards=2"]
+    subprocess.run(run, cwd=tmp_path, check=True, timeout=300)
+    first = json.loads(headrace("state", "show", "state", "-f", "json").stdout)
+    assert (first["kind"], first["backend"], first["job"]) == ("checkpoint", "spark", "shop.hosts")
+    assert first["positions"] == {"file/in/0.ndjson": 50}
+    lay_out(tmp_path, 50, 90)
+    subprocess.run(run, cwd=tmp_path, check=True, timeout=300)
+
+    table = headrace("state", "show", "state", "--job", "job.py")
+    assert table.exit_code == 0, table.stderr
+    assert "checkpoint of shop.hosts: backend spark" in table.stdout
+    assert "aggregate: n=count(*), s=sum(v) by host" in table.stdout
+    whole = json.loads(headrace("state", "show", "state", "--job", "job.py", "-f", "json").stdout)
+    assert whole["positions"] == {"file/in/0.ndjson": 50, "file/in/50.ndjson": 40}
+    assert whole["micro_batches"] > first["micro_batches"]
+    assert whole["operators"]["aggregate"]["rows"] == {"keys.set": 3}
+    assert {(each["shuffle"], each["shard"]) for each in whole["shards"]} == {
+        (shuffle, shard) for shuffle in ("key_by", "key_by-2") for shard in (0, 1)
+    }
+    rows = json.loads(headrace("state", "show", "state", "--job", "job.py", "--key", "host=web-1", "-f", "json").stdout)
+    [kept] = [row for each in rows if each["verb"] == "aggregate" for row in each["rows"]]
+    assert kept["host"] == "web-1"
+    assert {30, sum(range(1, 90, 3))} <= set(kept.values()), "its count and its sum"
+    (tmp_path / "begun" / "spark" / "offsets").mkdir(parents=True)
+    (tmp_path / "begun" / "spark" / "commits").mkdir()
+    refused = headrace("state", "show", "begun")
+    assert refused.exit_code == 2
+    assert "no completed micro-batch" in refused.stderr
+
+
 def test_nobody_to_ask(headrace: Command, tmp_path: Path) -> None:
     result = headrace("savepoint", "nothing", "here")
     assert result.exit_code == 2

@@ -29,6 +29,9 @@ class MemoryGroup(MemorySource, GroupSource):
         self.events: list[Callable[[GroupListener], None]] = []
         self.commit_error: Exception | None = None
         self.poll_error: Exception | None = None
+        #: What the next calls of ``join`` raise.
+        self.join_errors: list[Exception] = []
+        self.joined = 0
         self.on_leave: Callable[[GroupListener], None] | None = None
         self._listener: GroupListener | None = None
         self._changed = threading.Event()
@@ -46,6 +49,9 @@ class MemoryGroup(MemorySource, GroupSource):
         self.happen(lambda listener: listener.revoked(self.named(*names), lost=lost))
 
     def join(self, listener: GroupListener) -> None:
+        self.joined += 1
+        if self.join_errors:
+            raise self.join_errors.pop(0)
         self._listener = listener
 
     def poll_group(self, timeout: timedelta) -> None:
@@ -233,6 +239,41 @@ def test_a_broker_that_is_away_is_waited_for() -> None:
         assert handle.status().state is JobState.RUNNING
         source.poll_error = None
         eventually(lambda: numbers(sink) == [1], "a is read")
+
+
+def test_a_group_that_cannot_be_joined_is_waited_for() -> None:
+    source, sink = MemoryGroup({"a": bodies(1)}), soon()
+    source.join_errors = [RetriableError("connection refused")] * 3
+    source.give("a")
+    with start(source, sink):
+        eventually(lambda: numbers(sink) == [1], "a is read")
+    assert source.joined == 4
+
+
+def test_a_group_that_cannot_be_joined_within_the_time_for_the_start_fails_the_job() -> None:
+    source = MemoryGroup({"a": bodies(1)})
+    source.join_errors = [RetriableError("connection refused")] * 1000
+    handle = start(source, soon(), start_timeout="300 ms")
+    with pytest.raises(JobFailedError, match="connection refused") as caught:
+        handle.wait(timedelta(seconds=20))
+    assert "start_timeout" in str(caught.value)
+    assert source.joined > 1
+
+
+def test_a_job_that_waits_for_its_group_can_be_stopped() -> None:
+    source = MemoryGroup({"a": bodies(1)})
+    source.join_errors = [RetriableError("connection refused")] * 1000
+    handle = start(source, soon(), start_timeout="1 h")
+    eventually(lambda: source.joined > 1, "it waits")
+    handle.stop(timedelta(seconds=20))
+    assert handle.wait().state is JobState.STOPPED
+
+
+def test_what_is_no_outage_ends_the_waiting_for_a_group() -> None:
+    source = MemoryGroup({"a": bodies(1)})
+    source.join_errors = [RetriableError("connection refused"), JobError("no permission for group 'g'")]
+    with pytest.raises(JobFailedError, match="no permission"):
+        start(source, soon()).wait(timedelta(seconds=20))
 
 
 @pytest.mark.parametrize("what", ["poll_error", "commit_error"])

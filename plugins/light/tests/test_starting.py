@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import headrace as hr
 import pytest
@@ -16,6 +16,7 @@ from headrace.source import StartPosition
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.backend import LightBackend
 from headrace_light.settings import LightSettings
+from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore
 from test_idle_engine import EngineClock
 
 SCHEMA = {"n": "int64"}
@@ -101,6 +102,58 @@ def test_it_does_not_wait_for_ever(what: str, tmp_path: Path) -> None:
     assert "it was waited for 5 s" in str(caught.value)
     assert sink.rows == []
     assert run(AwaySource(Away(), a=bodies(1)), AwaySink(Away()), tmp_path).records_read == 1, "the directory is free"
+
+
+class AwayStore(DirectoryStateStore):
+    """Is away at the load of a shard, each time behind its first version: what is taken in by then is of no use."""
+
+    away_at: ClassVar[set[str]] = set()
+    asked: ClassVar[list[str]] = []
+
+    def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
+        self.asked.append(shard)
+        for found in super().load(shard, version):
+            yield found
+            if shard in self.away_at:
+                self.away_at.discard(shard)
+                raise RetriableError("the store is away")
+
+
+class OverAwayStore(LightBackend):
+    def _state_store(self, job: str, directory: Path) -> AwayStore:
+        return AwayStore(DirectoryStateSettings(path=str(directory / "state")))
+
+
+def count(tmp_path: Path, *numbers: int, **options: Any) -> list[tuple[int, int]]:
+    """Count numbers by themselves on four shards, in a run that goes on from the one before; return the new counts."""
+    source, sink = MemorySource({"a": bodies(*numbers)}), MemorySink()
+    counts = hr.stream("test", "counts").from_(source, format="json", schema=SCHEMA).key_by("n").agg(c="count(*)")
+    given = hr.RunOptions(until="end", checkpoint=str(tmp_path), **options)
+    backend = OverAwayStore(LightSettings(shards=4), StillClock())
+    backend.start(counts.to(sink).plan(given), given).wait(timedelta(minutes=1))
+    return sorted({row["n"]: row["c"] for row in sink.rows}.items())
+
+
+def test_a_state_store_that_goes_away_between_shards_is_waited_for(tmp_path: Path) -> None:
+    numbers = list(range(20))
+    assert count(tmp_path, *numbers) == [(n, 1) for n in numbers]
+    assert count(tmp_path, *numbers, *numbers) == [(n, 2) for n in numbers]
+    AwayStore.asked.clear()
+    AwayStore.away_at.update(f"key_by/{shard}" for shard in (1, 3))
+    assert count(tmp_path, *numbers, *numbers, *numbers) == [(n, 3) for n in numbers]
+    assert (AwayStore.away_at, AwayStore.asked) == (set(), [f"key_by/{shard}" for shard in (0, 1, 1, 2, 3, 3)])
+
+
+def test_a_state_store_that_stays_away_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count(tmp_path, 1, 2, 3)
+
+    def away(self: AwayStore, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
+        raise RetriableError("the store is away")
+
+    monkeypatch.setattr(AwayStore, "load", away)
+    with pytest.raises(RetriableError, match="the store is away") as caught:
+        count(tmp_path, 1, 2, 3, 4, start_timeout=timedelta(seconds=5))
+    assert "it was waited for 5 s" in str(caught.value)
 
 
 def test_a_mistake_fails_at_once(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from headrace.errors import CheckpointError, JobFailedError, RetriableError
 from headrace.faults import fault_point
 from headrace.lane import Delivery, Shipment
 from headrace.messages import Queue, QueueRemoved, ReadPosition
+from headrace.patience import WaitFor
 from headrace.plan import Plan
 from headrace.shard import Shard
 from headrace.shuffle import Envelope
@@ -157,10 +158,11 @@ class ElasticStages:
             storage = ShardStorage(store, header_bytes=HEADER_BYTES, quick_start=self._elasticity.quick_start)
             self._shuffles[name] = _Shuffle(topic, source, membership, storage)
 
-    def join(self) -> None:
+    def join(self, wait_for: WaitFor) -> None:
         """Become a member of the groups that share the shards."""
         for name, shuffle in self._shuffles.items():
-            shuffle.membership.join(_ShardAssignments(self, name))
+            join = partial(shuffle.membership.join, _ShardAssignments(self, name))
+            wait_for(f"the group of {shuffle.topic}", join)
 
     def leave(self) -> None:
         """Leave the groups, so that others take over at once."""

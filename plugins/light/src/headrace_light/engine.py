@@ -89,7 +89,7 @@ class Engine:
         self._closing = False
         self._state = JobState.STARTING
         self._error: BaseException | None = None
-        self._patience = Patience(plan.job_name, options.start_timeout, clock)
+        self._patience = Patience(plan.job_name, options.start_timeout, clock, stopping=self._stopping)
         self._begun = clock.monotonic()
         self._seconds = 0.0
         self._progress = ProgressLine(enabled=options.show_progress, clock=clock)
@@ -136,7 +136,9 @@ class Engine:
             if start is None:
                 self._repeat_entries()
             else:
-                self._checkpoint = begin_at(start, self._checkpoint, self._keyed, self._groups.values(), self._clock)
+                self._checkpoint = begin_at(
+                    start, self._checkpoint, self._keyed, self._groups.values(), self._clock, wait_for
+                )
                 self._directory.save(self._checkpoint)
             wait_for("its sources", partial(self._discover, first=True))
             self._broken.check_start(self._runs.values())
@@ -203,10 +205,7 @@ class Engine:
         self._state = JobState.RUNNING
         self._hooks.headrace_job_started(job=self.job_name, backend="light")
         try:
-            for group in self._groups.values():
-                group.join(Assignments(self.assigned, self.revoked))
-            if self._elastic is not None:
-                self._elastic.join()
+            self._join()
             self._loop()
             self._take_savepoints()
             self._state = JobState.STOPPING
@@ -239,6 +238,18 @@ class Engine:
                 self._hooks.headrace_job_stopped(job=self.job_name, report=JobReport.of(self.status()))
             finally:
                 self._ended.set()
+
+    def _join(self) -> None:
+        """Become a member of the groups. Brokers that are away are waited for, as at the start, unless the job is stopped."""
+        try:
+            for source_id, group in self._groups.items():
+                join = partial(group.join, Assignments(self.assigned, self.revoked))
+                self._patience.wait_for(f"the group of source {source_id}", join)
+            if self._elastic is not None:
+                self._elastic.join(self._patience.wait_for)
+        except RetriableError:
+            if not self._stopping.is_set():
+                raise
 
     def _loop(self) -> None:
         while not self._stopping.is_set():
@@ -365,9 +376,7 @@ class Engine:
         if self._keyed is None:
             return
         wait_for, stored = self._patience.wait_for, self._checkpoint
-        if self._checkpoint.id:
-            wait_for("its state store", partial(self._keyed.reach_store, self._checkpoint.id))
-        entries = self._keyed.restore(stored.id, stored.sequence, stored.states)
+        entries = self._keyed.restore(stored.id, stored.sequence, stored.states, wait_for)
         for entry in entries:
             self._again = entry
             if entry.kind == "added":

@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from headrace.clock import Clock
-from headrace.errors import CheckpointError
+from headrace.errors import CheckpointError, RetriableError
 from headrace.faults import fault_point
 from headrace.lane import Delivery, Shipment
 from headrace.messages import Queue, ReadPosition
+from headrace.patience import WaitFor
 from headrace.plan import Plan, ShuffleNode
 from headrace.shard import Shard
 from headrace.shuffle import Envelope
@@ -21,6 +22,7 @@ from headrace.sinks_ahead import newest_rows, sink_is_ahead
 from headrace.stages import tick_seconds
 from headrace.state_check import check_definitions
 from headrace.state_store import StateStore
+from headrace.waiting import waiting
 
 from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.order_log import Entry, EntryKind, OrderLog
@@ -37,7 +39,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class KeyedStages:
     """Takes what lanes ship, entry by entry, and gives what shards deliver. Used by the engine's thread.
 
-    ``store`` keeps the shards' state, ``log`` the order of entries since the last checkpoint.
+    ``store`` keeps the shards' state, in ``directory`` is the log of the order of entries since the last checkpoint. ``storing`` says how
+    long disks, and servers that operators ask, are waited for.
     """
 
     def __init__(
@@ -60,27 +63,26 @@ class KeyedStages:
         self._replaying = False
         self._keeps_state = not isinstance(store, NoStateStore)
         self._at_end = False
+        self._waiting = storing.waiting(away=self._tell_away, back=self._tell_back)
 
     # ----------------------------------------------------------------------------------------------- recovery
 
-    def reach_store(self, checkpoint_id: int) -> None:
-        """Ask the store for a state. Raises RetriableError while it is away."""
-        for shard in self._all()[:1]:
-            self._storage.reach(shard, checkpoint_id)
-
     def restore(
-        self, checkpoint_id: int, sequence: int | None, states: Mapping[str, Sequence[tuple[int, str]]] | None = None
+        self,
+        checkpoint_id: int,
+        sequence: int | None,
+        states: Mapping[str, Sequence[tuple[int, str]]] | None,
+        wait_for: WaitFor,
     ) -> list[Entry]:
         """Take the state of a checkpoint; return the entries since, which the engine is to do again.
 
         ``states``: the versions that the checkpoint stands on (``states_stored``); None: not known. ``sequence`` None: the job begins;
-        its entries are numbered from the clock, so that they come behind those of any earlier run that sinks remember.
-        Raises CheckpointError when something is missing, damaged or of another checkpoint.
+        its entries are numbered from the clock, so that they come behind those of any earlier run that sinks remember. The store may be
+        away at every shard. Raises CheckpointError when something is missing, damaged or of another checkpoint.
         """
         if checkpoint_id:
             for shard in self._all():
-                expected = None if states is None else states.get(shard.queue.id, ())
-                self._storage.load(shard, checkpoint_id, expected)
+                wait_for("its state store", partial(self._load, shard.queue, checkpoint_id, states))
         if sequence is not None:
             self.sequence = sequence
         entries = list(self._log.entries(checkpoint_id))
@@ -98,15 +100,28 @@ class KeyedStages:
         self._replaying = bool(entries)
         return entries
 
-    def begin_at(self, states: Iterable[tuple[str, int, bytes]], checkpoint_id: int, sequence: int) -> None:
+    def _load(self, queue: Queue, checkpoint_id: int, states: Mapping[str, Sequence[tuple[int, str]]] | None) -> None:
+        """Give a shard its state. Raises RetriableError, and the shard is as new then, when the store is away."""
+        shards = self._shards[queue.source]
+        shard = shards[int(queue.name)]
+        try:
+            self._storage.load(shard, checkpoint_id, None if states is None else states.get(queue.id, ()))
+        except RetriableError:
+            shard.close()  # it may have taken a part
+            shards[shard.number] = Shard(self._plan, queue.source, shard.number)
+            raise
+
+    def begin_at(
+        self, states: Iterable[tuple[str, int, bytes]], checkpoint_id: int, sequence: int, wait_for: WaitFor
+    ) -> None:
         """Begin with the states of a savepoint, of each shard one; entries are numbered behind ``sequence``. They are stored at once."""
         for shard in self._all():
-            self._storage.forget_stored(shard)
+            wait_for("its state store", partial(self._storage.forget_stored, shard))
         for shuffle, number, state in states:
             self._shards[shuffle][number].apply(state)
             self._shards[shuffle][number].end_restore()
         self.sequence = sequence
-        self.save(checkpoint_id, whole=True)
+        wait_for("its state store", partial(self.save, checkpoint_id, whole=True))
         self._log.begin(checkpoint_id)
 
     def stand_behind(self, sinks: Mapping[str, Sink], *, begins: bool, write: bool) -> bool:
@@ -172,7 +187,9 @@ class KeyedStages:
             for shard in self._shards[name]:
                 envelopes = pending.pop((name, shard.number), [])
                 if envelopes or to_all:
-                    output = shard.process(entry.sequence, entry.time_us, envelopes, end_of_input=entry.kind == "end")
+                    with waiting(self._waiting):
+                        is_end = entry.kind == "end"
+                        output = shard.process(entry.sequence, entry.time_us, envelopes, end_of_input=is_end)
                     deliveries += output.deliveries
                     self._route(output.shipments, pending)
         fault_point("shard.after_process")
@@ -185,6 +202,12 @@ class KeyedStages:
             return False
         self._ticked_seconds = now
         return True
+
+    def _tell_away(self, error: RetriableError) -> None:
+        logger.warning("job %s: an operator waits for its server: %s; trying again", self._plan.job_name, error.message)
+
+    def _tell_back(self) -> None:
+        logger.info("job %s: the server of an operator is there again", self._plan.job_name)
 
     def _route(self, shipments: Iterable[Shipment], pending: Pending) -> None:
         route(shipments, self._shuffles, self.shard_counts, pending)

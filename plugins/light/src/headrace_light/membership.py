@@ -59,7 +59,7 @@ class Membership:
         self._source.commit({queue: at for queue, at in positions.items() if queue.source == self._source_id})
 
     def join(self, listener: GroupListener) -> None:
-        """Become a member."""
+        """Become a member. Raises RetriableError when the broker is away: call it again then."""
         self._source.join(listener)
 
     def begin(self, stored: Mapping[Queue, ReadPosition]) -> None:

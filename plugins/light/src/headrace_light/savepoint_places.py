@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import partial
 
 from headrace.backend import RunOptions
 from headrace.clock import Clock
 from headrace.errors import CheckpointError, JobError
 from headrace.messages import Queue
+from headrace.patience import WaitFor
 from headrace.plan import Plan
 from headrace.savepoint_start import SavepointStart
 from headrace.savepoints import Place
@@ -60,22 +62,25 @@ def begin_at(
     keyed: KeyedStages | None,
     groups: Iterable[Membership],
     clock: Clock,
+    wait_for: WaitFor,
 ) -> StoredCheckpoint:
     """Take over positions and state of a savepoint; return the job's first checkpoint, which the caller stores.
 
-    ``checkpoint`` has the positions. The sinks are open, and are asked whether they are ahead. Raises CheckpointError.
+    ``checkpoint`` has the positions. The sinks are open, and are asked whether they are ahead. Raises CheckpointError; RetriableError when
+    a server stays away.
     """
     shards = {} if keyed is None else keyed.shard_counts
     start.tell(shards)
     sinks = {sink_id: node.sink for sink_id, node in start.plan.sinks.items()}
-    sequence = start.sequence_before(sinks, shards, int(clock.now() * 1_000_000))
+    now_us = int(clock.now() * 1_000_000)
+    sequence = wait_for("its sinks", partial(start.sequence_before, sinks, shards, now_us))
     for group in groups:
-        group.begin_at(checkpoint.positions)
+        wait_for("its groups", partial(group.begin_at, checkpoint.positions))
     made = start.plan.state_definitions, start.plan.output_digests
     checkpoint = replace(checkpoint, id=_FIRST, definitions=made[0], outputs=made[1])
     if keyed is None:
         return checkpoint
-    keyed.begin_at(start.states(shards), _FIRST, sequence)
+    keyed.begin_at(start.states(shards), _FIRST, sequence, wait_for)
     return replace(checkpoint, sequence=sequence, shards=shards)
 
 

@@ -74,11 +74,6 @@ class ShardStorage:
         self._header_bytes = header_bytes
         self._stored: dict[str, _Stored] = {}
 
-    def reach(self, shard: Shard, version: int) -> None:
-        """Ask the store for a version, to see whether it answers. Raises RetriableError."""
-        for _ in self._store.load(shard.queue.id, version):
-            return
-
     def load(
         self, shard: Shard, version: int | None = None, expected: Sequence[tuple[int, str]] | None = None
     ) -> tuple[int, bytes] | None:

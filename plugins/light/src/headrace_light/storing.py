@@ -11,6 +11,7 @@ from typing import TypeVar
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, JobFailedError, RetriableError
 from headrace.storage_faults import storage_error
+from headrace.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -32,6 +33,10 @@ class Storing:
         self._clock = clock
         self._stopping = stopping
         self._retry_seconds = retry_seconds
+
+    def waiting(self, *, away: Callable[[RetriableError], None], back: Callable[[], None]) -> Waiting:
+        """Return how servers are waited for that operators ask: as long as what is stored is tried again."""
+        return Waiting(self._clock, self._retry_seconds, away=away, back=back, stopping=self._stopping)
 
     def until_stored(self, action: Callable[[], T]) -> T:
         """Return what an action gives that can be done again. Raises JobFailedError when it could not be done for long."""

@@ -14,15 +14,18 @@ from dataclasses import dataclass
 
 import msgspec
 from headrace import shuffle
+from headrace.clock import SystemClock
 from headrace.faults import fault_point
 from headrace.messages import Queue
 from headrace.shard import Shard, ShardOutput
+from headrace.waiting import Waiting, waiting
 
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.payload import JobPayload
 from headrace_spark.shard_state import StateChain, StateVersion
 from headrace_spark.shipping import Outbox, ShardControl, addressed, concatenated
 from headrace_spark.topology import Address, Topology
+from headrace_spark.troubles import TroubleNotes
 
 #: Shards of other jobs are kept while those run: not for longer than this after they were last used.
 _OTHERS_SECONDS = 60.0
@@ -74,7 +77,8 @@ def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], b
     kept = _shard_before(payload, address, chain, batch_id)
     shard, late_before = kept.shard, kept.shard.late_rows()
     entry = shard_entry(topology, address, control, own, first=kept.at.batch_id is None)
-    output = shard.process(control.sequence, control.time_us, entry, end_of_input=control.end_of_input)
+    with waiting(_how_to_wait(payload, shard)):
+        output = shard.process(control.sequence, control.time_us, entry, end_of_input=control.end_of_input)
     fault_point("shard.after_process")
     late = shard.late_rows() - late_before
     shard.checkpoint(control.sequence)
@@ -85,6 +89,16 @@ def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], b
     outbox = Outbox(plan, topology, shard.queue)
     figures = {"watermark_us": shard.watermark_us, "state_rows": shard.state_rows(), "late_rows": late}
     yield from _leaving(shard.queue, control.sequence, output, outbox, figures)
+
+
+def _how_to_wait(payload: JobPayload, shard: Shard) -> Waiting:
+    notes, what = TroubleNotes(payload.run_directory), f"what an operator of shard {shard.queue.id} asks"
+    return Waiting(
+        SystemClock(),
+        payload.retry_seconds,
+        away=lambda error: notes.away(what, error.message),
+        back=lambda: notes.back(what),
+    )
 
 
 def shard_entry(

@@ -32,6 +32,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ from headrace.rows import pack_row, unpack_rows
 from headrace.schema import Schema
 from headrace.state_definition import StateDefinition
 from headrace.state_inputs import quoted
+from headrace.waiting import until_answered
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.join_shape import NEVER, nullable
@@ -182,7 +184,7 @@ class RunningProcess(PartedTable):
             self._fire(EVENT, mark)
             self._reached_us = mark
             try:
-                self._call(self._on_row, (row,), slot, mark)
+                until_answered(partial(self._on_row_of, row, slot, mark))
             except (RetriableError, JobError):
                 raise
             except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
@@ -226,13 +228,16 @@ class RunningProcess(PartedTable):
             if self._on_timer is None:
                 continue
             try:
-                self._call(self._on_timer, (key, _datetime(time_us)), slot, mark)
+                until_answered(partial(self._call, self._on_timer, (key, _datetime(time_us)), slot, mark))
             except HeadraceError:
                 raise
             except Exception as error:
                 raise DataError(
                     f"on_timer failed for the key {key!r} at {_datetime(time_us)}: {type(error).__name__}: {error}"
                 ) from error
+
+    def _on_row_of(self, row: dict[str, Any], slot: int, mark: int) -> None:
+        self._call(self._on_row, (dict(row),), slot, mark)
 
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], slot: int, mark: int) -> None:
         """Call a user's function; what it changes counts only if all of it can be kept."""

@@ -8,6 +8,7 @@ letters and leaves the value as it was. The key's columns are always those of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from headrace.messages import WATERMARK, Batch, ChangeKind, watermark_times
 from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.schema import Schema
 from headrace.state_definition import StateDefinition
+from headrace.waiting import until_answered
 from headrace.windows import Duration, microseconds
 
 from headrace_stateful import keyed_rows
@@ -145,6 +147,9 @@ class RunningReduce(SlotOperator):
             errors = list(failures.values())
             yield RejectedRows(frame[rows], [str(each) for each in errors], [type(each).__name__ for each in errors])
 
+    def _combined(self, value: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+        return self._row_types.checked(self._function(dict(value), dict(row)))
+
     def _reduced(
         self, rows: list[dict[str, Any]], slots: list[int], values: dict[int, dict[str, Any]]
     ) -> dict[int, Exception]:
@@ -156,7 +161,7 @@ class RunningReduce(SlotOperator):
                 values[slot] = row
                 continue
             try:
-                made = self._row_types.checked(self._function(dict(value), row))
+                made = until_answered(partial(self._combined, value, row))
             except (RetriableError, JobError):
                 raise
             except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it

@@ -7,11 +7,13 @@ the order in which they came, whatever has been stored in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
 from headrace.errors import FunctionError, JobError, PlanError, RetriableError, did_you_mean
 from headrace.schema import Schema
+from headrace.waiting import until_answered
 from headrace.windows import Emit, Window
 from headrace_columnar.evaluation import RowFailure
 
@@ -97,11 +99,14 @@ class ReducePlan(AggregatePlan):
         values = [self._reduced(rows) for rows in partials[_ROWS].to_list()]
         return self._types.frame(values).select(list(self.schema)), []
 
+    def _combined(self, value: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+        return self._types.checked(self._function(dict(value), dict(row)))
+
     def _reduced(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         value = rows[0]
         for row in rows[1:]:
             try:
-                made = self._types.checked(self._function(dict(value), row))
+                made = until_answered(partial(self._combined, value, row))
             except (RetriableError, JobError):
                 raise
             except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
