@@ -49,8 +49,11 @@ class Operator(ABC):
         to the operators behind this one, after the rows.
         """
 
-    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
-        """Take a system message; return what it makes the operator give. It is passed on after that."""
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows | Watermark]:
+        """Take a system message; return what it makes the operator give. It is passed on after that.
+
+        A ``Watermark`` among that is passed on in place of the one that came: an earlier one, for what is still to be given.
+        """
         return ()
 
     def close(self) -> None:

@@ -91,12 +91,89 @@ def test_hints_say_what_was_meant() -> None:
 def test_what_has_no_effect_is_a_notice() -> None:
     job = hr.sql(
         "SET 'table.exec.mini-batch.enabled' = 'true'; SET 'taskmanager.numberOfTaskSlots' = '2'; "
-        "SET 'execution.runtime-mode' = 'STREAMING'; SELECT /*+ STATE_TTL('t' = '1d'), BROADCAST(t) */ v FROM t"
+        "SET 'execution.runtime-mode' = 'STREAMING'; SELECT /*+ MULTI_JOIN(t), BROADCAST(t) */ v FROM t"
     )
     assert [notice.split(" has no effect")[0] for notice in job.notices] == [
         "SET 'table.exec.mini-batch.enabled'", "SET 'taskmanager.numberOfTaskSlots'", "SET 'execution.runtime-mode'",
-        "hint STATE_TTL", "hint BROADCAST",
+        "hint MULTI_JOIN", "hint BROADCAST",
     ]  # fmt: skip
+
+
+def lengths(text: str) -> list[Any]:
+    """Return how long the operators of a query keep state."""
+    specs = [getattr(node, "spec", None) for node in hr.sql(text).plan().nodes.values()]
+    return [spec.ttl_us for spec in specs if getattr(spec, "ttl_us", "none") != "none"]
+
+
+SECOND, HOUR, DAY = 1_000_000, 3_600_000_000, 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT /*+ STATE_TTL('t' = '1 d') */ k, SUM(v) FROM t GROUP BY k", [DAY]),
+        ("SELECT /*+ STATE_TTL(o = '1d') */ k, SUM(v) FROM t AS o GROUP BY k", [DAY]),
+        ("SELECT /*+ STATE_TTL('o' = '1d') */ k, COUNT(*) FROM (SELECT k FROM t) AS o GROUP BY k", [DAY]),
+        ("SELECT /*+ STATE_TTL('a' = '1d', 'b' = '2 h') */ a.v FROM t a JOIN t b ON a.k = b.k", [(DAY, 2 * HOUR)]),
+        ("SELECT /*+ STATE_TTL('a' = '1d', 'b' = '1 d') */ a.v FROM t a, t b WHERE a.k = b.k", [DAY]),
+        ("SELECT /*+ STATE_TTL('b' = '1d') */ a.v FROM t a LEFT JOIN t b ON a.k = b.k", [(5 * SECOND, DAY)]),
+        ("SELECT /*+ STATE_TTL('b' = '0 s') */ a.v FROM t a LEFT JOIN t b ON a.k = b.k", [(5 * SECOND, None)]),
+        (
+            "SELECT /*+ STATE_TTL('a' = '1d', 'c' = '2 h') */ a.v FROM t a JOIN t b ON a.k = b.k JOIN t c ON a.k = c.k",
+            [(DAY, 5 * SECOND), (5 * SECOND, 2 * HOUR)],
+        ),
+        ("SELECT DISTINCT k FROM (SELECT /*+ STATE_TTL('t' = '1d') */ k, SUM(v) FROM t GROUP BY k)", [DAY, 5 * SECOND]),
+    ],
+)
+def test_state_ttl_of_a_table(query: str, expected: list[Any]) -> None:
+    assert lengths(f"SET 'table.exec.state.ttl' = '5 s'; {query}") == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT /*+ STATE_TTL('t' = '1d') */ v FROM t", "STATE_TTL of 't' has no effect"),
+        (
+            "SELECT /*+ STATE_TTL('t' = '1d') */ COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY)) AS t "
+            "GROUP BY window_start, window_end",
+            "STATE_TTL of 't' has no effect",
+        ),
+        (
+            "SELECT /*+ STATE_TTL('a' = '1d') */ a.v FROM t a JOIN t b ON a.k = b.k AND a.ts BETWEEN b.ts AND "
+            "b.ts + INTERVAL '1' HOUR",
+            "STATE_TTL of 'a' has no effect",
+        ),
+        ("SELECT /*+ STATE_TTL('u' = '1d') */ k, SUM(v) FROM t GROUP BY k", "there is no table 'u' in FROM"),
+        ("SELECT /*+ STATE_TTL('t' = '1 x') */ k, SUM(v) FROM t GROUP BY k", "'1 x' is no length of time"),
+        ("SELECT /*+ STATE_TTL('t') */ k, SUM(v) FROM t GROUP BY k", "STATE_TTL takes 'table' = 'time'"),
+        ("SELECT /*+ STATE_TTL */ k, SUM(v) FROM t GROUP BY k", "STATE_TTL takes 'table' = 'time'"),
+    ],
+)
+def test_state_ttl_that_cannot_be_heeded_is_refused(query: str, message: str) -> None:
+    with pytest.raises((ExpressionError, hr.OptionError), match=message):
+        hr.sql(query).plan()
+
+
+TABLE = "CREATE TABLE records (v INT) WITH ('connector' = 'filesystem', 'path' = '/tmp/nothing', 'format' = '{}', {}); "
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+@pytest.mark.parametrize("name", ["json", "csv"])
+def test_what_becomes_of_records_that_cannot_be_parsed_is_a_notice(name: str, value: str) -> None:
+    job = hr.sql(TABLE.format(name, f"'{name}.ignore-parse-errors' = '{value}'") + "SELECT v FROM records")
+    [notice] = job.notices
+    assert f"'{name}.ignore-parse-errors' has no effect" in notice
+    assert "dead letters" in notice
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "why"),
+    [("json", "json.fail-on-missing-field", "is NULL"), ("csv", "csv.allow-comments", "is a record")],
+)
+def test_options_of_formats_that_would_change_rows_are_refused(name: str, option: str, why: str) -> None:
+    with pytest.raises(ExpressionError, match=f"{option}.* is not supported: .*{why}"):
+        hr.sql(TABLE.format(name, f"'{option}' = 'true'") + "SELECT v FROM records").plan()
+    assert hr.sql(TABLE.format(name, f"'{option}' = 'false'") + "SELECT v FROM records").notices == ()
 
 
 @pytest.mark.parametrize("name", ["A", 'A"', '"A"', "a b", "a``b", "(A", "A|B", "x-", "*"])
@@ -127,6 +204,10 @@ def test_names_with_quotes_in_other_places() -> None:
         ("MAP<STRING NOT NULL, INT NOT NULL>", pl.List(pl.Struct({"key": pl.String, "value": pl.Int32}))),
         ("MAP<STRING NOT NULL, INT NULL> NOT NULL", pl.List(pl.Struct({"key": pl.String, "value": pl.Int32}))),
         ("ARRAY<INT NOT NULL> NOT NULL", pl.List(pl.Int32)),
+        ("INT ARRAY", pl.List(pl.Int32)),
+        ("INT NOT NULL ARRAY", pl.List(pl.Int32)),
+        ("INT NOT NULL ARRAY NOT NULL ARRAY NULL", pl.List(pl.List(pl.Int32))),
+        ("MAP<STRING, INT NOT NULL ARRAY>", pl.List(pl.Struct({"key": pl.String, "value": pl.List(pl.Int32)}))),
         ("ARRAY<ARRAY<STRING NOT NULL> NOT NULL>", pl.List(pl.List(pl.String))),
         (
             "MAP<STRING, ARRAY<INT NOT NULL> NOT NULL>",
@@ -173,3 +254,26 @@ def test_late_rows_behind_emit_after_watermark(tmp_path: Path) -> None:
     assert counts(f"SET 'table.exec.state.ttl' = '3 h'; {query} EMIT WITHOUT DELAY AFTER WATERMARK") == [4, 1, 2, 1]
     with pytest.raises(OptionError, match=r"late-fire\.enabled has no effect alone"):
         hr.sql(f"SET 'table.exec.emit.late-fire.enabled' = 'true'; {query}")
+
+
+@pytest.mark.parametrize(
+    "kind", ["MULTISET<INT>", "INT MULTISET", "INT NOT NULL MULTISET", "ARRAY<MULTISET<INT NOT NULL>>"]
+)
+def test_a_multiset_is_refused_with_what_to_write(kind: str) -> None:
+    with pytest.raises(ExpressionError, match=r"type MULTISET is not supported: .*ARRAY<…>, .*MAP<…, INT>"):
+        hr.sql(f"CREATE TABLE many (v {kind}) WITH ('connector' = 'print')")
+
+
+def test_a_column_may_be_called_multiset() -> None:
+    hr.register("named", pl.DataFrame({"multiset": [1, 5]}))
+    assert hr.sql("SELECT multiset FROM named WHERE multiset < 3").collect().rows() == [(1,)]
+
+
+@pytest.mark.parametrize("word", ["UNION", "UNION ALL"])
+def test_columns_of_processing_time_come_through_set_operations(word: str, tmp_path: Path) -> None:
+    made = hr.sql(
+        "CREATE TABLE timed (v INT, p AS PROCTIME()) WITH ('connector' = 'file', "
+        f"'path' = '{tmp_path / 'one.ndjson'}', 'format' = 'json'); SELECT v, p FROM timed {word} SELECT v, p FROM timed"
+    ).collect()
+    assert made.columns == ["v", "p"]
+    assert (set(made["v"]), made["p"].null_count()) == ({1, 2, 3}, 0)

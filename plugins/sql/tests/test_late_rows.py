@@ -87,3 +87,28 @@ def test_rows_are_late_as_in_flink(table: str, query: str, expected: list[Any], 
         tuple((each - begin).total_seconds() if isinstance(each, datetime) else each for each in row) for row in made
     ]
     assert sorted(shown, key=repr) == expected
+
+
+#: Second and value. The match of 1 and 10 waits for that of 5, which begins before it and ends by WITHIN.
+WAITING = ["1 5", "2 1", "3 10", "4 2", "6 2", "8 2", "9 2", "12 2", "20 2", "40 2"]
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_a_match_that_waits_for_another_is_in_time_for_a_window_behind(size: int, tmp_path: Path) -> None:
+    """Until it is given, the watermark behind stays before its last row."""
+    lines = [
+        json.dumps({"k": "a", "v": int(row.split()[1]), "ts": f"2024-01-01 00:00:{int(row.split()[0]):02d}"})
+        for row in WAITING
+    ]
+    (tmp_path / "waiting.ndjson").write_text("\n".join(lines) + "\n")
+    matches = (
+        "SELECT * FROM waiting MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.v AS a, MATCH_ROWTIME() AS at "
+        "AFTER MATCH SKIP TO NEXT ROW PATTERN (A B*? C) WITHIN INTERVAL '10' SECOND DEFINE C AS C.v = A.v * 10)"
+    )
+    windows = "SELECT TUMBLE_START(at, INTERVAL '5' SECOND) AS s, SUM(a) AS a FROM ({}) GROUP BY TUMBLE(at, INTERVAL '5' SECOND)"
+    made = hr.sql(
+        "CREATE TABLE waiting (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH "
+        f"('connector' = 'file', 'path' = '{tmp_path / 'waiting.ndjson'}', 'format' = 'json'); "
+        + windows.format(matches)
+    ).collect(max_batch_records=size)
+    assert made.rows() == [(datetime(2024, 1, 1), 1)]

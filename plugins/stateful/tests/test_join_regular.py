@@ -60,7 +60,7 @@ STEP = st.tuples(st.booleans(), KEYS, st.integers(0, 2), st.booleans(), st.integ
 def test_join_is_the_join_of_the_tables(how: How, where: bool, steps: list[Any], only_inserts: bool) -> None:
     changelog = not (only_inserts and how in ("inner", "semi"))
     shape = shape_of(how, "b > 1" if where else None)
-    run = Run(lambda: RegularJoin(shape, changelog=changelog, ttl_us=None))
+    run = Run(lambda: RegularJoin(shape, changelog=changelog, ttls_us=(None, None)))
     tables: tuple[Counter[Row], Counter[Row]] = (Counter(), Counter())
     waiting: list[tuple[Row, int]] = []
     waiting_side = 0
@@ -108,7 +108,7 @@ def test_join_is_the_join_of_the_tables(how: How, where: bool, steps: list[Any],
 @settings(max_examples=100, deadline=None)
 def test_a_result_with_a_key_has_one_row_per_key_at_any_time(steps: list[Any]) -> None:
     """Both sides have at most one row per key; so has the result, between any two changes: sinks go by that."""
-    run = Run(lambda: RegularJoin(shape_of("left"), changelog=True, ttl_us=None))
+    run = Run(lambda: RegularJoin(shape_of("left"), changelog=True, ttls_us=(None, None)))
     sides: tuple[dict[int, Row], dict[int, Row]] = ({}, {})
     for right, key, value, ends in steps:
         rows, kinds = [], []
@@ -135,7 +135,7 @@ def test_a_result_with_a_key_has_one_row_per_key_at_any_time(steps: list[Any]) -
 
 @pytest.mark.parametrize("cut", [1, 3, 10])
 def test_rows_that_are_only_added_keep_order_and_watermarks(cut: int) -> None:
-    run = Run(lambda: RegularJoin(shape_of("inner"), changelog=False, ttl_us=None))
+    run = Run(lambda: RegularJoin(shape_of("inner"), changelog=False, ttls_us=(None, None)))
     right = [(1, 1.0), (2, 2.0), (1, 3.0)]
     run.give(batch_of(right, dict(RIGHT), output="right", watermarks=[None] * 3))
     left = [(number % 3, f"row {number}") for number in range(10)]
@@ -149,8 +149,26 @@ def test_rows_that_are_only_added_keep_order_and_watermarks(cut: int) -> None:
     assert run.watermarks == [1, 1, 2, 4, 4, 5, 7, 7, 8]
 
 
+def test_each_side_has_a_time_of_its_own() -> None:
+    run = Run(lambda: RegularJoin(shape_of("inner"), changelog=False, ttls_us=(100, None)))
+    run.tell(Tick(1000))
+    run.give(batch_of([(1, "a")], dict(LEFT), output="left"))
+    run.give(batch_of([(2, 2.0)], dict(RIGHT), output="right"))
+    run.tell(Tick(1100))
+    run.give(batch_of([(1, 1.0)], dict(RIGHT), output="right"))
+    assert run.rows == [], "the left row is forgotten"
+    run.give(batch_of([(2, "b")], dict(LEFT), output="left"))
+    assert [row for _, row in run.rows] == [(2, "b", 2.0)], "the right one is not"
+    run.tell(Tick(2000))
+    run.give(batch_of([(1, "c")], dict(LEFT), output="left"))
+    assert [row for _, row in run.rows][1:] == [(1, "c", 1.0)]
+    run.store()
+    run.restart()
+    assert run.operator.state_rows() == 3
+
+
 def test_rows_are_forgotten_after_their_time() -> None:
-    run = Run(lambda: RegularJoin(shape_of("inner"), changelog=False, ttl_us=100))
+    run = Run(lambda: RegularJoin(shape_of("inner"), changelog=False, ttls_us=(100, 100)))
     run.tell(Tick(1000))
     run.give(batch_of([(1, "old")], dict(LEFT), output="left"))
     run.tell(Tick(1050))
@@ -167,7 +185,7 @@ def test_rows_are_forgotten_after_their_time() -> None:
 
 
 def test_condition_that_fails_rejects_the_row() -> None:
-    run = Run(lambda: RegularJoin(shape_of("inner", "CAST(a AS INT) > b"), changelog=False, ttl_us=None))
+    run = Run(lambda: RegularJoin(shape_of("inner", "CAST(a AS INT) > b"), changelog=False, ttls_us=(None, None)))
     run.give(batch_of([(1, 1.0)], dict(RIGHT), output="right"))
     run.give(batch_of([(1, "5"), (1, "five"), (1, "0")], dict(LEFT), output="left"))
     assert [row for _, row in run.rows] == [(1, "5", 1.0)]
@@ -179,7 +197,7 @@ def test_keys_of_other_widths_meet() -> None:
     right = Schema.of({"k": "int32", "b": "float64"})
     shape = JoinShape("inner", LEFT, right, ("k",), ("k",))
     shape.check()
-    run = Run(lambda: RegularJoin(shape, changelog=False, ttl_us=None))
+    run = Run(lambda: RegularJoin(shape, changelog=False, ttls_us=(None, None)))
     run.give(batch_of([(-1, 1.0)], {"k": pl.Int32(), "b": pl.Float64()}, output="right"))
     run.give(batch_of([(-1, "x")], dict(LEFT), output="left"))
     assert [row for _, row in run.rows] == [(-1, "x", 1.0)]

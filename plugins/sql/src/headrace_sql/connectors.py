@@ -226,7 +226,7 @@ def mapped_options(catalog: Catalog, table: Table, kind: str) -> tuple[str, dict
             refresh_of(table)
         elif key == "format" or key == "value.format":
             made["format"] = _format(option, table)
-        elif _format_option(key, option, format_options, table) or key in other:
+        elif _format_option(catalog, key, option, format_options, table) or key in other:
             continue
         elif plain in fields:
             made[plain] = option.value
@@ -249,6 +249,35 @@ def mapped_options(catalog: Catalog, table: Table, kind: str) -> tuple[str, dict
     return mapping.plugin, made, format_options
 
 
+@dataclass(frozen=True)
+class Refused:
+    """An option that would change rows, unless it has this value."""
+
+    taken: str
+    why: str
+    hint: str
+
+
+_BAD_RECORDS = (
+    "a record that cannot be parsed goes to the dead letters as a whole, whether it says true or false; "
+    "bad_records='stop' lets it end the job"
+)
+#: Options of formats: refused, of no effect for the reason given, or heeded without a word.
+_FORMAT_OPTIONS: Mapping[str, Refused | str] = {
+    "json.ignore-parse-errors": _BAD_RECORDS,
+    "csv.ignore-parse-errors": _BAD_RECORDS,
+    "json.fail-on-missing-field": Refused(
+        "false",
+        "a field that is missing is NULL",
+        "leave it out, and WHERE field IS NOT NULL for those that must be there",
+    ),
+    "csv.allow-comments": Refused("false", "a line that begins with # is a record", "WHERE first_column NOT LIKE '#%'"),
+    # Both forms are read, whatever it says.
+    "json.timestamp-format.standard": "",
+    "json.encode.decimal-as-plain-number": "",
+}
+
+
 def _called(target: Callable[[str], dict[str, Any]], option: Option, table: Table) -> dict[str, Any]:
     try:
         return target(option.value)
@@ -269,15 +298,26 @@ def _format(option: Option, table: Table) -> str:
     return word
 
 
-def _format_option(key: str, option: Option, made: dict[str, Any], table: Table) -> bool:
-    """Take an option of a format. Returns whether it is one."""
+def _format_option(catalog: Catalog, key: str, option: Option, made: dict[str, Any], table: Table) -> bool:
+    """Take an option of a format. Returns whether it is one. Raises ExpressionError for one that would change the rows."""
     names = {"csv.field-delimiter": "delimiter", "csv.quote-character": "quote", "csv.null-literal": "null_value"}
     if key in names:
         made[names[key]] = option.value
         return True
-    # Bad records go to the dead letters whatever these say.
-    return key in ("json.ignore-parse-errors", "json.fail-on-missing-field", "csv.ignore-parse-errors", "json.timestamp-format.standard",
-                   "csv.allow-comments", "json.encode.decimal-as-plain-number")  # fmt: skip
+    if key not in _FORMAT_OPTIONS:
+        return False
+    value, what = option.value.strip().lower(), _FORMAT_OPTIONS[key]
+    if isinstance(what, Refused):
+        if value != what.taken:
+            raise error_at(
+                option.node, table.text, f"{key!r} = {option.value!r} is not supported: {what.why}", what.hint
+            )
+        return True
+    if what:
+        notice = f"table {table.name!r}: option {key!r} has no effect here: {what}"
+        if notice not in catalog.notices:
+            catalog.notices.append(notice)
+    return True
 
 
 def source_stream(catalog: Catalog, table: Table, name: str | None = None) -> Stream:

@@ -5,6 +5,7 @@ Whatever is not parsed to its end is an error: nothing of a text is left out sil
 
 from __future__ import annotations
 
+from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -135,12 +136,39 @@ class DefinitionParser(sqlglot_parser.Parser):
         """Parse a type. ``NOT NULL`` inside of MAP, ARRAY and ROW is read, and like that of columns not checked."""
         self._depth_of_types = getattr(self, "_depth_of_types", 0) + 1
         try:
+            is_of_column = self._depth_of_types > 1 or bool(options.get("schema"))
+            self._refuse_multiset(is_of_column)
             made = super()._parse_types(*arguments, **options)
-            if made is not None and self._depth_of_types > 1:
+            while made is not None:
+                behind = self._index
                 self._match_text_seq("NOT", "NULL") or self._match(_T.NULL)
+                self._refuse_multiset(is_of_column)
+                if is_of_column and self._match_text_seq("ARRAY"):  # INT NOT NULL ARRAY
+                    made = exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[made], nested=True)
+                    continue
+                if self._depth_of_types == 1:
+                    self._retreat(behind)  # that of a column
+                break
             return made
         finally:
             self._depth_of_types -= 1
+
+    def _hide_array_suffixes(self) -> None:
+        """Let ``INT ARRAY`` be read here: sqlglot takes what follows it for the array's size, also a comma and the next column."""
+        depth = 0
+        for token, following in pairwise(islice(self._tokens, self._index, None)):
+            depth += (token.token_type in (_T.LT, _T.L_PAREN)) - (token.token_type in (_T.GT, _T.R_PAREN))
+            if depth < 0 or (depth == 0 and token.token_type == _T.COMMA):
+                return
+            if token.token_type == _T.ARRAY and following.token_type not in (_T.LT, _T.L_BRACKET, _T.L_PAREN):
+                token.token_type = _T.VAR
+
+    def _refuse_multiset(self, is_of_column: bool) -> None:
+        """Refuse the type MULTISET: a format has it as counts by value (JSON: an object), which no column here would be read as."""
+        if is_of_column and self._curr is not None and self._curr.text.upper() == "MULTISET":
+            self.raise_error(
+                "the type MULTISET is not supported: for values write ARRAY<…>, for counts by value MAP<…, INT>"
+            )
 
     def _parse_element(self) -> exp.Expr:
         if self._match_text_seq("WATERMARK"):
@@ -170,6 +198,7 @@ class DefinitionParser(sqlglot_parser.Parser):
             if self._match_text_seq("COMMENT"):
                 self._parse_string()
             return exp.ColumnDef(this=name, constraints=constraints)
+        self._hide_array_suffixes()
         data_type = self._parse_types(schema=True)
         if data_type is None:
             self.raise_error(f"expected the type of column {name.name}")

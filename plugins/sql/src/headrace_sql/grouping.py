@@ -12,7 +12,7 @@ from headrace_stateful.window_shape import WINDOW_END, WINDOW_RESULT, WINDOW_STA
 from sqlglot import exp
 
 from headrace_sql import types
-from headrace_sql.emitting import TimedResults, WithoutEqualUpdates, state_ttl
+from headrace_sql.emitting import TimedResults, WithoutEqualUpdates
 from headrace_sql.expressions import Translator, interval_length, part_key, physical, text_of
 from headrace_sql.query import aggregates_in, conjuncts
 from headrace_sql.scope import Column, Relation, TableWindow, resolve, standing_for, unused_name
@@ -327,7 +327,7 @@ def _streamed(
         attached = attached_window(relation, keys)
         if attached is not None:
             return _in_attached(stream, keys, attached, texts), {}
-        options = state_ttl(compiler.catalog.options)
+        options = compiler.state_ttls.of_aggregate(node)
         if not texts:
             return _distinct_keys(stream, keys, options), {}
         return shuffled(stream, tuple(keys))._operator("aggregate", tuple(keys), texts, **options), {}

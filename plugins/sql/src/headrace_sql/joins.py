@@ -14,7 +14,6 @@ from sqlglot import exp
 
 from headrace_sql import nodes, types
 from headrace_sql.constants import names_columns
-from headrace_sql.emitting import state_ttl
 from headrace_sql.expressions import Translator, interval_length, physical, text_of
 from headrace_sql.functions import cast
 from headrace_sql.query import changes_of, conjuncts, is_updating, own_columns
@@ -104,7 +103,10 @@ def joined(
         sides, moved = _pushed(compiler, sides, [each for each in conditions if each not in used], how)
         used += moved
     left_conditions = [each for each in conditions if not any(each is one for one in used)] if pushes else where
-    made = joined_sides(compiler, sides, on, how, item)
+    first = next(iter(node.args.get("joins") or ()), None)
+    is_first = first is not None and first.this.alias_or_name == item.alias_or_name
+    names = node.args["from_"].this.alias_or_name if is_first else None, item.alias_or_name
+    made = joined_sides(compiler, sides, on, how, item, names=names)
     return (_with_one_of_each(made, pairs, how) if pairs else made), left_conditions
 
 
@@ -296,8 +298,19 @@ def _key_column(
     return replace(side, stream=side.stream.with_columns(**{name: text_of(made)})), name
 
 
-def joined_sides(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], how: str, item: exp.Expr) -> Relation:
-    """Return the relation of two sides that are joined. Raises ExpressionError at ``item``."""
+def joined_sides(
+    compiler: QueryCompiler,
+    sides: Sides,
+    on: Sequence[exp.Expr],
+    how: str,
+    item: exp.Expr,
+    *,
+    names: tuple[str | None, str] = (None, ""),
+) -> Relation:
+    """Return the relation of two sides that are joined. Raises ExpressionError at ``item``.
+
+    ``names``: of the tables that the sides are, for hints.
+    """
     if sides.left.ranking is not None or sides.right.ranking is not None:
         raise compiler.error(item, "ROW_NUMBER() needs a condition on it before its rows are joined", "WHERE rn = 1")
     from headrace_sql.window_join import in_windows, window_join
@@ -315,7 +328,7 @@ def joined_sides(compiler: QueryCompiler, sides: Sides, on: Sequence[exp.Expr], 
         by_clock = times == _BY_CLOCK
         options = {"within": (f"{low} us", f"{high} us"), **({"by_clock": True} if by_clock else {"time": times})}
     else:
-        options = dict(state_ttl(compiler.catalog.options))
+        options = compiler.state_ttls.of_join(*names)
         sides = with_one_watermark(sides)
     condition = residual(compiler, sides)
     stream = sides.left.stream.join(

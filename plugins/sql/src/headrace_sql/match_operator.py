@@ -148,6 +148,9 @@ class RunningMatch(StatefulOperator):
         self._number = 0
         self._sequence = 0
         self._watermark = NEVER
+        #: By key the time of the first match that is complete and not given yet; the watermark that was passed on.
+        self._held: dict[tuple[Any, ...], int] = {}
+        self._told = NEVER
         self._late = 0
         self._changed = False
 
@@ -169,9 +172,12 @@ class RunningMatch(StatefulOperator):
         self._late += rows.height - on_time.height
         self._waiting = pl.concat([self._waiting, on_time])
 
-    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows | Watermark]:
         if isinstance(message, Watermark):
             yield from self._reached(message.queue, message.time_us)
+            # Of a match that is complete and waits for one that began before it the time is known: it is not to be late behind.
+            self._told = max(self._told, min([message.time_us, *(time - 1 for time in self._held.values())]))
+            yield Watermark(message.queue, self._told)
         elif isinstance(message, EndOfInput):
             if self._waiting.height:
                 last: Any = self._waiting[_TS].max()
@@ -225,6 +231,11 @@ class RunningMatch(StatefulOperator):
 
     def _settle(self, key: tuple[Any, ...], partition: _Partition) -> None:
         """Forget a partition without matches; note when the oldest match under way of another ends by WITHIN."""
+        waits = self._spec.within_us is not None and partition.complete  # without WITHIN it may wait for ever
+        if waits:
+            self._held[key] = min(int(run.rows[-1][1][_TS]) for run in partition.complete)
+        else:
+            self._held.pop(key, None)
         if partition.is_idle:
             del self._partitions[key]
             return
@@ -269,7 +280,7 @@ class RunningMatch(StatefulOperator):
             if partition is None:
                 partition = self._partitions[key] = _Partition(self._spec, restored=frozenset(next(order)))
             partition.take(row)
-        self._deadlines = []
+        self._deadlines, self._held = [], {}
         for key, partition in self._partitions.items():
             partition.restored = None
             self._settle(key, partition)

@@ -13,6 +13,7 @@ from sqlglot import exp
 from headrace_sql import nodes, types, zones
 from headrace_sql.expressions import AGGREGATES, Translator, physical, text_of
 from headrace_sql.functions import call, cast
+from headrace_sql.hints import StateTtls, check_query_hints
 from headrace_sql.scope import MEANT, Column, Ranking, Relation, error_at, unused_name
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class QueryCompiler:
         self._common: dict[str, Relation] = {}
         #: What EMIT or the options say of early and late results of windows.
         self.emit: Any = None
+        #: What hints of the SELECT at hand say of the state of its joins and aggregate.
+        self.state_ttls = StateTtls(catalog.options, exp.Select(), text)
         #: The SELECT at hand.
         self.around: exp.Select | None = None
 
@@ -161,10 +164,16 @@ class QueryCompiler:
                 raise self.error(
                     value if isinstance(value, exp.Expr) else node, f"{key.strip('_').upper()} is not supported here"
                 )
-        from headrace_sql.hints import check_query_hints
-
         check_query_hints(self.catalog, node, self.text)
-        node = _with_windows(node)
+        outer, self.state_ttls = self.state_ttls, StateTtls(self.catalog.options, node, self.text)
+        try:
+            made = self._selected(_with_windows(node))
+            self.state_ttls.end()
+            return made
+        finally:
+            self.state_ttls = outer
+
+    def _selected(self, node: exp.Select) -> Relation:
         from headrace_sql.ordering import limited, with_grouped_order, with_order_columns
         from headrace_sql.sources import from_clause
 

@@ -62,7 +62,7 @@ class Join(StatefulSpec):
         within_us: tuple[int, int] | None = None,
         window: Window | None = None,
         times: tuple[str, str] | None = None,
-        ttl_us: int | None = None,
+        ttl_us: int | tuple[int | None, int | None] | None = None,
     ) -> None:
         self.shape = shape
         self.within_us = within_us
@@ -88,7 +88,7 @@ class Join(StatefulSpec):
         by_clock: bool = False,
         suffix: str = "_right",
         where: str | None = None,
-        ttl: Duration | None = None,
+        ttl: Duration | tuple[Duration | None, Duration | None] | None = None,
         key: str | Sequence[str] | None = None,
     ) -> Stream:
         """Join two streams; called by ``Stream.join``.
@@ -96,7 +96,8 @@ class Join(StatefulSpec):
         ``on``: a column, several, ``{"left column": "right column"}``, or pairs of columns, in which a column may stand twice;
         ``()``: every row with every row. ``where``: a SQL condition on pairs.
         ``time``: the event-time column of ``within`` (a pair when the sides call it differently); ``by_clock``: processing time
-        instead. ``key``: the columns that name a row of a changelog's result, where they do not follow from those of the sides.
+        instead. ``ttl``: how long rows are kept, of both sides or (left, right) of each, None for ever.
+        ``key``: the columns that name a row of a changelog's result, where they do not follow from those of the sides.
         Raises OptionError and PlanError.
         """
         keys, further = _each_once(_keys_of(on))
@@ -125,7 +126,7 @@ class Join(StatefulSpec):
             within_us=bounds,
             window=window,
             times=times,
-            ttl_us=None if ttl is None else microseconds(ttl, "ttl"),
+            ttl_us=_ttl_us(ttl),
         )
         return joined(left, right, keys, spec, "join")
 
@@ -152,7 +153,13 @@ class Join(StatefulSpec):
             "takes rows back": self.input_changes,
         }
         columns = kept_sides(shape.left, shape.right)
-        return StateDefinition(self.name, settings, (), columns, adjustable={"ttl_us": self.ttl_us})
+        return StateDefinition(
+            self.name,
+            settings,
+            (),
+            columns,
+            adjustable={"ttl_us": list(self.ttl_us) if isinstance(self.ttl_us, tuple) else self.ttl_us},
+        )
 
     def adapted(
         self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
@@ -163,7 +170,7 @@ class Join(StatefulSpec):
     def tick_seconds(self) -> float | None:
         if self.within_us is not None or self.window is not None:
             return CLOCK_TICK_SECONDS if self.times is None else None
-        return ttl_tick_seconds(self.ttl_us)
+        return ttl_tick_seconds(min((each for each in _of_each(self.ttl_us) if each is not None), default=None))
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         if self.within_us is not None:
@@ -172,7 +179,7 @@ class Join(StatefulSpec):
             kind = self.shape.extra[WINDOW_END]
             assert isinstance(kind, pl.Datetime)
             return WindowJoin(self.shape, self.window, self.times, kind)
-        return RegularJoin(self.shape, changelog=self._changes is not None, ttl_us=self.ttl_us)
+        return RegularJoin(self.shape, changelog=self._changes is not None, ttls_us=_of_each(self.ttl_us))
 
     def describe(self) -> str:
         pairs = zip(self.shape.left_keys, self.shape.right_keys, strict=True)
@@ -219,12 +226,27 @@ def _quoted(name: str) -> str:
     return f"`{name}`" if '"' in name else f'"{name}"'
 
 
+def _ttl_us(
+    ttl: Duration | tuple[Duration | None, Duration | None] | None,
+) -> int | tuple[int | None, int | None] | None:
+    if not isinstance(ttl, tuple):
+        return None if ttl is None else microseconds(ttl, "ttl")
+    if len(ttl) != 2:
+        raise OptionError(f"{ttl!r}: one time for both sides, or (left, right)", option="ttl")
+    left, right = (None if each is None else microseconds(each, "ttl") for each in ttl)
+    return left if left == right else (left, right)
+
+
+def _of_each(ttl_us: int | tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
+    return ttl_us if isinstance(ttl_us, tuple) else (ttl_us, ttl_us)
+
+
 def _check_options(
     how: str,
     within: Within | None,
     window: Window | None,
     time: str | tuple[str, str] | None,
-    ttl: Duration | None,
+    ttl: Duration | tuple[Duration | None, Duration | None] | None,
     *,
     by_clock: bool,
 ) -> None:

@@ -96,7 +96,7 @@ class IntervalJoin(TimedJoinLogs):
         if rejected is not None:
             yield rejected
 
-    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows | Watermark]:  # type: ignore[override]
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows | Watermark]:
         if self._times is None and isinstance(message, Tick):
             self._now_us = max(self._now_us, message.time_us)
             yield from self._batches(Queue(""), self._expired(max(self._now_us, self._closed_us)))

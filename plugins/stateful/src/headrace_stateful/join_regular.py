@@ -46,10 +46,10 @@ class _Difference:
 class RegularJoin(JoinLogs):
     """The running join. ``changelog``: whether what it gives carries changes."""
 
-    def __init__(self, shape: JoinShape, *, changelog: bool, ttl_us: int | None) -> None:
+    def __init__(self, shape: JoinShape, *, changelog: bool, ttls_us: tuple[int | None, int | None]) -> None:
         self._shape = shape
         self._changelog = changelog
-        self._ttl_us = ttl_us
+        self._ttls_us = ttls_us
         self._condition = PairFilter(shape)
         super().__init__(*(RowLog(dict(shape.schema(side)), shape.keys(side), (_MATCHES, _TICK)) for side in range(2)))
         self._now_us = 0
@@ -69,9 +69,9 @@ class RegularJoin(JoinLogs):
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
         if isinstance(message, Tick):
             self._now_us = message.time_us
-            if self._ttl_us is not None:
-                for log in self._logs:
-                    log.remove(log.places_where_below(_TICK, self._now_us - self._ttl_us + 1))
+            for log, ttl_us in zip(self._logs, self._ttls_us, strict=True):
+                if ttl_us is not None:
+                    log.remove(log.places_where_below(_TICK, self._now_us - ttl_us + 1))
                     log.tidy()
         return ()
 
