@@ -144,6 +144,7 @@ def test_state_ttl_reaches_every_operator_that_keeps_rows() -> None:
         "SELECT v, SUM(v) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '5' SECOND PRECEDING AND CURRENT ROW) FROM gaps",
         "SELECT v, SUM(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) FROM gaps",
         "SELECT v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM gaps) WHERE rn = 1",
+        "SELECT v FROM gaps MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.v AS v PATTERN (A))",
         "SELECT l.v FROM gaps AS l LEFT JOIN last_of_t FOR SYSTEM_TIME AS OF l.ts AS r ON l.k = r.k",
     ],
 )  # fmt: skip
