@@ -175,7 +175,7 @@ def driven(
     found: Counter[Any] = Counter()
 
     def take(results: Any) -> None:
-        for batch in results:
+        for batch in (each for each in results if not isinstance(each, Watermark)):
             frame = batch.frame.with_columns(pl.col("begin_ts").dt.epoch("s"))
             marks = batch.frame[WATERMARK].to_list()
             assert marks == sorted(marks)

@@ -177,7 +177,8 @@ class RunningMatch(StatefulOperator):
             yield from self._reached(message.queue, message.time_us)
             # Of a match that is complete and waits for one that began before it the time is known: it is not to be late behind.
             self._told = max(self._told, min([message.time_us, *(time - 1 for time in self._held.values())]))
-            yield Watermark(message.queue, self._told)
+            if self._told < message.time_us:
+                yield Watermark(message.queue, self._told)
         elif isinstance(message, EndOfInput):
             if self._waiting.height:
                 last: Any = self._waiting[_TS].max()
