@@ -30,6 +30,7 @@ def test_what_a_spec_compiles_is_made_once_for_each_schema() -> None:
     spec = Counting(3)
     assert [spec.compiled(schema) for schema in (ONE, OTHER, ONE, Schema({"a": pl.Int64()}))] == [3, 6, 3, 3]
     assert spec.calls == [ONE, OTHER]
+    assert spec.compiled(dict(OTHER)) == 6  # type: ignore[arg-type]
 
 
 def test_copies_of_a_spec_compile_for_themselves() -> None:

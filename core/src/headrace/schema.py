@@ -100,22 +100,25 @@ class Schema(Mapping[str, "pl.DataType"]):
         return "Schema(" + ", ".join(f"{name}: {type_name(t)}" for name, t in self._types.items()) + ")"
 
 
-def per_schema(method: Callable[[Owner, Schema], T]) -> Callable[[Owner, Schema], T]:
+Columns = TypeVar("Columns", bound="Mapping[str, pl.DataType]")
+
+
+def per_schema(method: Callable[[Owner, Columns], T]) -> Callable[[Owner, Columns], T]:
     """Decorate a method of a spec that compiles something against the columns before it: the result is kept.
 
     A spec is asked for the same several times while a job is built. What the method gives must depend on the spec as it was made and on
     the schema only. What is kept belongs to this object: it does not travel to other processes, and copies have their own.
     """
-    kept: weakref.WeakKeyDictionary[Owner, dict[Schema, T]] = weakref.WeakKeyDictionary()
+    kept: weakref.WeakKeyDictionary[Owner, dict[Any, T]] = weakref.WeakKeyDictionary()
 
     @functools.wraps(method)
-    def made_once(self: Owner, schema: Schema) -> T:
-        made = kept.setdefault(self, {})
-        if schema not in made:
+    def made_once(self: Owner, schema: Columns) -> T:
+        made, at = kept.setdefault(self, {}), tuple(schema.items())
+        if at not in made:
             if len(made) >= _KEPT_SCHEMAS_MAX:
                 made.clear()
-            made[schema] = method(self, schema)
-        return made[schema]
+            made[at] = method(self, schema)
+        return made[at]
 
     return made_once
 
