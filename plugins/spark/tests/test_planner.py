@@ -222,6 +222,20 @@ def test_nothing_is_handed_out_after_a_stop_was_asked(tmp_path: Path) -> None:
     assert planner.next_end(start, None) is start
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_first_micro_batch_has_a_number_of_its_own_although_there_is_nothing_to_do(
+    tmp_path: Path, stops: bool
+) -> None:
+    planner = planner_of(tmp_path, MemorySource({"a": []}))
+    beginning = replace(begun(planner), checkpoint="c", number=0)
+    if stops:
+        RunDirectory(tmp_path).ask_to_stop()
+    end = planner.next_end(beginning, None)
+    assert (end.queues, end.number) == (beginning.queues, 1)
+    assert planner.partitions(beginning, end) in ([], [[]])
+    assert planner.next_end(end, None) is end
+
+
 def test_the_driver_is_told_of_queues_and_ends(tmp_path: Path) -> None:
     source, clock = MemorySource({"a": bodies(3)}), ManualClock()
     planner = planner_of(tmp_path, source, clock=clock)

@@ -116,7 +116,7 @@ class Planner:
         while True:
             if self._run.stop_asked:
                 self._run.mark_drained()
-                return start
+                return _of_nothing(start)
             looked = self._clock.monotonic()
             end = self._end_from(start, records_max)
             self._tell_latest()
@@ -291,7 +291,7 @@ class Planner:
             given_up = {queue for queue in broken if self._broken.is_given_up(queue)}
             end = self._marks.put_on(start, end, all_read=self._all_read(end), given_up=given_up)
         if end == start:
-            return start
+            return _of_nothing(start)
         return end if start.number is None else replace(end, number=start.number + 1)
 
     def _all_read(self, end: JobOffsets) -> bool:
@@ -518,6 +518,11 @@ def _shares(lags: Mapping[Queue, int], records_max: int | None) -> dict[Queue, i
         shares[queue] = share
         left -= share
     return shares
+
+
+def _of_nothing(start: JobOffsets) -> JobOffsets:
+    """Return where a micro-batch ends for which there is nothing to do: Spark runs the very first one even so, and it has a number."""
+    return replace(start, number=1) if start.number == 0 else start
 
 
 def _packed(ranges: Iterable[QueueRange], parts: int) -> list[list[QueueRange]]:
