@@ -114,11 +114,12 @@ def test_a_new_checkpoint_over_the_output_of_before_doubles_nothing() -> None:
 
 
 def test_results_of_a_run_that_did_not_come_to_its_end_are_not_taken_for_all() -> None:
-    handle = keyed("sum(v)").start("light", max_batch_records=5, checkpoint_interval="1 ms")
+    handle = keyed("sum(v)").start("light", max_batch_records=5, checkpoint_interval="1 ms", discovery_interval="10 ms")
     while handle.status().records_read < 21:
         with contextlib.suppress(TimeoutError):
             handle.wait(timedelta(milliseconds=10))
-    lay(2, 10)
+    with Path("in/1.ndjson").open("a") as file:
+        file.write('{"k": "a", "v": 100, "ts": "2026-01-01T00:03:00Z"}\n')
     while not rows():
         with contextlib.suppress(TimeoutError):
             handle.wait(timedelta(milliseconds=10))

@@ -84,6 +84,8 @@ def main(arguments: list[str] | None = None) -> int:
     for found in _results(tasks, min(given.workers, len(tasks))):
         done = min(done + _CHUNK, len(seeds))
         findings += found
+        for seed, problem, _ in found:
+            sys.stderr.write(f"\nseed {seed}: {kind_of(problem)}\n")
         seconds = time.monotonic() - begun
         sys.stderr.write(f"\r{done:,} of {len(seeds):,} seeds in {seconds:.0f} s, {len(findings)} findings ")
         sys.stderr.flush()

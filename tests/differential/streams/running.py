@@ -15,7 +15,7 @@ import headrace as hr
 import numpy as np
 import polars as pl
 from headrace.messages import ChangeKind, Queue, RawBatch, ReadPosition
-from headrace.registry import default_registry
+from headrace.registry import Registry, default_registry
 from headrace.settings import Settings
 from headrace.source import LATEST, Reader, Source, StartPosition
 from headrace.testing import MemorySink
@@ -312,9 +312,13 @@ class _Plugin:
         return {"arrivals": ArrivalsSource}
 
 
-@cache
 def _offered() -> None:
-    default_registry().register(_Plugin(), "arrivals")
+    _offer(default_registry())
+
+
+@cache  # once each: other tests begin with a new one
+def _offer(registry: Registry) -> None:
+    registry.register(_Plugin(), "arrivals")
 
 
 def text_of(plan: Plan, dialect: str) -> str:
