@@ -78,3 +78,25 @@ class MatchPattern(exp.Expression):
     """``PATTERN (A B+ C) WITHIN INTERVAL …``: the pattern's text, and how long a match may last."""
 
     arg_types: ClassVar[dict[str, Any]] = {"this": True, "within": False}
+
+
+def with_parts(node: exp.Expr, replaced: dict[int, exp.Expr]) -> exp.Expr:
+    """Return an expression with parts replaced; the given one stays as it is."""
+    if id(node) in replaced:
+        return replaced[id(node)]
+    parts: dict[str, Any] = {}
+    for key, value in node.args.items():
+        if isinstance(value, list):
+            parts[key] = [with_parts(each, replaced) if isinstance(each, exp.Expr) else each for each in value]
+        else:
+            parts[key] = with_parts(value, replaced) if isinstance(value, exp.Expr) else value
+    made = type(node)(**{key: _own(value) for key, value in parts.items()})
+    made.meta.update(node.meta)
+    return made
+
+
+def _own(value: Any) -> Any:
+    """Return parts that belong to no other expression yet."""
+    if isinstance(value, list):
+        return [_own(each) for each in value]
+    return value.copy() if isinstance(value, exp.Expr) and value.parent is not None else value

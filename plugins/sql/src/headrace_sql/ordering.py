@@ -126,6 +126,13 @@ def limited(compiler: QueryCompiler, node: exp.Query, relation: Relation, hidden
     return replace(relation, stream=stream.select(*(text_of(physical(each)) for each in kept)), columns=columns)
 
 
+def row_bounds(compiler: QueryCompiler, node: exp.Query) -> tuple[int | None, int]:
+    """Return how many rows LIMIT or FETCH lets through, None without them, and how many OFFSET skips."""
+    limit = node.args.get("limit")
+    count = None if limit is None else _number(compiler, limit, "LIMIT")
+    return count, _number(compiler, node.args.get("offset"), "OFFSET")
+
+
 def _number(compiler: QueryCompiler, node: exp.Expr | None, word: str) -> int:
     """Return the number of rows that LIMIT, FETCH or OFFSET says. Raises ExpressionError for what is no whole number."""
     if node is None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from headrace_sql.nodes import with_parts
 from headrace_sql.query import aggregates_in
-from headrace_sql.scalars import scalars_in, with_parts, with_scalars
+from headrace_sql.scalars import scalars_in, with_scalars
 from headrace_sql.scope import OUTSIDE, Column, Relation, resolve, standing_for, unused_name
 from headrace_sql.sources import windowed
 from headrace_sql.subqueries import Quantified, knows, quantified_in
+from headrace_sql.whole_rows import without_predicates
 
 if TYPE_CHECKING:
     from headrace_sql.query import QueryCompiler
@@ -30,6 +32,11 @@ def with_subqueries(
     compiler: QueryCompiler, node: exp.Select, relation: Relation, conditions: list[exp.Expr]
 ) -> tuple[Relation, exp.Select, list[exp.Expr]]:
     """Make columns of the scalar subqueries in WHERE, in SELECT, and where rows are grouped in the arguments of aggregates."""
+    node = node.copy()
+    conditions = [without_predicates(compiler, each) for each in conditions]
+    node.set("expressions", [without_predicates(compiler, each) for each in node.expressions])
+    if node.args.get("having") is not None:
+        node.set("having", without_predicates(compiler, node.args["having"]))
     items: list[exp.Expr] = list(node.expressions)
     grouped = node.args.get("group") is not None or compiler.has_aggregates(node)
     if grouped:
@@ -199,8 +206,6 @@ def _count(
     if not named and isinstance(query, exp.Select):
         query = query.copy()
         if not any(query.args.get(key) for key in ("group", "having", "distinct")):
-            if any(aggregates_in(each, compiler.catalog.functions) for each in query.expressions):
-                return exp.Literal.number(1)  # one row in any case
             query.set("expressions", [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier(_VALUE))])
     made = _selectable(compiler, query)
     if named and len(made.expressions) != 1:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from headrace_sql.expressions import physical, text_of
 from headrace_sql.joins import Sides, joined_sides, sides_of
+from headrace_sql.nodes import with_parts
+from headrace_sql.ordering import row_bounds
 from headrace_sql.query import aggregates_in, conjuncts
 from headrace_sql.scope import MEANT, OUTSIDE, Column, Relation, resolve, standing_for, unused_name
 from headrace_sql.single_value import SingleValue
 from headrace_sql.subqueries import knows
+from headrace_sql.whole_rows import names_around, whole_row, without_predicates
 
 if TYPE_CHECKING:
     from headrace_sql.query import QueryCompiler
@@ -57,49 +60,54 @@ def with_scalars(
             continue
         replaced: dict[int, exp.Expr] = {}
         for each in found:
-            relation, column, value = _attached(compiler, relation, each, outer)
-            columns.append(column)
+            relation, added, value = _attached(compiler, relation, each, outer)
+            columns += added
             replaced[id(each)] = value
         made.append(with_parts(node, replaced))
     return relation, made, columns
 
 
-def with_parts(node: exp.Expr, replaced: dict[int, exp.Expr]) -> exp.Expr:
-    """Return an expression with parts replaced; the given one stays as it is."""
-    if id(node) in replaced:
-        return replaced[id(node)]
-    parts: dict[str, Any] = {}
-    for key, value in node.args.items():
-        if isinstance(value, list):
-            parts[key] = [with_parts(each, replaced) if isinstance(each, exp.Expr) else each for each in value]
-        else:
-            parts[key] = with_parts(value, replaced) if isinstance(value, exp.Expr) else value
-    made = type(node)(**{key: _own(value) for key, value in parts.items()})
-    made.meta.update(node.meta)
-    return made
-
-
-def _own(value: Any) -> Any:
-    """Return parts that belong to no other expression yet."""
-    if isinstance(value, list):
-        return [_own(each) for each in value]
-    return value.copy() if isinstance(value, exp.Expr) and value.parent is not None else value
-
-
 def _attached(
     compiler: QueryCompiler, relation: Relation, node: exp.Subquery, outer: Relation | None
-) -> tuple[Relation, Column, exp.Expr]:
-    """Return the relation with the value of one subquery, its column, and the expression that stands for it."""
+) -> tuple[Relation, list[Column], exp.Expr]:
+    """Return the relation with the value of one subquery, the columns added, and the expression that stands for the value."""
     query = node.unnest()
+    whole = whole_row(compiler, query)
+    asked = query if whole is None else whole.query
     found: Relation | None = None
     keys: list[exp.Expr] = []
-    if outer is not None and isinstance(query, exp.Select):
-        found, keys = _by_outer_values(compiler, query, outer)
+    if outer is not None and isinstance(asked, exp.Select):
+        found, keys = _by_outer_values(compiler, asked, outer)
     if found is None:
-        found = _one_row(compiler, node, query)
+        found = compiler.query(asked) if whole is not None else _one_row(compiler, node, query)
+    relation, columns = _beside(compiler, relation, found, keys, node)
+    if whole is None:
+        return relation, columns, standing_for(columns[0], node)
+    around: dict[int, exp.Expr] = {}
+    for each in names_around(compiler, whole):
+        if outer is None or not knows(outer, each):
+            raise compiler.error(each, f"unknown column {each.name!r}")
+        around[id(each)] = of_outer(compiler, each, outer)
+    value = whole.with_columns(columns, around)
+    if value.find(exp.Query) is None:
+        return relation, columns, value
+    from headrace_sql.predicates import as_scalars
+
+    known = replace(relation, columns=(*(() if outer is None else outer.columns), *columns))
+    value = as_scalars(compiler, without_predicates(compiler, value), known)
+    relation, (value,), more = with_scalars(compiler, relation, [value], known)
+    return relation, [*columns, *more], value
+
+
+def _beside(
+    compiler: QueryCompiler, relation: Relation, found: Relation, keys: Sequence[exp.Expr], node: exp.Subquery
+) -> tuple[Relation, list[Column]]:
+    """Return the relation with the values of a subquery as columns, by its keys, which are its last columns."""
+    count = len(found.columns) - len(keys)
     name = unused_name("__scalar", [*relation.schema, *(c.physical for c in relation.columns)])
-    texts = {name: text_of(physical(found.columns[0].physical))}
-    texts |= {f"{name}_key_{index}": text_of(physical(c.physical)) for index, c in enumerate(found.columns[1:])}
+    names = [name, *(f"{name}_{index}" for index in range(1, count))]
+    texts = {each: text_of(physical(c.physical)) for each, c in zip(names, found.columns, strict=False)}
+    texts |= {f"{name}_key_{index}": text_of(physical(c.physical)) for index, c in enumerate(found.columns[count:])}
     if not keys:
         texts[f"{name}_one"] = "1"
         relation = replace(relation, stream=relation.stream.with_columns(__one="1"))
@@ -109,20 +117,17 @@ def _attached(
     pairs = keys or [standing_for(relation.columns[-1])]
     on: list[exp.Expr] = [
         exp.EQ(this=mine, expression=standing_for(column))
-        for mine, column in zip(pairs, sides.right.columns[1:], strict=True)
+        for mine, column in zip(pairs, sides.right.columns[count:], strict=True)
     ]
     columns = relation.columns if keys else relation.columns[:-1]
     both = Sides(sides.left, sides.right, sides.both)
     result = joined_sides(compiler, both, on, "left", node)
-    kept = [*(c.physical for c in columns if c.physical in relation.schema), name]
+    kept = [*(c.physical for c in columns if c.physical in relation.schema), *names]
     stream = result.stream.select(*dict.fromkeys(text_of(physical(each)) for each in kept))
     after = {c.physical: c for c in result.columns}
     plain = tuple(replace(c, time=after[c.physical].time) if c.physical in after else c for c in columns)
-    column = Column(name, name, hidden=True)
-    value: exp.Expr = standing_for(column, node)
-    if _is_count(query) and (keys or not any(query.args.get(part) for part in ("group", "having", "limit", "offset"))):
-        value = exp.Anonymous(this="COALESCE", expressions=[value, exp.Literal.number(0)])
-    return replace(relation, stream=stream, columns=(*plain, column), base=None), column, value
+    added = [Column(each, each, hidden=True) for each in names]
+    return replace(relation, stream=stream, columns=(*plain, *added), base=None), added
 
 
 def _one_row(compiler: QueryCompiler, node: exp.Subquery, query: exp.Expr) -> Relation:
@@ -133,9 +138,8 @@ def _one_row(compiler: QueryCompiler, node: exp.Subquery, query: exp.Expr) -> Re
     single = False
     if isinstance(query, exp.Select):
         group = query.args.get("group")
-        limit = query.args.get("limit")
         aggregates = any(aggregates_in(each, compiler.catalog.functions) for each in query.expressions)
-        single = (aggregates and group is None) or (limit is not None and limit.expression.name == "1")
+        single = (aggregates and group is None) or row_bounds(compiler, query)[0] == 1
     if single:
         return found
     alias = exp.TableAlias(this=exp.to_identifier("__subquery"), columns=[exp.to_identifier("__value")])
@@ -163,14 +167,11 @@ def _by_outer_values(
     outside = [each for each in conditions if names_outer(each, own, outer)]
     if not outside:
         return None, []
-    if query.args.get("group") is not None or query.args.get("limit") is not None or len(query.expressions) != 1:
+    if query.args.get("group") is not None or query.args.get("limit") is not None:
         raise compiler.error(query, "this subquery names columns of the query around it", _HINT)
-    calls = aggregates_in(query.expressions[0], compiler.catalog.functions)
-    if calls and not _is_count(query) and any(each.name.upper() == "COUNT" for each in calls):
-        raise compiler.error(
-            query, "a subquery that names columns of the query around it gives a COUNT by itself, not inside of an expression",
-            "count in the subquery and calculate around it",
-        )  # fmt: skip
+    is_aggregate = any(aggregates_in(each, compiler.catalog.functions) for each in query.expressions)
+    if not is_aggregate and len(query.expressions) != 1:
+        raise compiler.error(query, f"a subquery in an expression gives one column, not {len(query.expressions)}")
     inner, keys = outer_keys(compiler, outside, own, outer)
     made = query.copy()
     left = [each.copy() for each in conditions if not any(each is one for one in outside)]
@@ -178,7 +179,7 @@ def _by_outer_values(
     made.set("group", exp.Group(expressions=[each.copy() for each in inner]))
     for index, each in enumerate(inner):
         made.append("expressions", exp.Alias(this=each.copy(), alias=exp.to_identifier(f"__key_of_{index}")))
-    return (compiler.query(made) if calls else _single(compiler, made, query)), keys
+    return (compiler.query(made) if is_aggregate else _single(compiler, made, query)), keys
 
 
 def _single(compiler: QueryCompiler, query: exp.Select, original: exp.Expr) -> Relation:
@@ -243,14 +244,4 @@ def of_outer(compiler: QueryCompiler, node: exp.Expr, outer: Relation) -> exp.Ex
     return node.transform(meant)
 
 
-def _is_count(query: exp.Expr) -> bool:
-    """Return whether a subquery's value is a COUNT as it is: that is 0 where there is no row."""
-    if not isinstance(query, exp.Select):
-        return False
-    item = query.expressions[0]
-    call = item.this if isinstance(item, exp.Alias) else item
-    call = call.this if isinstance(call, exp.Filter) else call
-    return isinstance(call, exp.Anonymous) and call.name.upper() == "COUNT"
-
-
-__all__ = ["names_outer", "of_outer", "outer_keys", "scalars_in", "with_parts", "with_scalars"]
+__all__ = ["names_outer", "of_outer", "outer_keys", "scalars_in", "with_scalars"]
