@@ -67,7 +67,10 @@ class RelationMaker:
     def _fresh_column(self) -> str:
         """Return a name for a column: now and then one that a program could have thought to be its own."""
         if self._odd and self.choices.chance(5):
-            return self._odd.pop(self.choices.integer(0, len(self._odd) - 1))
+            name = self._odd.pop(self.choices.integer(0, len(self._odd) - 1))
+            # To DuckDB names that differ by case are one name.
+            self._odd = [other for other in self._odd if other.lower() != name.lower()]
+            return name
         return self._fresh("c")
 
     def relation(self, stages: int) -> Relation:

@@ -21,12 +21,13 @@ from typing import Any
 from urllib.parse import quote
 
 import headrace
+from headrace.durable_files import sync_directory, write_durably
 from headrace.errors import CheckpointError
 from headrace.faults import fault_point
 from headrace.messages import Queue, ReadPosition
 from headrace.operator import StatefulSpec
 from headrace.plan import OperatorNode, Plan
-from headrace.private_files import make_private_directory, private_opener
+from headrace.private_files import make_private_directory
 from headrace.state_definition import DefinedState, definitions_from_json, definitions_to_json
 
 FORMAT_VERSION = 1
@@ -111,9 +112,9 @@ class SavepointWriter:
         fault_point("savepoint.before_end")
         try:
             for directory in (*(each for each in self._new.rglob("*") if each.is_dir()), self._new):
-                _sync(directory)
+                sync_directory(directory)
             os.rename(self._new, self.path)
-            _sync(self.path.parent)
+            sync_directory(self.path.parent)
         except OSError as error:
             raise self._error(error) from error
         return self.path
@@ -126,9 +127,7 @@ class SavepointWriter:
         path = self._new / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "wb", buffering=0, opener=private_opener) as file:
-                file.write(content)
-                os.fsync(file.fileno())
+            write_durably(path, content)
         except OSError as error:
             raise self._error(error) from error
 
@@ -289,11 +288,3 @@ def _digest(content: bytes) -> str:
 
 def _checksum(manifest: Mapping[str, Any]) -> str:
     return _digest(json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode())
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -36,10 +36,3 @@ def storage_trouble(text: str) -> tuple[str, str] | None:
         if words in text:
             return words, _HINTS[number]
     return None
-
-
-def write_whole(descriptor: int, data: bytes) -> None:
-    """Write all of ``data``. A full device takes a part of it first, and says so only at the next call. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view[: 64 * 1024**2]) :]

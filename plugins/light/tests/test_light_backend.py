@@ -17,11 +17,13 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.backend import JobState
+from headrace.clock import ManualClock
 from headrace.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError, RetriableError
 from headrace.messages import Position, Queue
 from headrace.operator import OperatorSpec
 from headrace.sink import SinkBatch
 from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
+from headrace_light.backend import LightBackend
 
 
 def bodies(*numbers: int) -> list[bytes]:
@@ -422,3 +424,11 @@ print(job.run("light", checkpoint={str(tmp_path)!r}, checkpoint_interval="1 ms",
     sink = MemorySink()
     job(source, sink).run("light", checkpoint=tmp_path)
     assert numbers(sink) == list(range(stored["queues"][0]["offset"], 200_000))
+
+
+def test_the_first_checkpoint_is_made_at_once_on_a_machine_that_has_just_booted(tmp_path: Path) -> None:
+    job = hr.stream("test", "booted").from_(MemorySource({"q": [b"1"]}), format="raw").to(MemorySink())
+    options = hr.RunOptions(until=None, checkpoint=tmp_path, checkpoint_interval=timedelta(days=100_000))
+    with LightBackend(clock=ManualClock()).start(job.plan(options), options) as handle:
+        eventually(lambda: (tmp_path / "light" / "checkpoint.json").exists(), "the first checkpoint")
+        handle.stop()

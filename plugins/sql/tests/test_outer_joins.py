@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import headrace as hr
@@ -47,3 +48,18 @@ def frames() -> None:
 )
 def test_where_behind_outer_joins(text: str, expected: list[tuple[Any, ...]]) -> None:
     assert sorted(hr.sql(text.replace("RANKED", _RANKED)).collect().rows(), key=repr) == sorted(expected, key=repr)
+
+
+def test_joins_in_joins_of_tables_without_time(tmp_path: Path) -> None:
+    # Each join gives the side without a watermark a time of its own; these meet when joins are joined.
+    (tmp_path / "d.ndjson").write_text(
+        '{"k": "x", "ts": "2024-01-01 00:00:00"}\n{"k": "y", "ts": "2024-01-02 00:00:00"}\n'
+    )
+    made = hr.sql(
+        "CREATE TABLE d (k STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'filesystem',"
+        " 'path' = '${place}/d.ndjson', 'format' = 'json');"
+        "SELECT d.k, a.v, b.w FROM d FULL JOIN a ON d.k = a.k LEFT JOIN b ON b.k = a.k"
+        " WHERE NOT EXISTS (SELECT 1 FROM c WHERE c.k = a.k AND c.n > 10)",
+        variables={"place": str(tmp_path)},
+    ).collect()
+    assert sorted(made.rows(), key=str) == [("x", 1, 1), (None, 3, None)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from headrace.durable_files import replace_durably
 from headrace.errors import JobError
 from headrace.output_definition import InputRead, OutputDefinition
 
@@ -122,8 +123,4 @@ class OutputRecord:
         text = json.dumps(value, default=str).encode()
         self._folder.mkdir(parents=True, exist_ok=True)
         new = self._path.with_suffix(f".{os.getpid()}{_NEW}")
-        with open(new, "wb") as file:
-            file.write(f"{crc32(text):08x}\n".encode() + text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self._path)
+        replace_durably(self._path, f"{crc32(text):08x}\n".encode() + text, temporary=new, private=False)

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import msgspec
 from headrace.clock import Clock
+from headrace.durable_files import sync_directory, write_whole
 from headrace.errors import JobError, RetriableError
 from headrace.messages import Position
 
@@ -136,7 +137,7 @@ class QueueState:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             # The lock tells others that the writer is alive: they do not remove the file.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _write_all(descriptor, data)
+            write_whole(descriptor, data)
             if self._fsync:
                 os.fsync(descriptor)
             return self._commit_file(descriptor, temporary, after, last, part)
@@ -185,11 +186,7 @@ class QueueState:
     def _rename(self, slot: _Slot) -> None:
         os.rename(os.path.join(self._temporary, slot.temporary), os.path.join(self._directory, slot.part))
         if self._fsync:
-            descriptor = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_directory(self._directory)
 
     # ------------------------------------------------------------------------------------------------ the state file
 
@@ -312,9 +309,3 @@ def _newest(content: bytes) -> _Slot | None:
     """Return the newest slot that is whole."""
     whole = [slot for slot in _slots(content) if slot is not None]
     return max(whole, key=lambda slot: slot.sequence, default=None)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view[: 64 * 1024**2]) :]

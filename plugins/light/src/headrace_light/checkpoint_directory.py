@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checksums import checksum_of
+from headrace.durable_files import replace_durably
 from headrace.errors import CheckpointError
 from headrace.messages import Queue, ReadPosition
-from headrace.private_files import FILE_MODE, make_private_directory, private_opener
+from headrace.private_files import FILE_MODE, make_private_directory
 from headrace.state_definition import DefinedState, definitions_from_json, definitions_to_json
 from headrace.storage_faults import storage_error
 
@@ -124,17 +125,7 @@ class CheckpointDirectory:
             value["states"] = {name: [list(each) for each in chain] for name, chain in checkpoint.states.items()}
         value["checksum"] = checksum_of(value)
         text = json.dumps(value, indent=1)
-        temporary = self._path / (_FILE + ".new")
-        with open(temporary, "w", encoding="utf-8", opener=private_opener) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path / _FILE)
-        directory = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        replace_durably(self._path / _FILE, text.encode())
 
     def close(self) -> None:
         """Let others take the directory. May be called twice."""

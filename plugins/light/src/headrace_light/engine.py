@@ -79,7 +79,8 @@ class Engine:
         self._directory = CheckpointDirectory(options.checkpoint, plan.job_name)
         self._storing = Storing(plan.job_name, self._directory.path, clock, self._stopping, self._retry_seconds)
         self._checkpoint = StoredCheckpoint()
-        self._checkpoint_seconds = 0.0
+        # The first checkpoint is made at once, on a machine that has just booted too.
+        self._checkpoint_seconds = float("-inf")
         self._discovery_seconds = 0.0
         self._runs: dict[Queue, QueueRun] = {}
         self._figures = QueueFigures()

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
+from headrace.durable_files import write_whole
 from headrace.errors import CheckpointError
 from headrace.messages import Queue, ReadPosition
 from headrace.private_files import FILE_MODE
-from headrace.storage_faults import write_whole
 
 EntryKind = Literal["read", "added", "removed", "idle", "tick", "end"]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from headrace.durable_files import sync_directory, write_durably
 from headrace.errors import CheckpointError
-from headrace.private_files import make_private_directory, private_opener
+from headrace.private_files import make_private_directory
 from headrace.settings import Settings, option
 from headrace.state_store import StateStore, versions_to_load, versions_to_remove
-from headrace.storage_faults import write_whole
 
 _NAME = re.compile(r"(\d{20})\.(delta|snapshot)")
 
@@ -50,16 +50,14 @@ class DirectoryStateStore(StateStore):
         make_private_directory(directory)
         path = directory / f"{version:020d}.{'snapshot' if snapshot else 'delta'}"
         temporary = path.with_suffix(".new")
-        with open(temporary, "wb", buffering=0, opener=private_opener) as file:
-            write_whole(file.fileno(), delta)
-            os.fsync(file.fileno())
+        write_durably(temporary, delta)
         # A version that an unfinished checkpoint left behind is replaced, whichever kind it was.
         for kind in ("delta", "snapshot"):
             other = directory / f"{version:020d}.{kind}"
             if other != path:
                 other.unlink(missing_ok=True)
         os.replace(temporary, path)
-        _sync(directory)
+        sync_directory(directory)
 
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
         files = self._versions(shard)
@@ -93,11 +91,3 @@ class DirectoryStateStore(StateStore):
 
     def _directory(self, shard: str) -> Path:
         return self._path / re.sub(r"[^A-Za-z0-9_.-]", lambda found: f"%{ord(found[0]):02x}", shard)
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

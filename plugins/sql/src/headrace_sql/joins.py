@@ -17,7 +17,7 @@ from headrace_sql.constants import names_columns
 from headrace_sql.expressions import Translator, interval_length, physical, text_of
 from headrace_sql.functions import cast
 from headrace_sql.query import changes_of, conjuncts, is_updating, own_columns
-from headrace_sql.scope import OUTSIDE, Column, Relation, resolve, standing_for, unused_name
+from headrace_sql.scope import OUTSIDE, Column, Relation, hidden_suffix, resolve, standing_for, unused_name
 from headrace_sql.sources import from_item, pruned, windowed
 
 if TYPE_CHECKING:
@@ -332,7 +332,12 @@ def joined_sides(
         sides = with_one_watermark(sides)
     condition = residual(compiler, sides)
     stream = sides.left.stream.join(
-        sides.right.stream, sides.keys, how=how, where=condition, suffix="__other", **options
+        sides.right.stream,
+        sides.keys,
+        how=how,
+        where=condition,
+        suffix=hidden_suffix(sides.left.stream.schema, sides.right.stream.schema),
+        **options,
     )
     keeps_times = (bound is not None and "time" in options) or (has_watermark(stream._edge) and sides.has_one_watermark)
     keeps_times = keeps_times and changes_of(stream._edge) is None

@@ -180,3 +180,17 @@ def unused_name(wanted: str, taken: Iterable[str]) -> str:
     while f"{wanted}_{number}" in names:
         number += 1
     return f"{wanted}_{number}"
+
+
+def hidden_suffix(left: Iterable[str] | None, right: Iterable[str] | None) -> str:
+    """Return what a join puts behind those columns of the right side that the left side has, too.
+
+    Columns that a query names have different names on both sides. The others are columns that headrace has added. A side that
+    is a join itself can have both a column and the same with such a suffix.
+    """
+    ours, theirs = set(left or ()), set(right or ())
+    number, suffix = 1, "__other"
+    while any(name + suffix in ours | theirs for name in ours & theirs):
+        number += 1
+        suffix = f"__other_{number}"
+    return suffix

@@ -11,7 +11,7 @@ from sqlglot import exp
 from headrace_sql.emitting import state_ttl
 from headrace_sql.joins import Sides, residual, sides_of, split_condition, with_one_watermark
 from headrace_sql.query import conjuncts
-from headrace_sql.scope import MEANT, Column, Relation, resolve
+from headrace_sql.scope import MEANT, Column, Relation, hidden_suffix, resolve
 from headrace_sql.sources import from_clause, windowed
 from headrace_sql.window_join import in_windows, window_join
 
@@ -200,7 +200,7 @@ def _made(compiler: QueryCompiler, sides: Sides, how: str) -> Relation:
         sides.keys,
         how=how,
         where=condition,
-        suffix="__other",
+        suffix=hidden_suffix(sides.left.stream.schema, sides.right.stream.schema),
         **ttl,
     )
     extra = [name for name in stream.schema or {} if name.startswith("__left_key_")]

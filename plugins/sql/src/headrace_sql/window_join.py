@@ -10,7 +10,7 @@ from headrace_stateful.window_shape import WINDOW_END, WINDOW_START
 
 from headrace_sql.expressions import physical, text_of
 from headrace_sql.query import is_updating
-from headrace_sql.scope import Column, Relation, Time, unused_name
+from headrace_sql.scope import Column, Relation, Time, hidden_suffix, unused_name
 
 if TYPE_CHECKING:
     from headrace.dsl import Stream
@@ -62,7 +62,13 @@ def in_windows(sides: Sides, ends: tuple[Column, Column], how: str, condition: s
             condition = condition.replace(text_of(physical(old)), text_of(physical(new)))
     window = Window("tumbling", _MILLISECOND_US, _MILLISECOND_US, moments[0])
     stream = streams[0].join(
-        streams[1], keys, how=how, where=condition, suffix="__other", window=window, time=(moments[0], moments[1])
+        streams[1],
+        keys,
+        how=how,
+        where=condition,
+        suffix=hidden_suffix(streams[0].schema, streams[1].schema),
+        window=window,
+        time=(moments[0], moments[1]),
     )
     if how in ("semi", "anti"):  # only the rows of the left side come out
         own_names = {name: text_of(physical(renamed.get(name, name))) for name in sides.left.schema}
