@@ -50,6 +50,20 @@ def test_rows_are_changed_and_deleted(database: Database, mode: str) -> None:
     sink.close()
 
 
+def test_texts_of_a_created_key_are_compared_byte_by_byte(database: Database) -> None:
+    """Blanks at the end too: the row of 'a ' does not take the place of that of 'a'."""
+    keys = ["a", "a ", "A", "\u00e4", "a\u0308", "a\t", "ss", "\u00df"]
+    sink = database.sink(SCHEMA, prepare=False, mode="upsert", create_table=True, key=["k"])
+    sink.changes = Changes(("k",))
+    sink.prepare(Schema.of(SCHEMA))
+    sink.open()
+    insert(sink, changes([(INSERT, key, 1, at) for at, key in enumerate(keys)], 0))
+    assert database.execute("SELECT k, n FROM t ORDER BY n") == [(key, at) for at, key in enumerate(keys)]
+    insert(sink, changes([(DELETE, "a ", 1, 1)], 8), Position(7))
+    assert database.execute("SELECT k FROM t ORDER BY n") == [(key,) for key in keys if key != "a "]
+    sink.close()
+
+
 def test_null_in_a_unique_key(database: Database) -> None:
     database.execute("CREATE TABLE t (k VARCHAR(50), part INT, n INT, UNIQUE KEY (k, part))")
     sink = ready(database, ("k", "part"), table="t", mode="upsert")

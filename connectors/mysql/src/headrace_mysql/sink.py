@@ -20,7 +20,7 @@ from headrace_mysql.literals import checked_escapes, row_texts, statements
 from headrace_mysql.positions import OutputNote, Positions
 from headrace_mysql.settings import MySQLSinkSettings
 from headrace_mysql.tables import Table, describe, no_such_table
-from headrace_mysql.types import declared_type, misfit
+from headrace_mysql.types import EXACT_COLLATIONS, declared_type, misfit
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 STATEMENT_BYTES_MAX = 1024 * 1024
 #: How long the start of one instance waits for another that is creating the table.
 _CREATE_WAIT_SECONDS = 60
+_COLLATIONS = "SELECT collation_name FROM information_schema.collations WHERE collation_name IN %s"
 _CAST_HINT = "CAST the column in a select() before the sink"
 
 
@@ -123,7 +124,9 @@ class MySQLSink(TransactionalSink):
                 # replays.
                 self._positions.forget(connection)
                 with translating(settings), connection.cursor() as cursor:
-                    cursor.execute(self._create_statement(schema))
+                    cursor.execute(_COLLATIONS, (EXACT_COLLATIONS,))
+                    exact = cursor.fetchone()
+                    cursor.execute(self._create_statement(schema, exact[0] if exact else "utf8mb4_bin"))
                 table = describe(connection, settings)
                 if table is None:
                     raise no_such_table(connection, settings)
@@ -140,11 +143,11 @@ class MySQLSink(TransactionalSink):
             yield
             cursor.execute("SELECT RELEASE_LOCK(%s)", (name,))
 
-    def _create_statement(self, schema: Schema) -> str:
+    def _create_statement(self, schema: Schema, collation: str) -> str:
         key = self.settings.key or []
         parts = []
         for name, kind in schema.items():
-            declared = declared_type(kind, in_key=name in key)
+            declared = declared_type(kind, in_key=name in key, collation=collation)
             parts.append(f"{quoted(self._target(name))} {declared}{' NOT NULL' if name in key else ' NULL'}")
         if key:
             parts.append(f"PRIMARY KEY ({listed([self._target(name) for name in key])})")

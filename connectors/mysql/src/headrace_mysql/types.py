@@ -81,11 +81,15 @@ def _integers(values: Sequence[Any]) -> bool:
 # ------------------------------------------------------------------------------------------------------------ writing
 
 
-def declared_type(kind: pl.DataType, *, in_key: bool) -> str:
-    """Return the column type for a table that is created."""
+#: Collations that compare texts byte by byte, blanks at the end included: MariaDB's and MySQL's.
+EXACT_COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
+
+
+def declared_type(kind: pl.DataType, *, in_key: bool, collation: str = "utf8mb4_bin") -> str:
+    """Return the column type for a table that is created. ``collation`` is that of texts in keys."""
     if isinstance(kind, pl.String):
-        # Keys are compared byte by byte: 'a' and 'A' are two keys of a stream.
-        return "VARCHAR(255) COLLATE utf8mb4_bin" if in_key else "LONGTEXT"
+        # Keys are compared byte by byte: 'a', 'A' and 'a ' are three keys of a stream.
+        return f"VARCHAR(255) COLLATE {collation}" if in_key else "LONGTEXT"
     if isinstance(kind, pl.Binary):
         return "VARBINARY(255)" if in_key else "LONGBLOB"
     if isinstance(kind, pl.Decimal):
