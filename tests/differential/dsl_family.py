@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import headrace as hr
+from headrace.sink import Sink
 
 from tests.differential import styles
 from tests.differential.choices import Choices
@@ -17,6 +18,7 @@ from tests.differential.dsl_chain import Chain
 from tests.differential.dsl_steps import Step, columns_of, names_of
 from tests.differential.families import Family
 from tests.differential.kinds import KEY, TEXT_KEY
+from tests.differential.on_spark import rows_on_spark
 from tests.differential.oracle import run_duckdb
 from tests.differential.rewriting import with_first_keys, with_other_keys
 from tests.differential.running import FUNCTIONS, FoldingSink, stream_of
@@ -50,7 +52,7 @@ def generate(choices: Choices) -> DslCase:
     return DslCase(tables, tuple(steps), style, chain.streams, other_keys, not other_keys and choices.chance(20))
 
 
-def _job(case: DslCase, tables: Sequence[Table], sink: FoldingSink) -> hr.Job:
+def _job(case: DslCase, tables: Sequence[Table], sink: Sink) -> hr.Job:
     pipeline = hr.stream("differential", "dsl", functions=FUNCTIONS, bad_records="stop")
     case.streams.update({table.name: stream_of(pipeline, table) for table in tables})
     stream = case.streams["t1"]
@@ -83,6 +85,16 @@ def check(case: DslCase) -> str | None:
     return wrong or None
 
 
+def check_on_spark(case: DslCase) -> str | None:
+    """Return in what the chain on Spark differs from DuckDB, or None. Of the way of running batches and shards count."""
+    job = _job(case, case.tables, FoldingSink())
+    shards = {"shards": case.style.shards} if job.plan().shuffles else {}
+    batch = case.style.max_batch_records
+    found = rows_on_spark(lambda sink: _job(case, case.tables, sink), max_batch_records=batch, **shards)
+    expected = run_duckdb(case.tables, _query(case, "duckdb"))
+    return difference(expected, found, names=("by DuckDB", "on Spark")) or None
+
+
 def describe(case: DslCase) -> str:
     """Return the tables and the verbs."""
     lines = [*map(str, case.tables), str(case.style), "", "t1", *(f"  .{step.text}" for step in case.steps), ""]
@@ -93,4 +105,4 @@ def describe(case: DslCase) -> str:
     return "\n".join(lines)
 
 
-FAMILY = Family("dsl", generate, check, describe, weight=20)
+FAMILY = Family("dsl", generate, check, describe, weight=20, check_on_spark=check_on_spark)

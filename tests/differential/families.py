@@ -22,6 +22,8 @@ MODULES = (
     "tests.differential.script_family",
     "tests.differential.function_family",
 )
+#: The families whose seeds need servers: no seed picks them, they are named.
+SERVER_MODULE = "tests.differential.servers.family"
 
 
 @dataclass(frozen=True)
@@ -46,24 +48,39 @@ class Family:
 @cache
 def families() -> dict[str, Family]:
     """Return all families by name."""
+    return _families_of(*MODULES)
+
+
+@cache
+def server_families() -> dict[str, Family]:
+    """Return the families whose seeds need servers, by name. Their modules load the clients of all servers."""
+    return _families_of(SERVER_MODULE)
+
+
+def _families_of(*names: str) -> dict[str, Family]:
     found: dict[str, Family] = {}
-    for name in MODULES:
+    for name in names:
         module = importlib.import_module(name)
         for family in getattr(module, "FAMILIES", None) or [module.FAMILY]:
             found[family.name] = family
     return found
 
 
-def case_of(choices: Choices, only: str = "") -> tuple[Family, Any]:
-    """Return the family that the choices pick, and its case. ``only`` names a family."""
-    known = families()
-    family = known[only] if only else choices.weighted([(each.weight, each) for each in known.values()])
+def family_named(name: str) -> Family:
+    """Return the family of that name."""
+    return families().get(name) or server_families()[name]
+
+
+def case_of(choices: Choices, only: str = "", *, backend: str = "light") -> tuple[Family, Any]:
+    """Return the family that the choices pick, of those that the backend has, and its case. ``only`` names a family."""
+    known = [each for each in families().values() if backend == "light" or each.check_on_spark is not None]
+    family = family_named(only) if only else choices.weighted([(each.weight, each) for each in known])
     return family, family.generate(choices)
 
 
 def problem_of(choices: Choices, only: str = "", *, backend: str = "light") -> str | None:
     """Make the case of the choices and check it: return its text and what is wrong, or None. An exception of a run is wrong, too."""
-    family, case = case_of(choices, only)
+    family, case = case_of(choices, only, backend=backend)
     try:
         check = family.check if backend == "light" else family.check_on_spark
         assert check is not None, f"family {family.name} has no check on {backend}"

@@ -9,13 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import headrace as hr
 from headrace.errors import ExpressionError, HeadraceError
+from headrace.sink import Sink
 
 from tests.differential.choices import Choices
 from tests.differential.comparing import shown
 from tests.differential.families import Family
 from tests.differential.kinds import BOOLEAN, DATE, DECIMAL, DOUBLE, INT, STRING, TIMESTAMP, Kind
-from tests.differential.running import run_sql
+from tests.differential.on_spark import rows_on_spark
+from tests.differential.running import register, run_sql
 from tests.differential.tables import TAME, WILD, Table, TableColumn
 from tests.differential.writing import Writer
 
@@ -129,4 +132,25 @@ def check(case: Case) -> str | None:
     return None
 
 
-FAMILY = Family("functions", generate, check, str, weight=3)
+def check_on_spark(case: Case) -> str | None:
+    """Return where a row has another value or failure on Spark than on light, or None."""
+    text = f"SELECT id, {_by_column(case.form)} AS z FROM t1"  # our own text
+    expected = _outcomes(case.table, _by_column(case.form), 1000)
+    failing = any(value in (_FAILS, _PATTERN) for value in expected.values())
+
+    def made(sink: Sink) -> hr.Job:
+        register([case.table])
+        job = hr.sql(text, pipeline="job")
+        return next(iter(job.script.relations().values())).stream.to(sink, name="result")
+
+    try:
+        rows = rows_on_spark(made, max_batch_records=case.batch)
+    except HeadraceError:
+        return None if failing else "it fails on Spark only"
+    found = {int(number): value for number, value in rows}
+    if failing or found != expected:
+        return f"on light: {expected}, on Spark: {found}"
+    return None
+
+
+FAMILY = Family("functions", generate, check, str, weight=3, check_on_spark=check_on_spark)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.differential.choices import Choices
-from tests.differential.families import case_of, families, problem_of
+from tests.differential.families import case_of, families, family_named, problem_of
 from tests.differential.shrinking import kind_of, shrunk
 
 _CHUNK = 20
@@ -53,12 +53,12 @@ def seeds_of(text: str) -> range:
     return range(int(first), int(last)) if dash else range(int(first))
 
 
-def _keep(directory: Path, seed: int, text: str, made: list[int], only: str) -> None:
+def _keep(directory: Path, seed: int, text: str, made: list[int], only: str, backend: str) -> None:
     """Write a finding as a text, and as a golden case where its family can."""
     directory.mkdir(exist_ok=True)
     (directory / f"{seed}.txt").write_text(text + "\n", encoding="utf-8")
     with contextlib.suppress(Exception):  # the oracle may have refused it
-        family, case = case_of(Choices.of_list(made), only)
+        family, case = case_of(Choices.of_list(made), only, backend=backend)
         if family.golden is not None:
             (directory / f"{seed}.json").write_text(family.golden(case), encoding="utf-8")
 
@@ -67,9 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run seeds and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.differential.fuzz")
     parser.add_argument("seeds", nargs="?", default="1000", help="FROM-TO, COUNT, or =SEED")
-    parser.add_argument("--only", default="", choices=["", *families()], help="one family")
+    parser.add_argument("--only", default="", help=f"one family of {', '.join(families())}")
     parser.add_argument(
-        "--backend", default="light", choices=["light", "spark"], help="spark: one session, the family sql"
+        "--backend", default="light", choices=["light", "spark"], help="spark: one session, the families that can"
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--shrink", type=int, default=3, help="how many kinds of findings are shrunk")
@@ -77,7 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     seeds = seeds_of(given.seeds)
     if given.backend == "spark":  # one session for all jobs
-        given.only, given.workers = given.only or "sql", 1
+        given.workers = 1
+        if given.only and family_named(given.only).check_on_spark is None:
+            parser.error(f"the family {given.only} has no check on Spark")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
     tasks = [(seeds[at : at + _CHUNK], given.only, given.backend) for at in range(0, len(seeds), _CHUNK)]
     begun, done, findings = time.monotonic(), 0, []
@@ -106,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
             except ValueError:
                 text = f"not the same twice:\n{problem}"
             sys.stdout.write(f"\n──── seed {seed}, shrunk; {kinds[kind]} findings like it ────\n{text}\n")
-        _keep(Path("fuzz-findings"), seed, text, made, given.only)
+        _keep(Path("fuzz-findings"), seed, text, made, given.only, given.backend)
     for kind, count in kinds.most_common():
         sys.stdout.write(
             f"{count:6}  {kind}: seeds {[seed for seed, problem, _ in findings if kind_of(problem) == kind][:12]}\n"

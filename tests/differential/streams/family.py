@@ -13,7 +13,7 @@ from typing import Any
 from tests.differential.choices import Choices
 from tests.differential.families import Family
 from tests.differential.rewriting import first_key, other_key
-from tests.differential.streams import resuming, running
+from tests.differential.streams import on_spark, resuming, running
 from tests.differential.streams.generator import make_plan
 from tests.differential.streams.interpreter import Outcome, interpret
 from tests.differential.streams.plan import (
@@ -124,7 +124,22 @@ def check(case: StreamCase) -> str | None:
     return "\n".join(["differs from the interpreter:", *told]) if told else None
 
 
+def check_on_spark(case: StreamCase) -> str | None:
+    """Return what is wrong with a case on Spark, or None. Of the way of running batches and shards count."""
+    sql = case.dialect == "sql"
+    plan, outcome = on_spark.comparable(case.plan, sql=sql)
+    shards = case.options.get("shards", 1) if outcome is not None and outcome.any_shards else 1
+    found = on_spark.run(plan, case.dialect, batch=case.batch, shards=shards)
+    told = list(found.faults)
+    if outcome is not None:
+        told += running.differences(outcome.rows, found.rows)
+        if outcome.dead != found.dead:
+            told.append(f"{found.dead} dead letters, {outcome.dead} expected")
+    rows = [] if plan is case.plan else ["it is run with these arrivals:", *map(str, plan.arrivals)]
+    return "\n".join([*rows, "on Spark it differs from the interpreter:", *told]) if told else None
+
+
 FAMILIES = [
-    Family("streams", lambda choices: _case(choices, "dsl"), check, str, weight=5),
-    Family("streams_sql", lambda choices: _case(choices, "sql"), check, str, weight=4),
+    Family("streams", lambda choices: _case(choices, "dsl"), check, str, weight=5, check_on_spark=check_on_spark),
+    Family("streams_sql", lambda choices: _case(choices, "sql"), check, str, weight=4, check_on_spark=check_on_spark),
 ]

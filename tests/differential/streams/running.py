@@ -20,6 +20,7 @@ from headrace.settings import Settings
 from headrace.source import LATEST, Reader, Source, StartPosition
 from headrace.testing import MemorySink
 from headrace_sql import api
+from headrace_sql.frames import RangeReader
 
 from tests.differential.streams import dsl, sql
 from tests.differential.streams.plan import Arrival, Plan, Row, Table
@@ -86,11 +87,11 @@ class Script:
 
 
 class ScriptedSource(Source):
-    """A table of a plan. Its queues give their rows when it is their turn."""
+    """A table of a plan. Its queues give their rows when it is their turn; without a script, when they are asked."""
 
     bounded = True
 
-    def __init__(self, table: Table, arrivals: Iterable[Arrival], script: Script, *, zone: bool = True) -> None:
+    def __init__(self, table: Table, arrivals: Iterable[Arrival], script: Script | None, *, zone: bool = True) -> None:
         self._table = table
         self._script = script
         types = {name: POLARS[kind] for name, kind in table.columns.items()}
@@ -120,6 +121,8 @@ class ScriptedSource(Source):
         number = int(queue.name)
         frame = self._frames[number]
         first = start.offset if isinstance(start, ReadPosition) else frame.height if start is LATEST else 0
+        if self._script is None:
+            return RangeReader(lambda begin, end: frame.slice(begin, end - begin), first, frame.height)
         return _ScriptedReader(frame, first, (self._table.name, number), self._script)
 
 
@@ -266,11 +269,12 @@ def streams_of(text: str, table: Any) -> dict[str, Any]:
     return found
 
 
-Sinks = dict[str, MemorySink]
+#: By output: ``MemorySink`` on light.
+Sinks = dict[str, Any]
 
 
 def job_of(
-    plan: Plan, script: Script, made_sink: Callable[[str], MemorySink], text: str | None = None
+    plan: Plan, script: Script | None, made_sink: Callable[[str], Any], text: str | None = None
 ) -> tuple[Any, Sinks]:
     """Return the job of a plan over its arrivals, and the sinks that it writes into; ``bad`` is that of the dead letters."""
     tables = {table.name: table for table in plan.tables}
@@ -280,7 +284,7 @@ def job_of(
     return _written(streams, made_sink)
 
 
-def _written(streams: dict[str, Any], made_sink: Callable[[str], MemorySink]) -> tuple[Any, Sinks]:
+def _written(streams: dict[str, Any], made_sink: Callable[[str], Any]) -> tuple[Any, Sinks]:
     sinks = {name: made_sink(name) for name in (*streams, "bad")}
     streams["out"] = streams["out"].dead_letters(lambda letters: letters.to(sinks["bad"], name="bad"))
     jobs = [stream.to(sinks[name], name=name) for name, stream in streams.items()]
@@ -298,7 +302,7 @@ class ArrivalsSource(ScriptedSource):
 
     Settings: ClassVar[type[Settings]] = ArrivalsSettings
     #: The plan that runs, and its script.
-    now: ClassVar[tuple[Plan, Script]]
+    now: ClassVar[tuple[Plan, Script | None]]
 
     def __init__(self, settings: ArrivalsSettings) -> None:
         plan, script = self.now
@@ -331,7 +335,7 @@ def text_of(plan: Plan, dialect: str) -> str:
 
 
 def sql_job_of(
-    plan: Plan, script: Script, made_sink: Callable[[str], MemorySink], text: str | None = None
+    plan: Plan, script: Script | None, made_sink: Callable[[str], Any], text: str | None = None
 ) -> tuple[Any, Sinks]:
     """Return the job of a plan as a SQL text, like ``job_of``."""
     _offered()
