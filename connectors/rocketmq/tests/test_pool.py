@@ -8,38 +8,10 @@ from contextlib import closing
 
 import pytest
 from headrace_rocketmq.errors import ClientClosedError, ConnectionFailedError
-from headrace_rocketmq.pool import Backoff, ConnectionPool
+from headrace_rocketmq.pool import ConnectionPool
 
 from .test_connection import Clock
 from .wire_server import Peer, echo, end, serving, silence
-
-
-class TestBackoff:
-    def test_pauses_double_up_to_a_limit(self) -> None:
-        clock = Clock()
-        backoff = Backoff(first_s=0.1, most_s=1.0, clock=clock, jitter=lambda: 0.0)
-        assert backoff.remaining_s() == 0
-        assert [backoff.failed() for _ in range(6)] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
-        assert backoff.remaining_s() == pytest.approx(1.0)
-        clock.now += 0.75
-        assert backoff.remaining_s() == pytest.approx(0.25)
-        clock.now += 10
-        assert backoff.remaining_s() == 0
-
-    def test_success_forgets_failures(self) -> None:
-        backoff = Backoff(clock=Clock(), jitter=lambda: 0.0)
-        backoff.failed()
-        backoff.failed()
-        backoff.succeeded()
-        assert backoff.remaining_s() == 0
-        assert backoff.failed() == pytest.approx(0.1)
-
-    def test_chance_halves_a_pause_at_most(self) -> None:
-        assert Backoff(first_s=1, clock=Clock(), jitter=lambda: 1.0).failed() == pytest.approx(0.5)
-
-    def test_very_many_failures(self) -> None:
-        backoff = Backoff(clock=Clock(), jitter=lambda: 0.0)
-        assert [backoff.failed() for _ in range(5000)][-1] == 5.0
 
 
 @pytest.fixture

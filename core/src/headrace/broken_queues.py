@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace.clock import Clock
 from headrace.errors import BrokenQueueError
 from headrace.messages import Queue
+from headrace.retrying import Backoff
 
 logger = logging.getLogger(__name__)
 _PAUSE_SECONDS_FIRST = 1.0
@@ -20,8 +21,7 @@ class _Broken:
     #: Where it stood: the offset of the next record; None: it could not even be opened.
     offset: int | None
     since_seconds: float
-    pause_seconds: float
-    next_seconds: float
+    backoff: Backoff
 
 
 class BrokenQueues:
@@ -49,11 +49,14 @@ class BrokenQueues:
         now = self._clock.monotonic()
         before = self._broken.get(queue)
         if before is not None:
-            before.pause_seconds = min(2 * before.pause_seconds, _PAUSE_SECONDS_MAX)
-            before.error, before.next_seconds = error, now + before.pause_seconds
+            before.error = error
+            before.backoff.failed()
             return False
-        pause = _PAUSE_SECONDS_FIRST
-        self._broken[queue] = _Broken(error, offset, now, pause, now + pause)
+        backoff = Backoff(
+            first_seconds=_PAUSE_SECONDS_FIRST, seconds_max=_PAUSE_SECONDS_MAX, monotonic=self._clock.monotonic
+        )
+        backoff.failed()
+        self._broken[queue] = _Broken(error, offset, now, backoff)
         if self._logs:
             tell_set_aside(self._job, queue.id, offset, error.message, error.hint)
         return True
@@ -61,7 +64,7 @@ class BrokenQueues:
     def is_due(self, queue: Queue) -> bool:
         """Return whether a queue may be read: it is whole, or it is time for the next try."""
         found = self._broken.get(queue)
-        return found is None or self._clock.monotonic() >= found.next_seconds
+        return found is None or not found.backoff.remaining_seconds()
 
     def is_given_up(self, queue: Queue) -> bool:
         """Return whether a queue has been broken for so long that windows do not wait for it any more."""

@@ -10,10 +10,10 @@ from typing import Protocol, TypeVar
 
 from headrace.clock import Clock
 from headrace.errors import RetriableError
+from headrace.retrying import Backoff, Tries, until_done
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-_PAUSE_SECONDS_FIRST = 0.1
 _PAUSE_SECONDS_MAX = 2.0
 _TELL_SECONDS = 10.0
 
@@ -41,28 +41,34 @@ class Patience:
 
     def wait_for(self, what: str, action: Callable[[], T]) -> T:
         """Return what ``action`` gives. It may be called several times. Raises its RetriableError when the time is up."""
-        pause, told, begun = _PAUSE_SECONDS_FIRST, float("-inf"), self._clock.monotonic()
-        before = self._waited_seconds
-        while True:
-            try:
-                result = action()
-            except RetriableError as error:
-                now = self._clock.monotonic()
-                self._waited_seconds = before + now - begun
-                left = self._timeout_seconds - self._waited_seconds
-                if self._stopping.is_set():
-                    raise
-                if left <= 0:
-                    waited = f"it was waited for {self._waited_seconds:.0f} s (start_timeout)"
-                    error.hint = f"{error.hint}; {waited}" if error.hint else waited
-                    raise
-                if now - told >= _TELL_SECONDS:
-                    told = now
-                    logger.warning("job %s waits for %s, up to %.0f s more: %s", self._job, what, left, error.message)
-                self._clock.wait(self._stopping, min(pause, left))
-                pause = min(2 * pause, _PAUSE_SECONDS_MAX)
-            else:
-                if told > float("-inf"):
-                    self._waited_seconds = before + self._clock.monotonic() - begun
-                    logger.warning("job %s goes on: %s is there", self._job, what)
-                return result
+        told, before, begun = float("-inf"), self._waited_seconds, self._clock.monotonic()
+
+        def failed(error: RetriableError, tries: Tries) -> None:
+            nonlocal told
+            self._waited_seconds = before + tries.waited_seconds
+            left = self._timeout_seconds - self._waited_seconds
+            if self._stopping.is_set():
+                raise error
+            if left <= 0:
+                waited = f"it was waited for {self._waited_seconds:.0f} s (start_timeout)"
+                error.hint = f"{error.hint}; {waited}" if error.hint else waited
+                raise error
+            if tries.waited_seconds - told >= _TELL_SECONDS:
+                told = tries.waited_seconds
+                logger.warning("job %s waits for %s, up to %.0f s more: %s", self._job, what, left, error.message)
+            tries.pause_seconds = min(tries.pause_seconds, left)
+
+        def back() -> None:
+            self._waited_seconds = before + self._clock.monotonic() - begun
+            logger.warning("job %s goes on: %s is there", self._job, what)
+
+        backoff = Backoff(seconds_max=_PAUSE_SECONDS_MAX, monotonic=self._clock.monotonic)
+        return until_done(
+            action,
+            clock=self._clock,
+            stopping=self._stopping,
+            retriable=RetriableError,
+            failed=failed,
+            back=back,
+            backoff=backoff,
+        )

@@ -32,6 +32,7 @@ from headrace.messages import (
     SystemMessage,
     position_of,
 )
+from headrace.retrying import Backoff, Tries, until_done
 from headrace.sink import Sink, SinkBatch, StaleWriterError, TransactionalSink
 from headrace.sink_faults import SinkFaults
 
@@ -398,27 +399,33 @@ class SinkWriter:
 
     def _retrying(self, action: Callable[[], T], queue: Queue) -> T:
         settings = self.sink.settings
-        begun = self._clock.monotonic()
-        wait = settings.retry_backoff.total_seconds()
-        while True:
-            try:
-                return action()
-            except RetriableError as error:
-                waited = self._clock.monotonic() - begun
-                if self._stopping.is_set() or waited >= settings.retry_timeout.total_seconds():
-                    raise JobFailedError(
-                        f"sink {self.name!r} did not take rows for {waited:.1f} s: {error.message}",
-                        plugin=self.name,
-                        queue=queue.id,
-                        hint="mend the server and start the job again: it goes on from its checkpoint",
-                    ) from error
-                logger.warning(
-                    "sink %s, queue %s: %s; trying again in %.1f s", self.name, queue.id, error.message, wait
-                )
-                with self._counts_lock:
-                    self.counts.retries += 1
-                self._clock.wait(self._stopping, max(wait, error.after.total_seconds() if error.after else 0.0))
-                wait = min(2 * wait, settings.retry_backoff_max.total_seconds())
+
+        def failed(error: RetriableError, tries: Tries) -> None:
+            if self._stopping.is_set() or tries.waited_seconds >= settings.retry_timeout.total_seconds():
+                raise JobFailedError(
+                    f"sink {self.name!r} did not take rows for {tries.waited_seconds:.1f} s: {error.message}",
+                    plugin=self.name,
+                    queue=queue.id,
+                    hint="mend the server and start the job again: it goes on from its checkpoint",
+                ) from error
+            pause = tries.pause_seconds
+            logger.warning("sink %s, queue %s: %s; trying again in %.1f s", self.name, queue.id, error.message, pause)
+            with self._counts_lock:
+                self.counts.retries += 1
+
+        backoff = Backoff(
+            first_seconds=settings.retry_backoff.total_seconds(),
+            seconds_max=settings.retry_backoff_max.total_seconds(),
+            monotonic=self._clock.monotonic,
+        )
+        return until_done(
+            action,
+            clock=self._clock,
+            stopping=self._stopping,
+            retriable=RetriableError,
+            failed=failed,
+            backoff=backoff,
+        )
 
     def _reject(
         self, shard: _ShardCache, refused: list[tuple[pl.DataFrame, Exception]]

@@ -13,10 +13,9 @@ from typing import TypeVar
 
 from headrace.clock import Clock
 from headrace.errors import JobFailedError, RetriableError
+from headrace.retrying import Tries, until_done
 
 T = TypeVar("T")
-_PAUSE_SECONDS_FIRST = 0.1
-_PAUSE_SECONDS_MAX = 5.0
 _current = threading.local()
 
 
@@ -42,24 +41,20 @@ class Waiting:
 
     def until_answered(self, call: Callable[[], T]) -> T:
         """Return what a call gives, making it again and again."""
-        begun, pause = self._clock.monotonic(), _PAUSE_SECONDS_FIRST
-        told = False
-        while True:
-            try:
-                result = call()
-            except RetriableError as error:
-                waited = self._clock.monotonic() - begun
-                if waited >= self._retry_seconds or self._stopping.is_set():
-                    raise self._given_up(error, waited) from error
-                if not told:
-                    told = True
-                    self._away(error)
-                self._clock.wait(self._stopping, pause)
-                pause = min(2 * pause, _PAUSE_SECONDS_MAX)
-            else:
-                if told:
-                    self._back()
-                return result
+        return until_done(
+            call,
+            clock=self._clock,
+            stopping=self._stopping,
+            retriable=RetriableError,
+            failed=self._failed,
+            back=self._back,
+        )
+
+    def _failed(self, error: RetriableError, tries: Tries) -> None:
+        if tries.waited_seconds >= self._retry_seconds or self._stopping.is_set():
+            raise self._given_up(error, tries.waited_seconds) from error
+        if tries.failures == 1:
+            self._away(error)
 
     def _given_up(self, error: RetriableError, waited: float) -> JobFailedError:
         why = "the job was stopped while" if self._stopping.is_set() else f"for {waited:.0f} s"

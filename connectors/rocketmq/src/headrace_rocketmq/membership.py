@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+
+from headrace.retrying import Backoff
 
 from headrace_rocketmq import fastjson
 from headrace_rocketmq.allocation import Allocation
@@ -21,7 +24,6 @@ from headrace_rocketmq.errors import NotAMemberError, ProtocolError, RocketMQErr
 from headrace_rocketmq.filters import Filter
 from headrace_rocketmq.frame import Frame
 from headrace_rocketmq.locks import RENEW_INTERVAL_S, RETRY_INTERVAL_S, QueueLocks
-from headrace_rocketmq.pool import Backoff
 from headrace_rocketmq.remoting import Remoting, check_answer
 from headrace_rocketmq.routes import MessageQueue, Route, RouteTable, addresses_of
 
@@ -71,7 +73,7 @@ class Membership:
         self._error: RocketMQError | None = None
         # A connection that ends takes the registration with it; so what counts is the connection, not the address.
         self._registered: dict[str, Connection] = {}
-        self._backoff = Backoff(first_s=0.2, most_s=5.0, clock=remoting.clock)
+        self._backoff = Backoff(first_seconds=0.2, seconds_max=5.0, monotonic=remoting.clock, jitter=random.random)
         self._rebalance_wanted = True
         self._settled_at = float("-inf")
         self._heartbeat_at = self._rebalance_at = self._locks_at = float("-inf")
@@ -153,7 +155,7 @@ class Membership:
                 logger.exception("group %s: internal error", self._group)
 
     def _pause_s(self) -> float:
-        if (backoff_s := self._backoff.remaining_s()) > 0:
+        if (backoff_s := self._backoff.remaining_seconds()) > 0:
             return backoff_s
         due = [self._heartbeat_at, self._rebalance_at]
         if self._rebalance_wanted:

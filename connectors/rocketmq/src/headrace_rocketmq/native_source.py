@@ -12,6 +12,7 @@ moment.
 from __future__ import annotations
 
 import logging
+import random
 import secrets
 import time
 from collections.abc import Collection, Mapping
@@ -22,6 +23,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from headrace.errors import JobError, OptionError, RetriableError
 from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
+from headrace.retrying import Backoff
 from headrace.settings import Settings
 from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartPosition
 
@@ -30,7 +32,6 @@ from headrace_rocketmq.deduplication import without_row_ids
 from headrace_rocketmq.errors import GroupNotFoundError
 from headrace_rocketmq.job_errors import explained
 from headrace_rocketmq.native_consumer import NativeConsumer, NativeMessage, Start
-from headrace_rocketmq.pool import Backoff
 from headrace_rocketmq.queue_reader import SHARDING_KEY
 from headrace_rocketmq.settings import PLUGIN, RocketMQSourceSettings, make_client
 
@@ -62,7 +63,7 @@ class NativeRocketMQSource(GroupSource):
         #: Positions: handed to the job; done; and where the present consumer's numbers begin.
         self._next = self._done = self._base = 0
         self._taken_at = 0.0
-        self._backoff = Backoff(first_s=0.5, most_s=30.0, clock=time.monotonic)
+        self._backoff = Backoff(first_seconds=0.5, seconds_max=30.0, monotonic=time.monotonic, jitter=random.random)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("settings", "start", "node_name", "header_fields")}
@@ -236,7 +237,7 @@ class NativeRocketMQSource(GroupSource):
             consumer.close()
             self._consumer = None
             self._backoff.failed()
-        if self._backoff.remaining_s() == 0:
+        if self._backoff.remaining_seconds() == 0:
             try:
                 self._connect()
             except RetriableError:

@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from headrace.retrying import Backoff
+
 from headrace_rocketmq.codes import RequestCode, ResponseCode
 from headrace_rocketmq.connection import Clock, Connection
 from headrace_rocketmq.credentials import Credentials
@@ -20,44 +22,6 @@ from headrace_rocketmq.transport import open_transport
 logger = logging.getLogger("headrace_rocketmq")
 
 _HOUSEKEEPING_INTERVAL_S = 1.0
-
-
-class Backoff:
-    """How long to leave an address alone after failures: doubling from `first_s` to `most_s`, less up to half of it.
-
-    Chance decides how much less, lest many clients of a broker that restarts all return in the same moment.
-    """
-
-    def __init__(
-        self,
-        *,
-        first_s: float = 0.1,
-        most_s: float = 5.0,
-        clock: Clock = time.monotonic,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        self._first_s = first_s
-        self._most_s = most_s
-        self._clock = clock
-        self._jitter = jitter
-        self._failures = 0
-        self._not_before = 0.0
-
-    def remaining_s(self) -> float:
-        """Seconds until the next attempt is due; 0 if it is."""
-        return max(0.0, self._not_before - self._clock()) if self._failures else 0.0
-
-    def failed(self) -> float:
-        """Note a failure; gives the seconds to wait."""
-        delay = min(self._most_s, self._first_s * 2.0 ** min(self._failures, 30))
-        delay *= 1.0 - 0.5 * self._jitter()
-        self._failures += 1
-        self._not_before = self._clock() + delay
-        return delay
-
-    def succeeded(self) -> None:
-        """Forget the failures."""
-        self._failures = 0
 
 
 class _Slot:
@@ -127,7 +91,7 @@ class ConnectionPool:
         with self._lock:
             slot = self._slots.get(address)
             if slot is None:
-                slot = self._slots[address] = _Slot(Backoff(clock=self._clock))
+                slot = self._slots[address] = _Slot(Backoff(monotonic=self._clock, jitter=random.random))
         connection = slot.connection
         if connection is not None and connection.is_open and not self._closed.is_set():
             return connection
@@ -136,7 +100,7 @@ class ConnectionPool:
                 raise ClientClosedError("the client is closed")
             if slot.connection is not None and slot.connection.is_open:
                 return slot.connection
-            if (remaining_s := slot.backoff.remaining_s()) > 0:
+            if (remaining_s := slot.backoff.remaining_seconds()) > 0:
                 raise ConnectionFailedError(address, slot.last_error, retry_after_s=remaining_s)
             slot.connection = self._open(address, slot)
             return slot.connection

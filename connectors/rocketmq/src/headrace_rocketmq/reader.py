@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Literal
+
+from headrace.retrying import Backoff
 
 from headrace_rocketmq.batch import BatchDecoder, MessageBatch
 from headrace_rocketmq.codes import MASTER_BROKER_ID, PullFlag, RequestCode, ResponseCode
@@ -28,7 +31,6 @@ from headrace_rocketmq.errors import (
 from headrace_rocketmq.fetch import Answer, Pull, QueueFetch
 from headrace_rocketmq.filters import Filter, check_filter
 from headrace_rocketmq.frame import Frame
-from headrace_rocketmq.pool import Backoff
 from headrace_rocketmq.remoting import Remoting
 from headrace_rocketmq.routes import MessageQueue, RouteTable
 
@@ -139,7 +141,9 @@ class Reader:
             pull_messages_max=self._options.pull_messages_max,
             is_dense=self._filter.is_everything,
         )
-        self._sources[queue] = _Source(fetch, Backoff(first_s=0.1, most_s=2.0, clock=self._remoting.clock))
+        self._sources[queue] = _Source(
+            fetch, Backoff(first_seconds=0.1, seconds_max=2.0, monotonic=self._remoting.clock, jitter=random.random)
+        )
 
     def remove(self, queue: MessageQueue) -> None:
         """Stop reading a queue; what was pulled but not polled is dropped. KeyError if it is not read."""
@@ -245,7 +249,7 @@ class Reader:
     def _send_pulls(self) -> None:
         by_broker: dict[tuple[str, int], list[tuple[_Source, Pull]]] = defaultdict(list)
         for queue, source in self._sources.items():
-            if source.error is None and source.backoff.remaining_s() == 0:
+            if source.error is None and source.backoff.remaining_seconds() == 0:
                 due = source.fetch.due_pulls()
                 by_broker[queue.broker_name, source.broker_id] += [(source, pull) for pull in due]
         for pulls in by_broker.values():
@@ -374,7 +378,7 @@ class Reader:
                 raise error
 
     def _pauses(self) -> Iterable[float]:
-        return (pause for source in self._sources.values() if (pause := source.backoff.remaining_s()) > 0)
+        return (pause for source in self._sources.values() if (pause := source.backoff.remaining_seconds()) > 0)
 
 
 def _split(batch: MessageBatch, count: int) -> tuple[MessageBatch, MessageBatch | None]:

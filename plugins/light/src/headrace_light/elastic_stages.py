@@ -26,6 +26,7 @@ from headrace.lane import Delivery, Shipment
 from headrace.messages import Queue, QueueRemoved, ReadPosition
 from headrace.patience import WaitFor
 from headrace.plan import Plan
+from headrace.retrying import Outages
 from headrace.shard import Shard
 from headrace.shuffle import Envelope
 from headrace.sink import Sink
@@ -37,7 +38,6 @@ from headrace.state_store import StateStore
 from headrace.topics import Topics
 
 from headrace_light.membership import Membership
-from headrace_light.outages import Outages
 from headrace_light.routing import Pending, route, shard_counts
 from headrace_light.shard_run import HEADER_BYTES, ShardRun
 from headrace_light.shard_storage import ShardStorage

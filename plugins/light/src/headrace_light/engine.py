@@ -298,7 +298,7 @@ class Engine:
             if self._stopping.is_set():
                 break
             # A group may have taken it away, and given it again, while another queue was polled.
-            if self._runs.get(run.queue) is not run or run.done or run.paused(self._clock.monotonic()):
+            if self._runs.get(run.queue) is not run or run.done or run.paused:
                 continue
             if self._broken.is_due(run.queue):
                 progressed |= self._poll(run, wait)
@@ -511,7 +511,7 @@ class Engine:
         reader = node.source.open(queue, start)
         try:
             lane = Lane(self._plan, node, queue, decode_columns=self._decode_columns[queue.source])
-            run = QueueRun(queue, reader, lane, bounded=self._options.until == "end")
+            run = QueueRun(queue, reader, lane, bounded=self._options.until == "end", clock=self._clock)
         except BaseException:
             reader.close()
             raise

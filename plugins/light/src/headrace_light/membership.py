@@ -11,9 +11,8 @@ from headrace.clock import Clock
 from headrace.errors import JobFailedError, RetriableError
 from headrace.messages import Queue, ReadPosition
 from headrace.plan import Plan
+from headrace.retrying import Outages
 from headrace.source import LATEST, GroupListener, GroupSource
-
-from headrace_light.outages import Outages
 
 logger = logging.getLogger(__name__)
 

@@ -8,14 +8,15 @@ from dataclasses import replace
 from datetime import timedelta
 
 from headrace.backend import QueueStatus
+from headrace.clock import Clock
 from headrace.errors import BrokenQueueError, DataError, JobFailedError, RetriableError
 from headrace.faults import fault_point
 from headrace.lane import Delivery, Lane
 from headrace.messages import Queue, RawBatch, ReadPosition
+from headrace.retrying import Backoff
 from headrace.source import Reader
 
 logger = logging.getLogger(__name__)
-_PAUSE_SECONDS_MAX = 5.0
 _REPEAT_WAIT = timedelta(seconds=30)
 
 
@@ -25,7 +26,7 @@ class QueueRun:
     A queue whose end could not be told, because it is damaged before it, is read until the reader says so.
     """
 
-    def __init__(self, queue: Queue, reader: Reader, lane: Lane, *, bounded: bool) -> None:
+    def __init__(self, queue: Queue, reader: Reader, lane: Lane, *, bounded: bool, clock: Clock) -> None:
         self.queue = queue
         self.lane = lane
         self.position: ReadPosition = reader.position
@@ -41,8 +42,7 @@ class QueueRun:
         self.broken = False
         self._records = 0
         self._away_since: float | None = None
-        self._pause_seconds = 0.1
-        self._paused_until = 0.0
+        self._backoff = Backoff(monotonic=clock.monotonic)
         self._closed = False
         #: What was read and could not be taken through the lane yet.
         self._unfinished: RawBatch | None = None
@@ -102,7 +102,8 @@ class QueueRun:
         return deliveries
 
     def _works(self) -> None:
-        self._away_since, self._pause_seconds = None, 0.1
+        self._away_since = None
+        self._backoff.succeeded()
 
     def read_again(self, start: ReadPosition, end: ReadPosition, max_records: int) -> Sequence[Delivery]:
         """Read and process a range that was read before a crash. Raises DataError when it is not there any more.
@@ -148,16 +149,16 @@ class QueueRun:
                 offset=self.position.offset,
                 hint="mend the server and start the job again: it goes on from its checkpoint",
             ) from error
-        self._paused_until = now + self._pause_seconds
-        self._pause_seconds = min(2 * self._pause_seconds, _PAUSE_SECONDS_MAX)
+        self._backoff.failed()
 
     @property
     def _what_is_away(self) -> str:
         return "source" if self._unfinished is None else "server that an operator asks"
 
-    def paused(self, now: float) -> bool:
+    @property
+    def paused(self) -> bool:
         """Whether the queue is to be left alone for now."""
-        return now < self._paused_until
+        return self._backoff.remaining_seconds() > 0
 
     def refresh_latest(self) -> bool:
         """Ask the reader for the queue's end, for the lag; return whether it answers."""

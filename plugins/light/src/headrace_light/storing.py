@@ -6,17 +6,16 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, JobFailedError, RetriableError
+from headrace.retrying import Tries, until_done
 from headrace.storage_faults import storage_error
 from headrace.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-_PAUSE_SECONDS_FIRST = 0.1
-_PAUSE_SECONDS_MAX = 5.0
 
 
 class Storing:
@@ -40,27 +39,28 @@ class Storing:
 
     def until_stored(self, action: Callable[[], T]) -> T:
         """Return what an action gives that can be done again. Raises JobFailedError when it could not be done for long."""
-        begun, pause, told = self._clock.monotonic(), _PAUSE_SECONDS_FIRST, False
-        while True:
-            last = self._stopping.is_set()
-            try:
-                result = action()
-            except (OSError, RetriableError) as error:
-                failed = storage_error(error, self._place or ".") if isinstance(error, OSError) else error
-                waited = self._clock.monotonic() - begun
-                if last or waited >= self._retry_seconds:
-                    raise self._failure(failed, waited) from error
-                if not told:
-                    told = True
-                    logger.warning(
-                        "job %s waits: %s%s", self._job, failed.message, f" ({failed.hint})" if failed.hint else ""
-                    )
-                self._clock.wait(self._stopping, pause)
-                pause = min(2 * pause, _PAUSE_SECONDS_MAX)
-            else:
-                if told:
-                    logger.warning("job %s goes on: its checkpoint can be written again", self._job)
-                return result
+
+        def failed(error: Exception, tries: Tries) -> None:
+            found = (
+                error if isinstance(error, HeadraceError) else storage_error(cast(OSError, error), self._place or ".")
+            )
+            if self._stopping.is_set() or tries.waited_seconds >= self._retry_seconds:
+                raise self._failure(found, tries.waited_seconds) from error
+            if tries.failures == 1:
+                hint = f" ({found.hint})" if found.hint else ""
+                logger.warning("job %s waits: %s%s", self._job, found.message, hint)
+
+        def back() -> None:
+            logger.warning("job %s goes on: its checkpoint can be written again", self._job)
+
+        return until_done(
+            action,
+            clock=self._clock,
+            stopping=self._stopping,
+            retriable=(OSError, RetriableError),
+            failed=failed,
+            back=back,
+        )
 
     def _failure(self, error: HeadraceError, waited: float) -> JobFailedError:
         again = "the next start goes on from the last checkpoint that was written"
