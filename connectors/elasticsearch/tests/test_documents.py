@@ -159,10 +159,10 @@ class TestChanges:
         made = self.made(id="id", version="offset")
         version = [{"version": offset, "version_type": "external_gte"} for offset in range(7, 11)]
         assert actions(made) == [
-            {"index": {"_id": "0", **version[0]}}, None, {"index": {"_id": "2", **version[2]}},
+            {"index": {"_id": "0", **version[0]}}, {"delete": {"_id": "1", **version[1]}}, {"index": {"_id": "2", **version[2]}},
             {"delete": {"_id": "3", **version[3]}},
         ]  # fmt: skip
-        assert [lines.count(b"\n") for lines in lines_of(made)] == [2, 0, 2, 1]
+        assert [lines.count(b"\n") for lines in lines_of(made)] == [2, 1, 2, 1]
         assert not made.refused
         assert CHANGE.encode() not in b"".join(lines_of(made))
 

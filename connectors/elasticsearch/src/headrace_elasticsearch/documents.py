@@ -28,11 +28,12 @@ ID_BYTES_MAX = 512
 TIMESTAMP = "@timestamp"
 #: Room in an id for offset, index and what separates them.
 _PLACE_BYTES = 40
+_GONE = (ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE)
 _PLAIN = (pl.String, pl.Boolean, pl.Date, pl.Categorical, pl.Enum)
 
 
 class Documents:
-    """What a batch's rows become: documents to store or to delete, rows that cannot be either, rows with nothing to do.
+    """What a batch's rows become: documents to store or to delete, and rows that cannot be either.
 
     What tells which is made at once, the lines of a request when they are asked for: making them takes time, in which
     the server can be at work already.
@@ -62,10 +63,8 @@ class Documents:
 
     @property
     def sendable(self) -> NDArray[np.bool_]:
-        """Which rows there is something to send for."""
+        """Which rows there is something to send for. Of those with one identity only the last is to be sent."""
         found = np.ones(self._frame.height, dtype=np.bool_)
-        if self._kinds is not None:
-            found &= self._kinds != ChangeKind.UPDATE_BEFORE
         found[list(self.refused)] = False
         return found
 
@@ -77,7 +76,8 @@ class Documents:
         verb = f'{{"{self._verb}":'
         found = [f"{verb}{action}}}\n".encode() + document for action, document in zip(actions, documents, strict=True)]
         if self._kinds is not None:
-            for row in np.flatnonzero(self._kinds[places] == ChangeKind.DELETE).tolist():
+            # The new half of an update need not come: a WHERE may have left it out, or its document is another one.
+            for row in np.flatnonzero(np.isin(self._kinds[places], _GONE)).tolist():
                 found[row] = f'{{"delete":{actions[row]}}}\n'.encode()
         return found
 

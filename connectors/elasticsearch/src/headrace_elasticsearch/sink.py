@@ -113,9 +113,6 @@ class ElasticsearchSink(IdempotentSink):
         for row, reason in documents.refused.items():
             progress.refuse(int(rows[row]), reason)
         sendable = documents.sendable
-        idle = ~sendable
-        idle[list(documents.refused)] = False
-        progress.store(rows[idle])  # nothing to do for them, such as the old value of a change
         places = np.flatnonzero(sendable)
         if not len(places):
             return
