@@ -32,7 +32,8 @@ _RULES = (
     "`%` has the sign of the dividend.",
     "**Decimals** are exact: `1.5` is a decimal, `1.5e0` a float64. Results have the digits they have in Spark and Flink, "
     "and are NULL where 38 are not enough.",
-    "**Floats** follow IEEE 754, but NaN equals NaN and is greater than any number (as in Spark).",
+    "**Floats** follow IEEE 754, but NaN equals NaN and is greater than any number (as in Spark). "
+    "A float32 with whole numbers is a float32, with decimals and float64 a float64 (as in Spark, and but for float64 in Flink).",
     "**Division by zero** of whole numbers and decimals: the row fails and goes to the dead letters (Flink stops the "
     "job). `try_divide` gives NULL.",
     "**CAST.** A value that does not fit makes the row fail, which sends it to the dead letters (Flink and Spark stop "

@@ -34,7 +34,7 @@ def arithmetic(compiler: Compiler, node: Any, operation: str, left: Typed, right
 
     Integers give int64 and wrap around at 64 bits (as in Flink); ``/`` of integers cuts toward zero and ``%`` has the
     sign of the dividend. Decimals are exact with Spark's and Flink's rules for their digits, NULL where 38 are not
-    enough. Floats follow IEEE 754. A row that divides an integer or decimal by zero fails.
+    enough. Floats follow IEEE 754; float32 with integers is float32. A row that divides an integer or decimal by zero fails.
     """
     from headrace_columnar import intervals
 
@@ -63,7 +63,8 @@ def _floats(node: Any, operation: str, left: Typed, right: Typed) -> Typed:
     if operation in "+-*":
         a, b = widen(left, kind), widen(right, kind)
         return Typed({"+": a + b, "-": a - b, "*": a * b}[operation], kind, node)
-    a, b = widen(left, pl.Float64()), widen(right, pl.Float64())
+    # Quotients and remainders of float32 are computed in float64 and rounded once more, which changes none.
+    a, b = widen(left, kind).cast(pl.Float64), widen(right, kind).cast(pl.Float64)
     if operation == "%":
         return Typed(float_remainder(a, b).cast(kind), kind, node)
     quotient = float_quotient(a, b)

@@ -144,7 +144,8 @@ def common_type(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
 
 def _common_number(left: pl.DataType, right: pl.DataType) -> pl.DataType:
     if left.is_float() or right.is_float():
-        narrow = isinstance(left, pl.Float32) and isinstance(right, pl.Float32)
+        # A decimal has more digits than a float32; whole numbers are taken as float32, as in Flink and in Spark.
+        narrow = all(isinstance(kind, pl.Float32) or is_integer(kind) for kind in (left, right))
         return pl.Float32() if narrow else pl.Float64()
     if is_decimal(left) or is_decimal(right):
         (left_whole, left_scale), (right_whole, right_scale) = decimal_digits(left), decimal_digits(right)

@@ -297,3 +297,48 @@ def test_json_numbers_and_escapes() -> None:
         ("$.list[1].k", None),
     ):
         assert value(f"get_json_object(j, '{path.replace(chr(39), chr(39) * 2)}')", j=document) == wanted
+
+
+def narrow(number: float) -> tuple[float, Any]:
+    return number, pl.Float32
+
+
+FLOATS: list[tuple[str, dict[str, Any], float]] = [
+    ("f + g", {"f": narrow(0.1), "g": narrow(0.2)}, 0.3),
+    ("f * i", {"f": narrow(1.1), "i": 7}, 7.7000003),
+    ("f / i", {"f": narrow(0.1), "i": 3}, 0.033333335),
+    ("i / f", {"f": narrow(1.1), "i": 7}, 6.363636),
+    ("i - f", {"f": narrow(0.5), "i": 2**24 + 1}, 16777216.0),
+    ("f + 1", {"f": narrow(16777216.0)}, 16777216.0),
+    ("f % 2", {"f": narrow(-2.7)}, -0.70000005),
+    ("-f", {"f": narrow(0.1)}, -0.1),
+    ("abs(f)", {"f": narrow(-0.1)}, 0.1),
+    ("greatest(f, i)", {"f": narrow(0.1), "i": 2**24 + 1}, 16777216.0),
+    ("coalesce(f, 1)", {"f": narrow(0.1)}, 0.1),
+    ("CASE WHEN i > 1 THEN f ELSE i END", {"f": narrow(0.1), "i": 2}, 0.1),
+]
+
+
+@pytest.mark.parametrize(("sql", "columns", "wanted"), FLOATS)
+def test_float32_with_whole_numbers_is_float32(sql: str, columns: dict[str, Any], wanted: float) -> None:
+    assert value(sql, **columns) == pl.Series([wanted], dtype=pl.Float32).item()
+    assert value(f"typeof({sql})", **columns) == "float32"
+
+
+@pytest.mark.parametrize(
+    ("sql", "wanted"),
+    [
+        ("f + 0.1", 0.1 + 0.10000000149011612),
+        ("f * d", 0.1 * 0.10000000149011612),
+        ("d + f", 0.1 + 0.10000000149011612),
+    ],
+)
+def test_float32_with_decimals_and_float64_is_float64(sql: str, wanted: float) -> None:
+    assert value(sql, f=narrow(0.1), d=0.1) == wanted
+
+
+def test_float32_is_compared_as_what_both_are() -> None:
+    assert value("f = i", f=narrow(2.0**24), i=2**24 + 1) is True
+    assert value("f = 16777217", f=narrow(2.0**24)) is True
+    assert value("f = 0.1", f=narrow(0.1)) is False
+    assert value("f = d", f=narrow(0.1), d=0.1) is False

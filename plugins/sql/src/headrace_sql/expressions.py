@@ -465,10 +465,20 @@ def _current_date(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _in(self: Translator, node: exp.In) -> exp.Expr:
-    """``(a, b) IN ((1, 2), (3, 4))`` is ``a = 1 AND b = 2 OR a = 3 AND b = 4``."""
+    """``(a, b) IN ((1, 2), (3, 4))`` is ``a = 1 AND b = 2 OR a = 3 AND b = 4``.
+
+    In ``f IN (0.1, 0.2)`` the decimals are taken as FLOAT where f is one, as in Flink; in ``f = 0.1`` both are DOUBLE.
+    """
     rows = node.expressions
     if not isinstance(node.this, exp.Tuple) or not rows or not all(isinstance(each, exp.Tuple) for each in rows):
-        return self.rebuilt(node)
+        made = self.rebuilt(node)
+        if rows and isinstance(self.compile(made.this).data_type, pl.Float32):
+            listed = [
+                cast(each, "FLOAT32") if isinstance(self.compile(each).data_type, pl.Decimal) else each
+                for each in made.expressions
+            ]
+            made.set("expressions", listed)
+        return made
     mine = node.this.expressions
     if any(len(each.expressions) != len(mine) for each in rows):
         raise self.error(node, f"these rows have not all {len(mine)} values")
@@ -476,8 +486,8 @@ def _in(self: Translator, node: exp.In) -> exp.Expr:
         exp.and_(*(exp.EQ(this=a.copy(), expression=b.copy()) for a, b in zip(mine, each.expressions, strict=True)))
         for each in rows
     ]
-    made: exp.Expr = self.translate(exp.Paren(this=exp.or_(*equal)))
-    return made
+    whole: exp.Expr = self.translate(exp.Paren(this=exp.or_(*equal)))
+    return whole
 
 
 def _similar(self: Translator, node: exp.SimilarTo) -> exp.Expr:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from headrace.keyed import shuffled
 from headrace.windows import Window
 from headrace_stateful.window_shape import WINDOW_END, WINDOW_RESULT, WINDOW_START
@@ -291,13 +292,20 @@ def _aggregate_text(translator: Translator, node: exp.Expr) -> str:
     if name == "AVG" and len(arguments) == 1:
         return _average(translator, arguments[0], texts[0], distinct, filtered)
     made = f"{name.lower()}({distinct}{', '.join(texts)}){filtered}"
-    if name.startswith(("STDDEV", "VAR")) and len(arguments) == 1:
-        return _as_its_argument(translator.type_of(arguments[0]), made)
+    if (name == "SUM" or name.startswith(("STDDEV", "VAR"))) and len(arguments) == 1:
+        return _as_its_argument(name, translator.type_of(arguments[0]), made)
     return made
 
 
-def _as_its_argument(kind: Any, text: str) -> str:
-    """Deviations have the type of what they are of, as in Flink: whole numbers are cut, decimals have six digits at least."""
+def _as_its_argument(name: str, kind: Any, text: str) -> str:
+    """Deviations have the type of what they are of, as in Flink: whole numbers are cut, decimals have six digits at least.
+
+    So have sums of FLOAT.
+    """
+    if isinstance(kind, pl.Float32):
+        return f"CAST({text} AS FLOAT32)"
+    if name == "SUM":
+        return text
     if kind.is_integer():
         return f"CAST({text} AS {types.word_for(kind)})"
     return f"CAST({text} AS DECIMAL(38, {max(6, kind.scale)}))" if kind.is_decimal() else text
@@ -309,6 +317,8 @@ def _average(translator: Translator, node: exp.Expr, text: str, distinct: str, f
     total, count = f"sum({distinct}{text}){filtered}", f"count({distinct}{text}){filtered}"
     if kind.is_integer():
         return f"{total} / nullif({count}, 0)"
+    if isinstance(kind, pl.Float32):
+        return f"CAST({total} AS FLOAT32) / nullif({count}, 0)"  # the sum of FLOAT is rounded before it is divided
     return f"avg({distinct}{text}){filtered}"
 
 

@@ -193,7 +193,7 @@ class Reader:
             return pl.Decimal(38, kind.scale)
         if name == "AVG" and isinstance(kind, pl.Decimal):
             return pl.Decimal(38, max(6, kind.scale))
-        if name == "AVG":
+        if name == "AVG" and not isinstance(kind, pl.Float32):
             return pl.Int64() if kind.is_integer() else pl.Float64()
         return pl.Int64() if name == "SUM" and kind.is_integer() else kind
 

@@ -83,7 +83,7 @@ class OverCall:
             return pl.Decimal(38, kind.scale)
         if self.function == "AVG" and isinstance(kind, pl.Decimal):
             return pl.Decimal(38, max(6, kind.scale))
-        if self.function == "AVG":
+        if self.function == "AVG" and not isinstance(kind, pl.Float32):
             return pl.Int64() if kind.is_integer() else pl.Float64()
         if self.function.startswith(("STDDEV", "VAR")) and isinstance(kind, pl.Decimal):
             return pl.Decimal(38, max(6, kind.scale))
@@ -426,12 +426,14 @@ def _reduced(call: OverCall, values: pl.Series, starts: Any, ends: Any, begins: 
     array = (
         known.cast(pl.Int64).to_numpy()
         if values.dtype.is_integer()
-        else known.to_numpy()
+        else known.cast(pl.Float64).to_numpy()  # sums of FLOAT are rounded to FLOAT in the end only
         if numeric
         else np.array(known.to_list(), dtype=object)
     )
     totals = _segments(ufunc, array, first, last, before[begins], unbounded=call.preceding is None)
     if call.function == "AVG":
+        if isinstance(values.dtype, pl.Float32):  # as that of a group
+            totals = pl.Series(totals, dtype=pl.Float32).to_list()
         totals = [
             None if total is None else _average(total, count)
             for total, count in zip(totals, counts.tolist(), strict=True)

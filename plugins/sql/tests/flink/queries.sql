@@ -606,3 +606,47 @@ SELECT id, k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, v ORDER BY ts
 SELECT id, k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, v ORDER BY ts DESC) AS rn FROM late) WHERE rn = 1
 -- name: d3
 SELECT TUMBLE_START(ts, INTERVAL '20' SECOND) ws, k, COUNT(*) FROM (SELECT k, v, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, v ORDER BY ts) AS rn FROM late) WHERE rn = 1) GROUP BY TUMBLE(ts, INTERVAL '20' SECOND), k
+-- name: float_1
+SELECT id, f + g, f - g, f * g, f / g, f + i, f * i, f / i, i / f, i - f FROM fl
+-- name: float_2
+SELECT id, f + b, b * f, f + s, f * e, f + e, f + 1, f * 2, f / 3, 1 / f, f * CAST(2 AS TINYINT), f / 0 FROM fl
+-- name: float_3
+SELECT id, f * 1.5, f + 0.1, 1e0 + f, d + f, -f, (f + 1) / 2, f * f * f, f + g + i, f * 2.0 + g, 2 * f - 1 FROM fl
+-- name: float_4
+SELECT id, ABS(f), CEIL(f), FLOOR(f), ROUND(f), SIGN(f), SQRT(f), POWER(f, f), PI() * f FROM fl WHERE id <> 4
+-- name: float_5
+SELECT id, ROUND(f, 1), TRUNCATE(f, 1), ROUND(g * 3, 2) FROM fl WHERE id IN (1, 2, 4, 7)
+-- name: float_6
+SELECT id, GREATEST(f, g), LEAST(f, i), GREATEST(f, d), COALESCE(f, i), COALESCE(f, d), COALESCE(f, 0), COALESCE(f, 0.5), COALESCE(f, b), IFNULL(f, i) FROM fl
+-- name: float_7
+SELECT id, CASE WHEN id > 3 THEN f ELSE g END, CASE WHEN id > 3 THEN f ELSE i END, CASE WHEN id > 3 THEN f ELSE b END, CASE WHEN id > 3 THEN f ELSE e END, CASE WHEN id > 3 THEN f ELSE 0.1 END, CASE WHEN id > 3 THEN d ELSE f END, IF(id > 3, f, i) FROM fl
+-- name: float_8
+SELECT id, f = 0.1, 0.1 = f, f > 0.3, f <= 1.1, f <> 1.1, f >= 0.1 AND f <= 1.1, f BETWEEN 0.1 AND 1.1, f = CAST(0.1 AS FLOAT), f = -2.5, f = 16777217, f = i, f < b, f = e, d = f FROM fl
+-- name: float_9
+SELECT id, f IN (0.1), f IN (0.1, 0.3), f NOT IN (0.1), f NOT IN (0.1, 1.1), f IN (g, 0.1), d IN (0.1, 1.1), f = 0.1 OR f = 1.1 FROM fl
+-- name: float_10
+SELECT id FROM fl WHERE f IN (0.1, 1.1, 0.3)
+-- name: float_11
+SELECT id FROM fl WHERE f = 0.1
+-- name: float_12
+SELECT k, SUM(f), AVG(f), MIN(f), MAX(f), SUM(f + i), AVG(f * 2), SUM(DISTINCT g), SUM(f) / COUNT(f), SUM(g) FROM fl WHERE id <> 5 GROUP BY k
+-- name: float_13
+SELECT SUM(g), AVG(g), MIN(g), MAX(g), STDDEV_POP(g), STDDEV_SAMP(g), VAR_POP(g), VAR_SAMP(g), SUM(DISTINCT g), SUM(g) / COUNT(g), AVG(DISTINCT g) FROM fl
+-- name: float_14
+SELECT x.id, y.id FROM fl x JOIN fl y ON x.f = y.i
+-- name: float_15
+SELECT x.id, y.id FROM fl x JOIN fl y ON y.e = x.f
+-- name: float_16
+SELECT f FROM fl UNION ALL SELECT i FROM fl
+-- name: float_17
+SELECT f FROM fl UNION ALL SELECT e FROM fl
+-- name: float_18
+SELECT d FROM fl UNION ALL SELECT f FROM fl
+-- name: float_19
+SELECT id, CAST(f AS DOUBLE), CAST(f * f AS DOUBLE), CAST(f AS INT), CAST(d AS FLOAT), CAST(e AS FLOAT), CAST(f AS DECIMAL(30, 3)) FROM fl WHERE id <> 5
+-- name: float_20
+SELECT f + i, COUNT(*) FROM fl GROUP BY f + i HAVING SUM(f) < 100
+-- name: float_21
+SELECT window_start, SUM(f), AVG(f) FROM (SELECT * FROM TABLE(TUMBLE(TABLE flt, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) GROUP BY window_start, window_end
+-- name: float_22
+SELECT id, SUM(f) OVER w, AVG(f) OVER w, MAX(f) OVER w FROM flt WINDOW w AS (PARTITION BY k ORDER BY ts ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)

@@ -6,3 +6,6 @@ CREATE TABLE u (k STRING, name STRING, grp INT) WITH ('connector'='filesystem','
 CREATE TABLE late (id INT, k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '3' SECOND) WITH ('connector'='filesystem','path'='${DATA}/late.ndjson','format'='json');
 CREATE TABLE n1 (a INT, c STRING NOT NULL) WITH ('connector'='filesystem','path'='${DATA}/n1.ndjson','format'='json');
 CREATE TABLE n2 (a INT NOT NULL, c STRING) WITH ('connector'='filesystem','path'='${DATA}/n2.ndjson','format'='json');
+
+CREATE TABLE fl (id INT, k STRING, f FLOAT, g FLOAT, i INT, b BIGINT, s SMALLINT, d DOUBLE, e DECIMAL(5,2)) WITH ('connector'='filesystem','path'='${DATA}/fl.ndjson','format'='json');
+CREATE TABLE flt (id INT, k STRING, f FLOAT, g FLOAT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector'='filesystem','path'='${DATA}/fl.ndjson','format'='json');
