@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -128,3 +130,27 @@ def test_nobody_listens() -> None:
 def test_addresses() -> None:
     assert split_address("host:9876") == ("host", 9876)
     assert split_address("[::1]:9876") == ("::1", 9876)
+
+
+def test_a_handshake_that_trickles_ends_in_time() -> None:
+    """One bound for the whole handshake: a server that sends a byte now and then never lets a single step time out."""
+    stop, sent = threading.Event(), []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def trickle() -> None:
+            connected, _ = listener.accept()
+            with connected, contextlib.suppress(OSError):
+                # The head of a TLS record of 16 KiB, whose content comes byte by byte.
+                connected.sendall(b"\x16\x03\x03\x40\x00")
+                while len(sent) < 2_000 and not stop.wait(0.005):
+                    connected.sendall(b"\x00")
+                    sent.append(1)
+
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ConnectionFailedError, match=r"TLS handshake was not done within 0\.2 s|timed out"):
+            open_transport(address, Tls(verify=False).context(), None, 0.2)
+        stop.set()
+        thread.join()
+    assert len(sent) < 2_000, "the server was done first"

@@ -11,6 +11,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -103,9 +104,10 @@ class PlainTransport:
 class TlsTransport:
     """TLS over TCP."""
 
-    def __init__(self, connected: socket.socket, context: ssl.SSLContext, server_name: str) -> None:
-        """Shakes hands; the socket's timeout bounds each step of it. Raises OSError, of which ssl.SSLError is one."""
+    def __init__(self, connected: socket.socket, context: ssl.SSLContext, server_name: str, timeout_s: float) -> None:
+        """Shakes hands, in ``timeout_s`` altogether: a peer that sends byte by byte gets no more. Raises OSError, of which ssl.SSLError is one."""
         self._socket = connected
+        deadline = time.monotonic() + timeout_s
         self._lock = threading.Lock()  # guards the session and its two buffers
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -115,11 +117,14 @@ class TlsTransport:
                 self._session.do_handshake()
                 break
             except ssl.SSLWantReadError:
+                _bound_by(self._socket, deadline, timeout_s)
                 self._socket.sendall(self._outgoing.read())
+                _bound_by(self._socket, deadline, timeout_s)
                 data = self._socket.recv(_RECEIVE_BYTES)
                 if not data:
                     raise ConnectionResetError("closed during the TLS handshake") from None
                 self._incoming.write(data)
+        _bound_by(self._socket, deadline, timeout_s)
         self._socket.sendall(self._outgoing.read())
 
     def send(self, data: bytes) -> None:
@@ -158,6 +163,14 @@ class TlsTransport:
         self._socket.close()
 
 
+def _bound_by(connected: socket.socket, deadline: float, timeout_s: float) -> None:
+    """Let the next step take what is left of the handshake's time. Raises TimeoutError when nothing is."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError(f"the TLS handshake was not done within {timeout_s:g} s")
+    connected.settimeout(left)
+
+
 def _shut_down(connected: socket.socket) -> None:
     # shutdown, unlike close, wakes a thread that waits in recv; it fails where the peer was faster.
     with contextlib.suppress(OSError):
@@ -186,7 +199,7 @@ def open_transport(
         if context is None:
             transport: Transport = PlainTransport(connected)
         else:
-            transport = TlsTransport(connected, context, server_name or host)
+            transport = TlsTransport(connected, context, server_name or host, timeout_s)
         connected.settimeout(None)
     except OSError as error:
         connected.close()
