@@ -157,3 +157,54 @@ def test_a_run_that_can_read_nothing_fails(backend: str) -> None:
     Path("in/a.ndjson.gz").write_bytes(DAMAGE)
     with pytest.raises((JobError, JobFailedError), match="is not valid gzip"):
         stream().select("k", "n").to_file("out").run(backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_compressed_file_that_was_cut_is_set_aside_at_its_end(backend: str) -> None:
+    whole = gzip.compress(lines("a", 0, WHOLE), mtime=0)
+    path = Path("in/a.ndjson.gz")
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    job = stream().select("k", "n").to_file("out")
+    report = job.run(backend, checkpoint="state", max_batch_records=100)
+    [broken] = report.broken_queues
+    assert broken.queue == "in/in/a.ndjson.gz"
+    assert "ends in the middle of its compressed data" in str(broken.broken)
+    assert 0 < broken.offset < WHOLE
+    assert rows() == [("a", n) for n in range(broken.offset)] + [("b", n) for n in range(50)]
+    assert [letter["error"] for letter in letters("state/dead-letters")] == ["BrokenQueueError"], "no half of a record"
+    path.write_bytes(whole)
+    assert job.run(backend, checkpoint="state").broken_queues == ()
+    assert rows() == [("a", n) for n in range(WHOLE)] + [("b", n) for n in range(50)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_compressed_file_that_was_cut_may_stop_the_job(backend: str) -> None:
+    Path("in/a.ndjson.gz").write_bytes(gzip.compress(lines("a", 0, WHOLE))[:-9])
+    with pytest.raises(JobFailedError, match="ends in the middle of its compressed data") as caught:
+        stream().select("k", "n").to_file("out").run(backend, broken_queues="stop")
+    assert isinstance(caught.value.__cause__, BrokenQueueError)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_file_whose_records_are_gone_is_set_aside(backend: str) -> None:
+    Path("in/b.ndjson").unlink()
+    Path("in/a.ndjson").write_bytes(lines("a", 0, 1_440) * 140)
+    job = stream().select("k", "n").to_file("out")
+    small = {"spark": {"max_micro_batch_records": 100}, "light": {"max_batch_records": 100}}[backend]
+    handle = job.start(backend, checkpoint="state", **small)
+    eventually(lambda: handle.status().records_read >= 100, "some records are read")
+    handle.stop()
+    handle.wait()
+    before = rows()
+    Path("in/a.ndjson").unlink()
+    Path("in/a.ndjson").write_bytes(lines("c", 0, 10))
+    Path("in/b.ndjson").write_bytes(lines("b", 0, 50))
+    with pytest.raises((JobError, JobFailedError), match="no longer there"):
+        job.run(backend, checkpoint="state", broken_queues="stop")
+    report = job.run(backend, checkpoint="state")
+    [broken] = report.broken_queues
+    assert (broken.queue, broken.offset) == ("in/in/a.ndjson", len(before))
+    assert "no longer there" in str(broken.broken)
+    assert rows() == sorted(before + [("b", n) for n in range(50)])
+    [letter] = letters("state/dead-letters")
+    assert (letter["queue"], letter["offset"], letter["error"]) == ("in/in/a.ndjson", len(before), "BrokenQueueError")

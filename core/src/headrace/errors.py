@@ -168,10 +168,10 @@ class DataError(HeadraceError):
 
 
 class BrokenQueueError(DataError):
-    """One queue cannot be read as it is: no permission, a read error of its disk, damaged content. Others can be read.
+    """One queue cannot be read as it is: no permission, a read error of its disk, damaged content, records that are gone.
 
-    Sources and readers raise it. Runtimes set the queue aside, read on in the others, and try it again now and then from
-    where it stood. A server that is away is a RetriableError instead, records that are gone a plain DataError.
+    Others can be read. Sources and readers raise it. Runtimes set the queue aside, read on in the others, and try it again now
+    and then from where it stood. A server that is away is a RetriableError instead.
     """
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from headrace.clock import Clock
-from headrace.errors import DataError, RetriableError
+from headrace.errors import BrokenQueueError, RetriableError
 
 from headrace_file.framing import NEWLINE, Framing
 from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerprint, Place
@@ -132,8 +132,8 @@ class Cursor:
     def advance(self, max_records: int, *, build: bool, cross: bool = True) -> Segment | None:
         """Walk over the next records, at most ``max_records``; None when there are none now.
 
-        ``build`` says whether their bytes are wanted. Without ``cross`` the cursor stays in its file. Raises DataError
-        when records that were known to be there are gone.
+        ``build`` says whether their bytes are wanted. Without ``cross`` the cursor stays in its file. Raises
+        BrokenQueueError when records that were known to be there are gone.
         """
         if self._is_quiet():
             return None
@@ -163,7 +163,7 @@ class Cursor:
         self._before_taking = None
 
     def prepare(self) -> None:
-        """Open the file at the place, to see whether it is there. Raises DataError when known records are gone."""
+        """Open the file at the place, to see whether it is there. Raises BrokenQueueError when known records are gone."""
         try:
             self._open()
         except FileMovedError:
@@ -354,12 +354,24 @@ class Cursor:
 
     def _takes(self) -> bool:
         """Return whether a last line without newline is a record now."""
+        if self._is_cut and self._ends_there:
+            return False  # half of a record, most likely
         rule = self._settings.last_line
         if rule == "take" or self._is_finished():
             return True
         if rule == "wait":
             return False
         return self._context.until_end or self._quiet_for(self._settings.last_line_timeout)
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether the file, as far as it is there, ends within its compressed data."""
+        return isinstance(self._stream, CompressedStream) and self._stream.is_cut
+
+    @property
+    def _ends_there(self) -> bool:
+        """Whether nothing is to come any more in this file: the run ends with the input, or the file has left its path."""
+        return self._bound is None and (self._context.until_end or self._is_finished())
 
     def _quiet_for(self, time: timedelta) -> bool:
         """Return whether the file was not written to for that long."""
@@ -389,7 +401,14 @@ class Cursor:
         """Nothing more is in this file now: see whether another has taken its place."""
         if self._bound is not None:
             self._step_to_bound(self._bound)
-        if isinstance(self._stream, CompressedStream) and self._stream.is_cut and not self._warned:
+        if self._is_cut and self._ends_there:
+            raise BrokenQueueError(
+                f"{self._open().file.path} ends in the middle of its compressed data, after record {self.offset - 1}: it was cut, or is "
+                "still being written",
+                plugin="file",
+                hint="put the whole file there, or remove it; records before its end were read",
+            )
+        if self._is_cut and not self._warned:
             self._warned = True
             logger.warning("%s ends in the middle of its compressed data, after record %d", self.name, self.offset - 1)
         before = self._before_reading
@@ -538,7 +557,7 @@ class Cursor:
         until = f" to {self._bound.offset - 1}" if self._bound is not None else " and later ones"
         message = f"records {self.offset}{until} of {self.name} are no longer there: {why}"
         if self._settings.if_lost == "fail":
-            raise DataError(
+            raise BrokenQueueError(
                 message,
                 plugin="file",
                 queue=self.name,

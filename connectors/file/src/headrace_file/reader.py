@@ -38,8 +38,8 @@ class FileReader(Reader):
         """Return the next records, or None when none came within ``timeout``.
 
         Bodies are without their newline and lie in one buffer. Blank lines are left out of the batch but not of the
-        numbering, so that a batch can be empty. Raises DataError when records that were known to be there are gone,
-        BrokenQueueError when the file must not be read, is damaged or is no file any more, RetriableError when the file
+        numbering, so that a batch can be empty. Raises BrokenQueueError when records that were known to be there are gone,
+        when the file must not be read, is damaged, was cut or is no file any more, RetriableError when the file
         system fails for the moment.
         """
         clock = self._context.clock
@@ -78,7 +78,7 @@ class FileReader(Reader):
         """Read to ``end`` and no further: a place that ``position_after`` gave for this queue, in whatever process.
 
         With it, reading a planned range again gives the same records even if the file was rotated, continued or
-        replaced meanwhile; where that cannot be, ``poll`` raises DataError instead of giving others. When the end is
+        replaced meanwhile; where that cannot be, ``poll`` raises BrokenQueueError instead of giving others. When the end is
         reached, ``position`` is ``end`` itself.
         """
         self._end = end if end.hint else None

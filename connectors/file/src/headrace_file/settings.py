@@ -59,7 +59,8 @@ class FileSourceSettings(Settings, frozen=True, kw_only=True):
         timedelta(seconds=5)
     )
     if_lost: Annotated[
-        Literal["fail", "skip"], option("when records are gone before they were read: stop the job, or log and go on")
+        Literal["fail", "skip"],
+        option("when records are gone before they were read: the file is a broken queue, or log and go on"),
     ] = "fail"
     max_record_bytes: Annotated[
         int, option("longer records are cut and refused; never below the format's max_body_bytes", ge=64)

@@ -105,7 +105,10 @@ class TlsTransport:
     """TLS over TCP."""
 
     def __init__(self, connected: socket.socket, context: ssl.SSLContext, server_name: str, timeout_s: float) -> None:
-        """Shakes hands, in ``timeout_s`` altogether: a peer that sends byte by byte gets no more. Raises OSError, of which ssl.SSLError is one."""
+        """Shakes hands, in ``timeout_s`` altogether: a peer that sends byte by byte gets no more.
+
+        Raises OSError, of which ssl.SSLError is one.
+        """
         self._socket = connected
         deadline = time.monotonic() + timeout_s
         self._lock = threading.Lock()  # guards the session and its two buffers
