@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import headrace as hr
 import pytest
 from headrace.errors import CheckpointError, JobError
 from headrace.testing import MemorySource
+from headrace_mysql import positions
 from mysql_world import Database
 
 SCHEMA = {"k": "string", "v": "int64"}
@@ -39,6 +41,8 @@ def test_the_same_stateless_job_adds_nothing_and_another_one_is_refused(table: D
     with pytest.raises(JobError, match="what another job has written") as failure:
         job(5).run("light")
     assert f"table {table.name}.t" in str(failure.value)
+    shown = [line for line in str(failure.value).splitlines() if '"v" >= 10' in line]
+    assert any('"v" >= 5' in line for line in shown), f"both definitions are shown: {failure.value}"
     with pytest.raises(JobError, match="rows of a table are not removed"):
         job(5).run("light", replace_output=True)
     assert len(table.rows("t")) == 10
@@ -111,3 +115,39 @@ def test_a_damaged_note_is_told(table: Database) -> None:
     table.execute("UPDATE headrace_offsets SET queue = REPLACE(queue, 'digest', 'digits') WHERE queue LIKE '#job%'")
     with pytest.raises(JobError, match="is damaged"):
         stream(20).to_mysql(**table.options()).run("light")
+
+
+def test_a_definition_of_an_older_version_or_that_is_damaged_is_left_out_of_the_refusal(table: Database) -> None:
+    def job(least: int) -> Any:
+        return stream(20).where(f"v >= {least}").to_mysql(**table.options())
+
+    for damage in (
+        "DELETE FROM headrace_offsets WHERE last_offset = -1",
+        "UPDATE headrace_offsets SET queue = CONCAT(queue, '!') WHERE last_offset = -1",
+    ):
+        job(10).run("light")
+        table.execute(damage)
+        with pytest.raises(JobError, match="what another job has written") as failure:
+            job(5).run("light")
+        assert '"v" >= 10' not in str(failure.value)
+        table.execute("TRUNCATE t")
+        table.execute("TRUNCATE headrace_offsets")
+
+
+@pytest.mark.parametrize("pieces_max", [64, 0])
+def test_a_long_definition_is_kept_in_pieces_or_left_out(
+    pieces_max: int, table: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(positions, "_PIECES_MAX", pieces_max)
+
+    def job(least: int) -> Any:
+        texts = (hashlib.sha256(str(n).encode()).hexdigest() for n in range(40))
+        long = " OR ".join(f"k = '{text}'" for text in texts)
+        return stream(20).where(f"v >= {least} OR {long}").to_mysql(**table.options())
+
+    job(10).run("light")
+    job(10).run("light")
+    assert len(table.rows("t")) == 10
+    with pytest.raises(JobError, match="what another job has written") as failure:
+        job(5).run("light")
+    assert ('"v" >= 5' in str(failure.value)) is (pieces_max > 0)

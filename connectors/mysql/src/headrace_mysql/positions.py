@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -33,6 +36,11 @@ CREATE TABLE IF NOT EXISTS {table} (
 #: Instead of a queue's name in the row that says of what job a writer's rows are.
 _NOTE = "#job"
 _EARLIER_MAX = 20
+#: What makes the rows is in pieces, each a row of the table; it is for people, and a larger one is not kept.
+_PIECE_CHARACTERS = 900
+_PIECES_MAX = 64
+#: Tells the rows of pieces from positions, which are never negative.
+_OF_PIECES = -1
 _COLUMNS = {"writer_id", "queue_id", "writer", "queue", "last_offset", "last_index"}
 
 
@@ -151,6 +159,39 @@ class Positions:
                 hint="it is the row whose queue begins with '#job': remove it if the rows of the table are of this job, as it is now",
             ) from error
 
+    def definition(self, connection: Any) -> Mapping[str, Any] | None:
+        """Return what makes this writer's rows, for people; None: it was not kept, or cannot be read."""
+        with translating(self._settings), connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT last_index, queue FROM {self._table} WHERE writer_id = %s AND last_offset = %s",  # noqa: S608
+                (_digest(self._writer), _OF_PIECES),
+            )
+            pieces = dict(cursor.fetchall())
+        try:
+            content = "".join(pieces[number].removeprefix(_NOTE + " ") for number in range(len(pieces)))
+            value = json.loads(zlib.decompress(base64.b64decode(content, validate=True)))
+        except (ValueError, KeyError, zlib.error):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def keep_definition(self, connection: Any, definition: Mapping[str, Any]) -> None:
+        """Remember what makes this writer's rows, in pieces."""
+        text = base64.b64encode(zlib.compress(json.dumps(definition, default=str).encode())).decode()
+        pieces = [text[at : at + _PIECE_CHARACTERS] for at in range(0, len(text), _PIECE_CHARACTERS)]
+        writer = _digest(self._writer)
+        with translating(self._settings), connection.cursor() as cursor:
+            cursor.execute(
+                f"DELETE FROM {self._table} WHERE writer_id = %s AND last_offset = %s",  # noqa: S608
+                (writer, _OF_PIECES),
+            )
+            for number, piece in enumerate(pieces if len(pieces) <= _PIECES_MAX else ()):
+                cursor.execute(
+                    f"INSERT IGNORE INTO {self._table} (writer_id, queue_id, writer, queue, last_offset, last_index)"  # noqa: S608
+                    " VALUES (%s, %s, %s, %s, %s, %s)",
+                    (writer, _digest(f"{_NOTE} {number}"), self._writer[:500], f"{_NOTE} {piece}", _OF_PIECES, number),
+                )
+            connection.commit()
+
     def keep_note(self, connection: Any, note: OutputNote) -> None:
         """Remember of what job this writer's rows are."""
         values = (_digest(self._writer), _digest(_NOTE), self._writer[:500], note.to_text())
@@ -172,8 +213,8 @@ class Positions:
         """Return whether this writer has stored rows of any queue."""
         with translating(self._settings), connection.cursor() as cursor:
             cursor.execute(
-                f"SELECT 1 FROM {self._table} WHERE writer_id = %s AND queue_id <> %s LIMIT 1",  # noqa: S608
-                (_digest(self._writer), _digest(_NOTE)),
+                f"SELECT 1 FROM {self._table} WHERE writer_id = %s AND queue_id <> %s AND last_offset <> %s LIMIT 1",  # noqa: S608
+                (_digest(self._writer), _digest(_NOTE), _OF_PIECES),
             )
             return cursor.fetchone() is not None
 

@@ -212,11 +212,12 @@ class MySQLSink(TransactionalSink):
             holds_rows = self._holds_rows(connection)
             goes_on = note is None or output.goes_on(note.digest, note.earlier)
             if holds_rows and (output.replace or not goes_on):
-                raise self._refused(
-                    "rows of a table are not removed"
-                    if output.replace
-                    else "it holds what another job has written under the same name: rows of this job would be taken for those"
-                )
+                why = "rows of a table are not removed"
+                if not output.replace:
+                    why = "it holds what another job has written under the same name: rows of this job would be taken for those"
+                    stored = positions.definition(connection)
+                    why += "" if stored is None else f"\n{output.difference_from(stored)}"
+                raise self._refused(why)
             if not holds_rows and (output.replace or not goes_on):
                 positions.forget(connection)
                 note = None
@@ -231,6 +232,7 @@ class MySQLSink(TransactionalSink):
         if note is None or note.digest != output.digest or note.complete is not None:
             known = [] if note is None or output.continued is None else [note.digest, *note.earlier]
             earlier = tuple(digest for digest in dict.fromkeys(known) if digest != output.digest)
+            positions.keep_definition(connection, output.definition)
             positions.keep_note(connection, OutputNote(output.digest, earlier))
         return None
 
