@@ -48,6 +48,13 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             [("2", ["1"])],
         ),
         ("SELECT MAX(m['a']), SUM(r.x) FROM t", [(7, 1)]),
+        ("SELECT CAST(r AS ROW<x SMALLINT, y ROW<z STRING>>) FROM t WHERE id = 1", [({"x": 1, "y": {"z": "q"}},)]),
+        (
+            "SELECT CAST(ROW(1, 2) AS ROW<a INT, b FLOAT>), CAST(NULL AS ROW<x INT>) FROM t WHERE id = 1",
+            [({"a": 1, "b": 2.0}, None)],
+        ),
+        ("SELECT CAST(arr AS ARRAY<ROW<x INT>>) FROM t WHERE id = 1", [([{"x": 5}, {"x": 6}],)]),
+        ("SELECT CAST(m AS MAP<STRING, BIGINT>)['b'], CAST(NULL AS MAP<STRING, INT>) FROM t WHERE id = 1", [(2, None)]),
     ],
 )
 def test_parts_of_a_value(text: str, expected: list[tuple[Any, ...]]) -> None:

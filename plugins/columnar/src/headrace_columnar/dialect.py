@@ -83,6 +83,11 @@ class Headrace(Dialect):
             exp.Alias: lambda self: self._parse_alias(self._parse_assignment(), explicit=True),
         }
 
+        def _parse_struct_types(self, type_required: bool = False) -> Any:
+            """Read a field of a STRUCT: behind a colon there may be words of ours, which are no tokens."""
+            named = self._next is not None and self._next.token_type == _TokenType.COLON
+            return super()._parse_struct_types(type_required and not named)
+
 
 _DIALECT = Headrace()
 

@@ -70,6 +70,8 @@ def cast_word(node: exp.Expr, text: str) -> str:
     if word == "STRUCT":
         fields = [f"{each.name}: {cast_word(each.args['kind'], text)}" for each in inner]
         return f"STRUCT<{', '.join(fields)}>"
+    if word == "MAP" and len(inner) == 2:
+        return f"ARRAY<STRUCT<key: {cast_word(inner[0], text)}, value: {cast_word(inner[1], text)}>>"
     raise _error(node, text, f"type {node.sql(dialect='flink')} is not supported in CAST")
 
 
