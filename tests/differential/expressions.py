@@ -18,6 +18,8 @@ from tests.differential.kinds import (
     INT,
     INTS,
     KEY,
+    MAP,
+    ROW,
     SMALLINT,
     STRING,
     TEXT_KEY,
@@ -28,7 +30,7 @@ from tests.differential.kinds import (
     Kind,
 )
 from tests.differential.tables import TAME
-from tests.differential.tree import WILD, Aggregate, Call, Expression, Literal
+from tests.differential.tree import WILD, Aggregate, Call, Column, Expression, Literal
 
 #: The greatest numbers that expressions may come to, so that no program overflows and sums of doubles are exact.
 LIMITS = {"int": 2.0**30, "bigint": 2.0**60, "double": 2.0**40, "decimal": 1e8, "string": 400.0}
@@ -46,7 +48,7 @@ def comparable(column: Expression) -> bool:
 
     Of floating-point numbers NaN equals NaN and is the greatest, and −0.0 equals 0.0, as in DuckDB (docs/state.md, docs/functions.md).
     """
-    return column.kind.name != "array"
+    return not column.kind.nested
 
 
 def literal(choices: Choices, kind: Kind, *, null: bool = True) -> Literal:
@@ -99,7 +101,7 @@ class ExpressionMaker:
 
     def any(self, depth: int) -> Expression:
         """Return an expression of any type, most often a column."""
-        found = [column for column in self.scope if column.kind in (INTS, TEXTS, FLOAT)] if depth else []
+        found = [column for column in self.scope if column.kind in (INTS, TEXTS, FLOAT, MAP, ROW)] if depth else []
         if found and self.choices.chance(25):
             return self._of_seldom(self.choices.pick(found))
         if self.scope and (depth == 0 or self.choices.chance(45)):
@@ -107,7 +109,19 @@ class ExpressionMaker:
         return self.of(self.choices.pick(KINDS), depth)
 
     def _of_seldom(self, column: Expression) -> Expression:
-        """Return what can be made of an array or a FLOAT."""
+        """Return what can be made of an array, a map, a row or a FLOAT."""
+        if column.kind == ROW and isinstance(column, Column):
+            field = self.choices.pick(["x", "y", "z"])
+            kind, bound = {"x": (INT, 1000.0), "y": (STRING, 10.0), "z": (INTS, 1000.0)}[field]
+            return self._make(f"field {field}", kind, bound, column)
+        if column.kind == ROW:
+            return column
+        if column.kind == MAP:
+            if self.choices.chance(40):
+                return self._make("size", INT, 10, column)
+            return self._make(
+                "value of key", INT, 1000.0, column, Literal(STRING, 1, self.choices.pick(["a", "b", "ä"]))
+            )
         if column.kind == FLOAT:
             return self._make("float to double", DOUBLE, WILD, column)
         if self.choices.chance(40):
@@ -269,7 +283,9 @@ class ExpressionMaker:
             ["length", "position", "sign", "narrow to int", "element", "size", "element of two", "value of map"]
         )
         if form in ("narrow to int", "element", "size"):
-            kinds = [TINYINT, SMALLINT] if form == "narrow to int" else [INTS] if form == "element" else [INTS, TEXTS]
+            kinds = (
+                [TINYINT, SMALLINT] if form == "narrow to int" else [INTS] if form == "element" else [INTS, TEXTS, MAP]
+            )
             found = [column for column in self.scope if column.kind in kinds]
             if not found:
                 form = "length"
@@ -435,9 +451,13 @@ class ExpressionMaker:
         """Return an aggregate function of the columns."""
         function = self.choices.pick(
             ["count rows", "sum", "min", "max", "count", "average whole", "sum distinct", "count distinct", "average",
-             "a_squares", "a_spread", "a_products", "sum decimal", "sum double", "average decimal"]
+             "a_squares", "a_spread", "a_products", "sum decimal", "sum double", "average decimal", "size of all"]
         )  # fmt: skip
         condition = self._boolean(1) if self.choices.chance(20) else None
+        if function == "size of all":
+            found = [column for column in self.scope if column.kind.nested and isinstance(column, Column)]
+            argument = self.choices.pick(found) if found else self.any(depth)
+            return Aggregate(INT, ROWS_MAX, function, (argument,), condition=condition)
         if function == "count rows":
             return Aggregate(BIGINT, ROWS_MAX, function, (), condition=condition)
         if function in ("count", "count distinct"):

@@ -108,6 +108,8 @@ FORMS: dict[str, Form] = {
     # Arrays and maps. A place behind the end is NULL in both.
     "element": Form("{0}[{1}]"),
     "text element": Form("{0}[{1}]"),
+    **{f"field {name}": Form("{0}." + name) for name in "xyz"},
+    "value of key": Form("{0}[{1}]", "(LIST_FILTER({0}, e -> e.key = {1})[1]).value"),
     "size": Form("CARDINALITY({0})", "LEN({0})"),
     "element of two": Form("ARRAY[{0}, {1}][2]", "[{0}, {1}][2]"),
     "value of map": Form("MAP['a', {0}, 'b', {1}]['b']", "{1}"),
@@ -165,6 +167,12 @@ AGGREGATES: dict[str, Form] = {
         "(SIGN(SUM({0}){filter}) * ((2 * ABS(CAST(SUM({0}){filter} * 100 AS HUGEINT)) * 10000 + COUNT({0}){filter})"
         " // (2 * COUNT({0}){filter})) * CAST(0.000001 AS DECIMAL(18, 6)))",
     ),
+    # Flink passes NULLs over.
+    "first value": Form("FIRST_VALUE({0}){filter}", "FIRST_VALUE({0} IGNORE NULLS){filter}"),
+    "last value": Form("LAST_VALUE({0}){filter}", "LAST_VALUE({0} IGNORE NULLS){filter}"),
+    "size of all": Form("CARDINALITY(ARRAY_AGG({0}){filter})", "LEN(LIST({0}){filter})"),
+    "lag": Form("LAG({0}){filter}"),
+    "lag 3": Form("LAG({0}, 3){filter}"),
     "a_squares": Form("a_squares({0}){filter}", "COALESCE(SUM({0} * {0}){filter}, 0)"),
     "a_spread": Form("a_spread({0}){filter}", "(MAX({0}){filter} - MIN({0}){filter})"),
     "a_products": Form("a_products({0}, {1}){filter}", "COALESCE(SUM({0} * {1}){filter}, 0)"),

@@ -29,6 +29,8 @@ from tests.differential.kinds import (
     FLOAT,
     INT,
     INTS,
+    MAP,
+    ROW,
     SMALLINT,
     STRING,
     TEXTS,
@@ -57,6 +59,8 @@ _KINDS = {
         TIME,
         INTS,
         TEXTS,
+        ROW,
+        MAP,
     )
 }
 

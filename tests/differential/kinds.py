@@ -10,12 +10,26 @@ import polars as pl
 
 @dataclass(frozen=True)
 class Kind:
-    """A type. ``digits`` and ``scale`` are of decimals, ``element`` is of arrays."""
+    """A type. ``digits`` and ``scale`` are of decimals, ``element`` is of arrays and of the values of a map, ``fields`` are of rows.
+
+    The keys of maps are texts. To DuckDB a map is what it is to headrace: an array of entries.
+    """
 
     name: str
     digits: int = 0
     scale: int = 0
     element: Kind | None = None
+    fields: tuple[tuple[str, Kind], ...] = ()
+
+    @property
+    def nested(self) -> bool:
+        return self.name in ("array", "row", "map")
+
+    @property
+    def entries(self) -> Kind:
+        """The type of a map as an array of entries."""
+        assert self.element is not None
+        return Kind("array", element=Kind("row", fields=(("key", STRING), ("value", self.element))))
 
     @property
     def number(self) -> bool:
@@ -35,6 +49,10 @@ class Kind:
             return f"decimal({self.digits}, {self.scale})"
         if self.name == "array":
             return f"array<{self.element}>"
+        if self.name == "row":
+            return f"struct<{', '.join(f'{name}: {kind.headrace}' for name, kind in self.fields)}>"
+        if self.name == "map":
+            return self.entries.headrace
         return {
             "int": "int32",
             "bigint": "int64",
@@ -56,6 +74,11 @@ class Kind:
         if self.name == "array":
             assert self.element is not None
             return f"ARRAY<{self.element.flink}>"
+        if self.name == "row":
+            return f"ROW<{', '.join(f'`{name}` {kind.flink}' for name, kind in self.fields)}>"
+        if self.name == "map":
+            assert self.element is not None
+            return f"MAP<STRING, {self.element.flink}>"
         return {"timestamp": "TIMESTAMP(3)", "key": "INT", "text key": "STRING"}.get(self.name, self.name.upper())
 
     @property
@@ -66,6 +89,10 @@ class Kind:
         if self.name == "array":
             assert self.element is not None
             return f"{self.element.duckdb}[]"
+        if self.name == "row":
+            return f"STRUCT({', '.join(_quoted(name) + ' ' + kind.duckdb for name, kind in self.fields)})"
+        if self.name == "map":
+            return self.entries.duckdb
         return {"string": "VARCHAR", "bytes": "BLOB", "key": "INTEGER", "text key": "VARCHAR"}.get(
             self.name, self.name.upper()
         )
@@ -78,6 +105,10 @@ class Kind:
         if self.name == "array":
             assert self.element is not None
             return pl.List(self.element.polars)
+        if self.name == "row":
+            return pl.Struct({name: kind.polars for name, kind in self.fields})
+        if self.name == "map":
+            return self.entries.polars
         made: dict[str, Any] = {
             "boolean": pl.Boolean(), "int": pl.Int32(), "bigint": pl.Int64(), "double": pl.Float64(), "string": pl.String(),
             "date": pl.Date(), "timestamp": pl.Datetime("us"), "bytes": pl.Binary(), "key": pl.Int32(), "text key": pl.String(),
@@ -86,10 +117,16 @@ class Kind:
         return made[self.name]
 
 
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
 BOOLEAN, INT, BIGINT, DOUBLE, STRING = Kind("boolean"), Kind("int"), Kind("bigint"), Kind("double"), Kind("string")
 DATE, TIMESTAMP, BYTES = Kind("date"), Kind("timestamp"), Kind("bytes")
 DECIMAL = Kind("decimal", 10, 2)
 TINYINT, SMALLINT, FLOAT, TIME = Kind("tinyint"), Kind("smallint"), Kind("float"), Kind("time")
 INTS, TEXTS = Kind("array", element=INT), Kind("array", element=STRING)
+ROW = Kind("row", fields=(("x", INT), ("y", STRING), ("z", Kind("array", element=INT))))
+MAP = Kind("map", element=INT)
 #: Keys that are joined, grouped, counted, ordered and compared with each other, and nothing else: others in the same order would do, too.
 KEY, TEXT_KEY = Kind("key"), Kind("text key")

@@ -79,10 +79,27 @@ def csv_records(text: str) -> Iterator[list[str | None]]:
             raise ValueError("the last record has no end")
 
 
+def _nested(value: Any, kind: Kind) -> Any:
+    """Return an array, a row or a map of JSON, where it is an object, as its entries."""
+    if value is None or not kind.nested:
+        return value if value is None else read(value, kind, text=False)
+    if kind.name == "row":
+        assert list(value) == [name for name, _ in kind.fields], value
+        return {name: _nested(value[name], each) for name, each in kind.fields}
+    assert kind.element is not None
+    if kind.name == "map":
+        return [{"key": key, "value": _nested(each, kind.element)} for key, each in value.items()]
+    return [_nested(each, kind.element) for each in value]
+
+
 def read(value: Any, kind: Kind, *, text: bool) -> Any:
     """Return a value of a JSON or CSV text as a Python value. ``text``: whole numbers and booleans are texts."""
     if value is None:
         return None
+    if kind.nested and text:  # a map is its entries there
+        return _nested(json.loads(value), kind.entries if kind.name == "map" else kind)
+    if kind.nested:
+        return _nested(value, kind)
     readers: dict[str, Any] = {
         "bytes": b64decode, "timestamp": datetime.fromisoformat, "date": date.fromisoformat, "decimal": Decimal,
         "double": float, "float": lambda shown: float(np.float32(shown)),  # the shortest digits that give it
@@ -91,7 +108,6 @@ def read(value: Any, kind: Kind, *, text: bool) -> Any:
     if text:
         readers |= {
             **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
-            "array": json.loads,
             "boolean": {"true": True, "false": False}.__getitem__,
         }
     return readers.get(kind.name, lambda same: same)(value)

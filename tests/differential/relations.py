@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from tests.differential.choices import Choices
 from tests.differential.expressions import COMPARISONS, ROWS_MAX, ExpressionMaker, comparable, literal
@@ -98,31 +99,49 @@ class RelationMaker:
     def _over(self) -> Relation:
         """Return OVER by event time, over a table of its own: the joins of others are none by time."""
         choices, key = self.choices, self.tables[0].columns[0]
-        others = tuple(column for column in COLUMNS[1:] if column.name in ("v", "s", "l", "m", "dt", "ts"))
+        others = tuple(
+            column for column in COLUMNS[1:] if column.name in ("v", "s", "l", "m", "dt", "ts", "ai", "r", "mp")
+        )
         table = generate_table(choices, f"o{len(self.timed) + 1}", columns=(key, *others))
         columns = tuple(Column(each.kind, 1000.0 if each.tame else WILD, each.name) for each in table.columns)
         if all(column.name != "ts" for column in columns):
             return self._scan()
+        plain = [column for column in columns if comparable(column)]
+        by_rows = choices.chance(50)
+        if by_rows:
+            table = _with_other_times(table)
         self.timed.append(replace(table, time="ts"))
         numbers = [column for column in columns if column.kind in (INT, BIGINT)]
         calls = []
         for _ in choices.repeat(1, 3, 50):
             functions = ["count rows", "count", "min", "max", *(["sum", "average whole"] if numbers else [])]
+            if by_rows:
+                functions += ["first value", "last value"]
             function = choices.pick(functions)
             argument = (
                 None
                 if function == "count rows"
-                else choices.pick(numbers if function in ("sum", "average whole") else columns)
+                else choices.pick(
+                    numbers
+                    if function in ("sum", "average whole")
+                    else plain
+                    if function in ("min", "max")
+                    else columns
+                )
             )
             kind = BIGINT if function.startswith("count") or argument is None else argument.kind
             calls.append(OverCall(function, argument, Column(kind, 1e3 * ROWS_MAX, self._fresh("v"))))
-        frame = choices.pick(
-            ["", " RANGE BETWEEN INTERVAL '1' SECOND PRECEDING AND CURRENT ROW", " RANGE UNBOUNDED PRECEDING"]
-        )
+        frame = choices.pick(_FRAMES_OF_ROWS if by_rows else _FRAMES)
         if not frame and choices.chance(30):
             calls = [OverCall(choices.pick(["rank", "dense_rank"]), None, Column(BIGINT, ROWS_MAX, self._fresh("v")))]
+        elif by_rows and choices.chance(25):
+            frame = ""
+            column = choices.pick(columns)
+            calls = [OverCall(choices.pick(["lag", "lag 3"]), column, replace(column, name=self._fresh("v")))]
+            if choices.chance(30):
+                calls = [OverCall("row_number", None, Column(BIGINT, ROWS_MAX, self._fresh("v")))]
         kept = tuple(replace(column, name=column.name) for column in choices.some(columns, 1, 4) if column.name != "ts")
-        partition = tuple(choices.some([column for column in columns if column.name != "ts"], 0, 2))
+        partition = tuple(choices.some([column for column in plain if column.name != "ts"], 0, 2))
         given = (*kept, *(call.column for call in calls))
         return Over(given, table.name, self._fresh("a"), kept, tuple(calls), partition, frame)
 
@@ -414,6 +433,27 @@ class RelationMaker:
         shown = columns if by_limit or self.choices.chance(50) else (*columns, rank)
         offset = self.choices.weighted([(4, 0), (1, 1), (1, 2)])
         return TopN(shown, source, partition, order, self.choices.integer(1, 5), offset, rank.name, by_limit)
+
+
+_FRAMES = ("", " RANGE BETWEEN INTERVAL '1' SECOND PRECEDING AND CURRENT ROW", " RANGE UNBOUNDED PRECEDING")
+_FRAMES_OF_ROWS = (
+    " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW", " ROWS UNBOUNDED PRECEDING", " ROWS 3 PRECEDING",
+    " ROWS BETWEEN 0 PRECEDING AND CURRENT ROW",
+    " ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW", " ROWS BETWEEN 10 PRECEDING AND CURRENT ROW",
+)  # fmt: skip
+
+
+def _with_other_times(table: Table) -> Table:
+    """Return a table of which no two rows have one time, so that a frame of rows has one meaning. They come in any order."""
+    place = [column.name for column in table.columns].index("ts")
+    rows = [list(row) for row in table.rows]
+    for number, row in enumerate(rows):
+        if row[place] is not None:
+            row[place] = _FIRST_TIME + timedelta(milliseconds=250 * (number * 7919 % 1009))
+    return replace(table, rows=tuple(map(tuple, rows)))
+
+
+_FIRST_TIME = datetime(2024, 2, 28, 23, 59, 58)
 
 
 def _plain_kind(kind: Kind) -> Kind:

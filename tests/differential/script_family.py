@@ -115,7 +115,7 @@ def check(case: ScriptCase, backend: str = "light") -> str | None:
             (place / "in" / table.name).mkdir(parents=True)
             for queue in range(table.queue_count):
                 (place / "in" / table.name / f"{queue}.ndjson").write_bytes(
-                    b"".join(body + b"\n" for body in table.bodies(queue))
+                    b"".join(body + b"\n" for body in table.bodies(queue, maps="object"))
                 )
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

@@ -25,7 +25,17 @@ from tests.differential.rewriting import (
 from tests.differential.running import register
 from tests.differential.styles import generate_style, run_styled
 from tests.differential.tables import COLUMNS, keyed_columns
-from tests.differential.tree import Exists, InQuery, Join, LateralQuery, Quantified, ScalarQuery, SqlCase, parts_of
+from tests.differential.tree import (
+    Exists,
+    InQuery,
+    Join,
+    LateralQuery,
+    Over,
+    Quantified,
+    ScalarQuery,
+    SqlCase,
+    parts_of,
+)
 from tests.differential.writing import written
 
 
@@ -37,7 +47,7 @@ def generate(choices: Choices) -> SqlCase:
     case = replace(generate_case(choices, keys), style=style, other_keys=keys is not COLUMNS)
     if not case.other_keys and choices.chance(35):
         case = replace(case, rewriting=rewritten(choices, case.query))
-    if copies > 1 and not any(isinstance(part, _MULTIPLYING) for part in parts_of(case.query)):
+    if copies > 1 and not any(isinstance(part, _MULTIPLYING) or _by_rows(part) for part in parts_of(case.query)):
         # Many rows: of joins there would be the square of them.
         tables = tuple(replace(table, rows=table.rows * copies, queues=table.queues * copies) for table in case.tables)
         few = style.max_batch_records < 100  # a batch costs what hundreds of rows cost
@@ -45,6 +55,14 @@ def generate(choices: Choices) -> SqlCase:
     return case
 
 
+def _by_rows(part: object) -> bool:
+    """Whether a part wants rows that differ in their times."""
+    return isinstance(part, Over) and (
+        "ROWS" in part.frame or any(c.function.startswith(_BY_PLACE) for c in part.calls)
+    )
+
+
+_BY_PLACE = ("lag", "row_number")
 _MULTIPLYING = Join | LateralQuery | InQuery | Quantified | Exists | ScalarQuery
 
 

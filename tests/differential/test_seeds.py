@@ -8,7 +8,7 @@ from tests.differential import sql_family
 from tests.differential.choices import Choices
 from tests.differential.comparing import difference, row_of
 from tests.differential.families import families, problem_of
-from tests.differential.kinds import FLOAT, INTS, KEY, SMALLINT, TEXT_KEY, TEXTS, TIME, TINYINT
+from tests.differential.kinds import FLOAT, INTS, KEY, MAP, ROW, SMALLINT, TEXT_KEY, TEXTS, TIME, TINYINT
 from tests.differential.shrinking import shrunk
 from tests.differential.tree import (
     Call,
@@ -73,10 +73,13 @@ def test_generators_make_what_they_say() -> None:
     """Each kind of column, of relation and of subquery is there in a few hundred seeds."""
     cases = [sql_family.generate(Choices.of_seed(seed)) for seed in range(600)]
     kinds = {column.kind for case in cases for table in case.tables for column in table.columns}
-    assert {TINYINT, SMALLINT, FLOAT, TIME, INTS, TEXTS, KEY, TEXT_KEY} <= kinds
+    assert {TINYINT, SMALLINT, FLOAT, TIME, INTS, TEXTS, KEY, TEXT_KEY, ROW, MAP} <= kinds
     parts = [part for case in cases for part in parts_of(case.query)]
     assert {Over, Quantified, TopN, SetOperation, LateralQuery, ScalarQuery} <= {type(part) for part in parts}
     selects = [part for part in parts if isinstance(part, Select)]
     assert {"", "ROLLUP", "CUBE", "GROUPING SETS"} == {select.grouping for select in selects}
     forms = {part.form for part in parts if isinstance(part, Call)}
-    assert {"element", "size", "value of map", "v_minus", "float to double"} <= forms
+    assert {"element", "size", "value of map", "v_minus", "float to double", "field x", "value of key"} <= forms
+    frames = {part.frame for part in parts if isinstance(part, Over)}
+    assert any("ROWS" in frame for frame in frames)
+    assert any("RANGE" in frame for frame in frames)

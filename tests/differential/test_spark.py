@@ -12,7 +12,7 @@ from tests.differential.streams import on_spark
 from tests.differential.streams.family import _case
 
 #: Of queries one without keyed state, one with aggregates and user functions, one with changes into changes.
-SEEDS = {"sql": (4, 2, 1), "dsl": (0,), "script": (0,), "functions": (0,), "streams": (0, 1), "streams_sql": (0,)}
+SEEDS = {"sql": (11, 8, 3), "dsl": (0,), "script": (0,), "functions": (0,), "streams": (0, 1), "streams_sql": (0,)}
 
 
 @pytest.mark.spark

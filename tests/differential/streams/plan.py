@@ -248,7 +248,8 @@ class Match(Node):
 
     ``pattern``: variables with how often they come, at least and at most (None: without bound). ``values``: which values of
     the column ``by`` a variable takes; no value belongs to two. ``measures``: FIRST, LAST or COUNT of a variable's column.
-    ``next_row``: the next match may begin with the row behind the first one, else behind the last one.
+    ``next_row``: the next match may begin with the row behind the first one, else behind the last one. ``within``: the last row is less
+    than this behind the first one; None: however far.
     """
 
     input: Node
@@ -259,6 +260,7 @@ class Match(Node):
     values: Mapping[str, tuple[int, ...]]
     measures: Mapping[str, tuple[str, str, str]]
     next_row: bool
+    within: timedelta | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,10 +129,11 @@ def _match(node: Match, one: str) -> str:
         f"{variable} AS {' OR '.join(f'{variable}.{node.by} = {value}' for value in values)}"
         for variable, values in node.values.items()
     ]
+    within = "" if node.within is None else f" WITHIN {interval(node.within)}"
     skip = "TO NEXT ROW" if node.next_row else "PAST LAST ROW"
     inside = (
         f"{_partition(node.keys)}ORDER BY {node.on} MEASURES {', '.join(measures)} ONE ROW PER MATCH AFTER MATCH SKIP {skip} "
-        f"PATTERN ({pattern}) DEFINE {', '.join(defined)}"
+        f"PATTERN ({pattern}){within} DEFINE {', '.join(defined)}"
     )
     return f"SELECT {', '.join(node.columns)} FROM {one} MATCH_RECOGNIZE ({inside}) AS matched"
 

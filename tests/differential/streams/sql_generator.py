@@ -217,7 +217,9 @@ class SqlMaker(Maker):
             measures[name] = (function, choices.pick(used), choices.pick(usable))
             columns[name] = "int" if function == "count" else node.columns[measures[name][2]]
         taken = {variable: values[variable] for variable in used}
-        made = Match(columns, node, keys, node.times[0], "g", pattern, taken, measures, choices.chance(40))
+        next_row = choices.chance(40)
+        within = choices.pick(SIZES) if choices.chance(45) else None
+        made = Match(columns, node, keys, node.times[0], "g", pattern, taken, measures, next_row, within)
         return self._marked(made, ordered=False)
 
     def _window_top_n(self, node: Node) -> Node:

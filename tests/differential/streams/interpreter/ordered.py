@@ -147,6 +147,9 @@ class MatchedRows(Timed):
                 at += 1
             if len(taken) < low:
                 return None
+        times = [row[self.node.on] for taken in found.values() for row in taken]
+        if self.node.within is not None and times[-1] - times[0] >= self.node.within:
+            return None  # no row can be two variables, so no shorter match begins here
         return found
 
     def _measures(self, found: dict[str, list[Row]]) -> Row:
