@@ -11,7 +11,7 @@ SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSourc
 # Test processes: one a core, but Spark and servers want memory too.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
-.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers bench-sql chaos wheels damage fuzz fuzz-flink fuzz-records fuzz-expressions clean
+.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers bench-sql chaos wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -74,6 +74,11 @@ SEEDS ?= 2000
 BACKEND ?= light
 fuzz: setup  ## jobs of many seeds, compared with DuckDB and with themselves; BACKEND=spark: there, in one session
 	$(BIN)/python -m tests.differential.fuzz $(SEEDS) --backend $(BACKEND) $(FUZZ)
+
+# Servers: INTO=mysql,kafka leaves out the others.
+INTO ?= mysql,kafka,rocketmq,elasticsearch
+fuzz-servers: setup  ## generated jobs into MySQL, Kafka, RocketMQ and Elasticsearch, which it starts, read back by other readers
+	$(BIN)/python -m tests.differential.servers.fuzz $(SEEDS) --into $(INTO) $(FUZZ)
 
 fuzz-flink: setup  ## generated streaming queries beside PyFlink, which it installs
 	$(BIN)/python -m tests.differential.streams.flink $(SEEDS)
