@@ -58,6 +58,36 @@ class Remembering:
         self.server.ask(f"timer-{key}-{time.second}")
 
 
+class Adding:
+    """A user aggregate: its state has changed when a call finds the server away."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def create(self) -> dict[str, Any]:
+        return {"sum": 0, "seen": []}
+
+    def add(self, state: dict[str, Any], number: int) -> dict[str, Any]:
+        state["sum"] += number
+        state["seen"].append(number)
+        if number % 7 == 0:
+            self.server.ask(f"add-{number}")
+        return state
+
+    def merge(self, state: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        state["sum"] += other["sum"]
+        state["seen"] += other["seen"]
+        if state["sum"] % 7 == 0:
+            self.server.ask(f"merge-{state['sum']}")
+        return state
+
+    def result(self, state: dict[str, Any]) -> int:
+        state["sum"] += 1000 * len(state["seen"])
+        if state["sum"] % 7 == 0:
+            self.server.ask(f"result-{state['sum']}")
+        return int(state["sum"])
+
+
 def job(directory: Path, server: Server) -> hr.Job:
     """Ask the server in each kind of function behind a shuffle."""
 
@@ -81,9 +111,13 @@ def job(directory: Path, server: Server) -> hr.Job:
     keyed = rows.watermark("ts").key_by("key")
     reduced = keyed.reduce(plus).select("key", "n")
     windowed = keyed.window(hr.tumbling("10 s", on="ts")).reduce(longest)
+    hr.udaf(returns="int64", name="adding")(Adding(server))
+    folded = keyed.agg(n="adding(n)")
+    in_windows = keyed.window(hr.sliding("20 s", every="10 s", on="ts")).agg(n="adding(n) - 1")
     counted = keyed.window(hr.tumbling("10 s", on="ts")).agg(n="count(*)").select("key", "n").map(shown, schema=OUT)
     made = to(keyed.process(Remembering(server), schema=OUT), "processed")
     made = made.also(to(reduced, "table-reduced", changes="column")).also(to(windowed, "windowed"))
+    made = made.also(to(folded, "table-folded", changes="column")).also(to(in_windows, "folded-in-windows"))
     return made.also(to(counted, "counted"))
 
 
@@ -101,7 +135,7 @@ def test_results_are_those_of_a_server_that_is_always_there(backend: str, tmp_pa
     found, outages = output_of(tmp_path / "away", backend, is_flaky=True)
     assert found == wanted
     assert {name: sum(rows.values()) for name, rows in wanted.items()} == {
-        "processed": 80, "table-reduced": 5, "windowed": 20, "counted": 20,
+        "processed": 80, "table-reduced": 5, "windowed": 20, "counted": 20, "table-folded": 5, "folded-in-windows": 25,
     }  # fmt: skip
     assert outages > 100, "every call has met an outage"
 

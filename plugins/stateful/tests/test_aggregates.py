@@ -13,8 +13,10 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import DataError, ExpressionError, OptionError
+from headrace.clock import ManualClock
+from headrace.errors import DataError, ExpressionError, JobFailedError, OptionError, RetriableError
 from headrace.schema import Schema
+from headrace.waiting import Waiting, waiting
 from headrace_stateful.aggregates import SIGN, AggregatePlan, compile_aggregates
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -323,4 +325,75 @@ def test_user_function_that_fails_is_named() -> None:
     plan = compile_aggregates({"x": "picky(i)"}, SCHEMA, functions=functions)
     inputs, _ = plan.inputs(pl.DataFrame({"i": [5]}))
     with pytest.raises(DataError, match=r"'picky' failed in add\(5\): ValueError: no"):
+        plan.partial(inputs, [])
+
+
+class AtTimesAway(Mean):
+    """Changes its state, and then finds its server away, in the first call of each kind that has these values."""
+
+    def __init__(self) -> None:
+        self.asked: set[tuple[Any, ...]] = set()
+        self.calls = 0
+
+    def _ask(self, *what: Any) -> None:
+        self.calls += 1
+        if what not in self.asked:
+            self.asked.add(what)
+            raise RetriableError("connection refused")
+
+    def create(self) -> list[float]:
+        self._ask("create")
+        return [0, 0]
+
+    def add(self, state: list[float], value: Any) -> list[float]:
+        state[0] += value
+        state[1] += 1
+        self._ask("add", value)
+        return state
+
+    def merge(self, state: list[float], other: list[float]) -> list[float]:
+        state[0] += other.pop(0)
+        state[1] += other.pop()
+        self._ask("merge", *state)
+        return state
+
+    def result(self, state: list[float]) -> float:
+        state.append(0)
+        self._ask("result", *state)
+        return state[0] / state[1]
+
+
+def test_a_call_that_finds_a_server_away_is_made_again_with_the_state_before_it() -> None:
+    user = AtTimesAway()
+    functions = {"away": hr.udaf(returns="float64", name="away")(user)}
+    plan = compile_aggregates({"x": "away(i)"}, SCHEMA, functions=functions)
+    outages: list[RetriableError] = []
+    with waiting(Waiting(ManualClock(), 60, away=outages.append, back=lambda: None)):
+        parts = [plan.partial(plan.inputs(pl.DataFrame({"i": part}))[0], []) for part in ([1, 2, 3], [4, 5], [2, 4])]
+        finished, failures = plan.finish(plan.merge(pl.concat(parts), []))
+    assert not failures
+    assert finished.to_dicts() == [{"x": 3.0}]
+    assert outages
+    assert {what for what, *_ in user.asked} == {"create", "add", "merge", "result"}
+    # Without outages no call is made twice.
+    user.calls = 0
+    with waiting(Waiting(ManualClock(), 60, away=outages.append, back=lambda: None)):
+        plan.finish(plan.merge(pl.concat(parts), []))
+    assert user.calls == 2 + 1
+
+
+def test_a_server_that_stays_away_is_told_as_such() -> None:
+    class Away(Mean):
+        def add(self, state: Any, value: Any) -> Any:
+            raise RetriableError("connection refused")
+
+    functions = {"gone": hr.udaf(returns="float64", name="gone")(Away)}
+    plan = compile_aggregates({"x": "gone(i)"}, SCHEMA, functions=functions)
+    inputs, _ = plan.inputs(pl.DataFrame({"i": [5]}))
+    with pytest.raises(RetriableError, match="refused"):
+        plan.partial(inputs, [])
+    with (
+        waiting(Waiting(ManualClock(), 60, away=lambda error: None, back=lambda: None)),
+        pytest.raises(JobFailedError, match=r"for 6\d s the server that an operator asks was away"),
+    ):
         plan.partial(inputs, [])

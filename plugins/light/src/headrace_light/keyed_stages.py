@@ -222,13 +222,15 @@ class KeyedStages:
         for shard in self._all():
             shard.checkpoint(checkpoint_id)
             if savepoints or whole:
-                state = self._storage.save_whole(shard, checkpoint_id)
+                with waiting(self._waiting):  # operators may call user aggregates now, of rows that they have put off
+                    state = self._storage.save_whole(shard, checkpoint_id)
                 for each in savepoints:
                     each.add_state(shard.queue.source, shard.number, state)
                 continue
             # Without a store what has changed is asked for now and then only so that operators need not remember it.
             if self._keeps_state or not self._at_end:
-                self._storage.save(shard, checkpoint_id)
+                with waiting(self._waiting):
+                    self._storage.save(shard, checkpoint_id)
         fault_point("shard.after_save")
 
     def states_stored(self) -> dict[str, list[tuple[int, str]]]:

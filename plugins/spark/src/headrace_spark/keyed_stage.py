@@ -83,7 +83,10 @@ def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], b
     late = shard.late_rows() - late_before
     shard.checkpoint(control.sequence)
     fault_point("shard.before_state")
-    kept.at = chain.save(shard, kept.at, batch_id)
+    with waiting(
+        _how_to_wait(payload, shard)
+    ):  # operators may call user aggregates now, of rows that they have put off
+        kept.at = chain.save(shard, kept.at, batch_id)
     fault_point("shard.after_state")
     _keep(payload, address, kept)
     outbox = Outbox(plan, topology, shard.queue)

@@ -16,7 +16,7 @@ from headrace_columnar.rowwise import by_series, map_rows
 from headrace_columnar.sql_types import is_scalar, is_text, shown
 
 from headrace_stateful import aggregate_numbers as numbers
-from headrace_stateful.aggregate_partials import PartialColumns, PartialKind, user_results
+from headrace_stateful.aggregate_partials import PartialColumns, PartialKind
 
 #: How a row can be taken back: by its sign, or only by all values of the group being known.
 Retraction = Literal["sign", "values"]
@@ -346,11 +346,9 @@ def user_aggregate(call: AggregateContext, function: Any) -> Finish:
     arguments = pl.struct(argument.column.alias(str(place)) for place, argument in enumerate(call.arguments))
     rows = arguments if call.mask is None else arguments.filter(pl.col(call.mask))
     # By the name under which it is called: two functions may have one name of their own (that of their class).
-    state = call.partials.add(
-        (*call.tag("user"), call.name), "user", pl.Binary(), pl.lit(None, dtype=pl.Binary), rows, function
-    )
-    made = by_series([state], lambda states: user_results(function, states), function.return_type)
-    return Finish(made, function.return_type)
+    tag = (*call.tag("user"), call.name)
+    call.partials.add(tag, "user", pl.Binary(), pl.lit(None, dtype=pl.Binary), rows, function)
+    return Finish(pl.col(call.partials.found(tag, "user").result_name), function.return_type)
 
 
 _SPREADS = ("stddev", "stddev_samp", "stddev_pop", "std", "variance", "var_samp", "var_pop", "var")

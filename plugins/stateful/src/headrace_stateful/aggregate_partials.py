@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 import polars as pl
-from headrace.errors import DataError
+from headrace.errors import DataError, JobError, RetriableError
 from headrace.functions import AggregateFunction
+from headrace.waiting import until_answered
 
 from headrace_stateful.aggregate_numbers import greatest_codes
 
@@ -75,6 +77,18 @@ class PartialColumn:
         user = _UserFold(self.function)
         return pl.Series(lists.name, [user.merged(states) for states in lists.to_list()], dtype=pl.Binary)
 
+    @property
+    def result_name(self) -> str:
+        """The column of the results of a user aggregate."""
+        return f"{self.name}_result"
+
+    def results(self, states: pl.Series) -> pl.Series:
+        """Return the results of a user aggregate: made here and not within polars, whose threads do not wait for servers."""
+        assert self.function is not None
+        user = _UserFold(self.function)
+        made = [user.result(state) for state in states.to_list()]
+        return pl.Series(self.result_name, made, dtype=self.function.return_type)
+
 
 def grouped(kind: PartialKind, values: pl.Expr) -> pl.Expr:
     """Return the aggregation of single values or of simple partials within a group."""
@@ -121,44 +135,83 @@ class PartialColumns:
             self._by_tag[key] = found
         return pl.col(found.name)
 
+    def found(self, tag: Sequence[Hashable], kind: PartialKind) -> PartialColumn:
+        """Return the column of a tag that has been added."""
+        return self._by_tag[(*tag, kind)]
+
 
 class _UserFold:
-    """Runs a user aggregate. Its state is MessagePack between any two calls for other rows."""
+    """Runs a user aggregate. Its state is MessagePack between any two calls for other rows.
+
+    Where a call raises RetriableError it is made again (``until_answered``), with the state as it was before the call: what the
+    call has changed of it is thrown away. Nobody pays for that before a call has failed: then the states so far are made anew,
+    and from there on kept packed after each call.
+    """
 
     def __init__(self, function: AggregateFunction) -> None:
         self._name = function.name
-        self._made = function()
+        self._made = until_answered(function)
 
     def added(self, rows: Sequence[dict[str, Any]]) -> bytes:
-        state = self._made.create()
-        for row in rows:
-            try:
-                state = self._made.add(state, *row.values())
-            except Exception as error:
-                raise DataError(
-                    f"aggregate function {self._name!r} failed in add({', '.join(map(repr, row.values()))}): "
-                    f"{type(error).__name__}: {error}",
-                    hint="let add() take whatever may come, or keep such rows out with a where() before it",
-                ) from error
+        try:
+            state = self._made.create()
+            for row in rows:
+                state = self._add(state, row)
+        except RetriableError:
+            packed = until_answered(lambda: self._packed(self._made.create()))
+            for row in rows:
+                packed = until_answered(partial(self._step, self._add, packed, row))
+            return packed
         return self._packed(state)
 
     def merged(self, states: Sequence[bytes]) -> bytes:
         if len(states) == 1:
             return states[0]
-        state = msgspec.msgpack.decode(states[0])
-        for other in states[1:]:
-            try:
-                state = self._made.merge(state, msgspec.msgpack.decode(other))
-            except Exception as error:
-                raise DataError(
-                    f"aggregate function {self._name!r} failed in merge(): {type(error).__name__}: {error}"
-                ) from error
+        try:
+            state = msgspec.msgpack.decode(states[0])
+            for other in states[1:]:
+                state = self._merge(state, other)
+        except RetriableError:
+            packed = states[0]
+            for other in states[1:]:
+                packed = until_answered(partial(self._step, self._merge, packed, other))
+            return packed
         return self._packed(state)
 
     def result(self, state: bytes | None) -> Any:
+        return until_answered(partial(self._result, state))
+
+    def _step(self, call: Callable[[Any, Any], Any], packed: bytes, given: Any) -> bytes:
+        return self._packed(call(msgspec.msgpack.decode(packed), given))
+
+    def _add(self, state: Any, row: dict[str, Any]) -> Any:
+        try:
+            return self._made.add(state, *row.values())
+        except (RetriableError, JobError):
+            raise
+        except Exception as error:
+            raise DataError(
+                f"aggregate function {self._name!r} failed in add({', '.join(map(repr, row.values()))}): "
+                f"{type(error).__name__}: {error}",
+                hint="let add() take whatever may come, or keep such rows out with a where() before it",
+            ) from error
+
+    def _merge(self, state: Any, other: bytes) -> Any:
+        try:
+            return self._made.merge(state, msgspec.msgpack.decode(other))
+        except (RetriableError, JobError):
+            raise
+        except Exception as error:
+            raise DataError(
+                f"aggregate function {self._name!r} failed in merge(): {type(error).__name__}: {error}"
+            ) from error
+
+    def _result(self, state: bytes | None) -> Any:
         made = self._made.create() if state is None else msgspec.msgpack.decode(state)
         try:
             return self._made.result(made)
+        except (RetriableError, JobError):
+            raise
         except Exception as error:
             raise DataError(
                 f"aggregate function {self._name!r} failed in result(): {type(error).__name__}: {error}"
@@ -172,9 +225,3 @@ class _UserFold:
                 f"the state of aggregate function {self._name!r} cannot be kept: {error}",
                 hint="make it of numbers, texts, bytes, lists and dicts",
             ) from error
-
-
-def user_results(function: AggregateFunction, states: pl.Series) -> pl.Series:
-    """Return the results of a user aggregate."""
-    user = _UserFold(function)
-    return pl.Series(states.name, [user.result(state) for state in states.to_list()], dtype=function.return_type)

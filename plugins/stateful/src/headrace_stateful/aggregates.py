@@ -164,6 +164,8 @@ class AggregatePlan:
 
         The frame must hold the group's columns too where results read them.
         """
+        if self._users:
+            partials = partials.with_columns(column.results(partials[column.name]) for column in self._users)
         values = partials.with_columns(finish.expression.alias(name) for name, finish in self._values)
         return evaluate_all(list(self._results.values()), values, list(self._results))
 
