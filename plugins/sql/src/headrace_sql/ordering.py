@@ -40,8 +40,8 @@ def ordered_terms(terms: Iterable[exp.Expr]) -> list[tuple[exp.Expr, bool]]:
 
 
 def with_order_columns(compiler: QueryCompiler, node: exp.Select, relation: Relation) -> tuple[exp.Select, int]:
-    """Add to what a SELECT lists the expressions that only its ORDER BY … LIMIT names. Returns how many there are."""
-    if node.args.get("order") is None or node.args.get("limit") is None:
+    """Add to what a SELECT lists the expressions that only its ORDER BY names. Returns how many there are."""
+    if node.args.get("order") is None:
         return node, 0
     named = {each.alias_or_name.lower() for each in node.expressions}
     every = any(each.is_star for each in node.expressions)
@@ -52,6 +52,10 @@ def with_order_columns(compiler: QueryCompiler, node: exp.Select, relation: Rela
         known = [(each.name.lower() in named and not each.table) or (every and not each.table) for each in columns]
         if all(known) or not all(relation.find(each.parts[-1].name) for each in columns):
             continue
+        if node.args.get("distinct") is not None:
+            raise compiler.error(
+                term, "ORDER BY of SELECT DISTINCT names what SELECT does not give", "add it to SELECT"
+            )
         name = f"__order_by_{len(added)}"
         added.append(exp.Alias(this=term.this.copy(), alias=exp.to_identifier(name)))
         term.set("this", exp.column(exp.to_identifier(name, quoted=True)))
@@ -61,7 +65,7 @@ def with_order_columns(compiler: QueryCompiler, node: exp.Select, relation: Rela
 
 def with_grouped_order(compiler: QueryCompiler, node: exp.Select) -> tuple[exp.Select, int]:
     """The same for a query with GROUP BY, whose ORDER BY may hold aggregates and keys that SELECT does not list."""
-    if node.args.get("order") is None or node.args.get("limit") is None:
+    if node.args.get("order") is None:
         return node, 0
     names = {each.alias_or_name.lower() for each in node.expressions}
     added: list[exp.Expr] = []
@@ -92,17 +96,11 @@ def limited(compiler: QueryCompiler, node: exp.Query, relation: Relation, hidden
             "OFFSET without LIMIT would keep every row for ever",
             "add LIMIT 10, or FETCH FIRST 10 ROWS ONLY",
         )
+    columns = relation.columns[: len(relation.columns) - hidden]
     if limit is None:
         assert order is not None
-        first = order.expressions[0]
-        found = relation.find(first.this.name) if isinstance(first.this, exp.Column) else []
-        if found and found[0].time is not None and not first.args.get("desc"):
-            return relation
-        raise compiler.error(
-            order, "ORDER BY sorts a stream by its time attribute only, ascending", "add LIMIT for a Top-N"
-        )
+        return replace(_by_time(compiler, order, relation), columns=columns)
     count, skipped = _number(compiler, limit, "LIMIT"), _number(compiler, node.args.get("offset"), "OFFSET")
-    columns = relation.columns[: len(relation.columns) - hidden]
     if count == 0:
         return replace(relation, stream=relation.stream.where("1 = 0"), columns=columns)
     partition = tuple(relation.find(name)[0].physical for name in node.meta.get(PARTITION) or ())
@@ -124,6 +122,28 @@ def limited(compiler: QueryCompiler, node: exp.Query, relation: Relation, hidden
         stream = stream.where(f'"{place}" > {skipped}')
     kept = dict.fromkeys(c.physical for c in columns if c.time != "processing")
     return replace(relation, stream=stream.select(*(text_of(physical(each)) for each in kept)), columns=columns)
+
+
+def _by_time(compiler: QueryCompiler, order: exp.Order, relation: Relation) -> Relation:
+    """Return the rows in the order of their event time: each is given when the watermark has passed it."""
+    from headrace_sql.over_aggregate import OverAggregate, OverCall
+    from headrace_sql.query import is_updating
+
+    first = order.expressions[0]
+    meant = _meant(compiler, relation, first.this)
+    found = relation.find(meant.name) if isinstance(meant, exp.Column) else []
+    if not found or found[0].time is None or first.args.get("desc") or len(order.expressions) > 1:
+        raise compiler.error(
+            order, "ORDER BY sorts a stream by its time attribute only, ascending", "add LIMIT for a Top-N"
+        )
+    if found[0].time == "processing":
+        return relation  # rows come in this order
+    if is_updating(relation):
+        raise compiler.error(order, "ORDER BY takes rows that are only added, not results that change", "add LIMIT")
+    name = unused_name("__order_count", relation.schema)
+    of_this_row = OverCall("COUNT", None, "ROWS", 0)
+    stream = shuffled(relation.stream, ()).apply(OverAggregate((), found[0].physical, {name: of_this_row})).drop(name)
+    return replace(relation, stream=stream, base=None, version_key=(), version_stream=None)
 
 
 def row_bounds(compiler: QueryCompiler, node: exp.Query) -> tuple[int | None, int]:

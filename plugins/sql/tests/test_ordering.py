@@ -1,0 +1,77 @@
+"""ORDER BY: a stream is sorted by its event time as the watermark goes on, also by one that SELECT does not give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+import pytest
+from headrace.errors import ExpressionError
+
+SECONDS = [5, 3, 9, 7, 20, 18, 1, 25]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    rows = [{"a": n, "k": "xy"[n % 2], "ts": f"2024-05-06 10:00:{at:02d}.000"} for n, at in enumerate(SECONDS)]
+    (tmp_path / "t.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return (
+        "CREATE TABLE t (a INT, k STRING, ts TIMESTAMP(3), p AS PROCTIME(), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/t.ndjson', 'format' = 'json');\n"
+    )
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        # The row of second 1 comes behind second 20: it is late.
+        ("SELECT a FROM t ORDER BY ts", [1, 0, 3, 2, 5, 4, 7]),
+        ("SELECT a * 10 AS b FROM t AS x ORDER BY x.ts", [10, 0, 30, 20, 50, 40, 70]),
+        ("SELECT a, ts FROM t ORDER BY 2", [1, 0, 3, 2, 5, 4, 7]),
+        ("SELECT b FROM (SELECT a AS b, ts FROM t WHERE k = 'x') ORDER BY ts", [0, 2, 4]),
+        ("SELECT SUM(a) OVER (PARTITION BY k ORDER BY ts) FROM t ORDER BY ts", [1, 0, 4, 2, 9, 6, 16]),
+        (
+            "SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '10' SECOND) "
+            "ORDER BY TUMBLE_ROWTIME(ts, INTERVAL '10' SECOND)",
+            [4, 1, 2],
+        ),
+        ("SELECT a FROM t ORDER BY p", [0, 1, 2, 3, 4, 5, 6, 7]),
+    ],
+)
+def test_rows_come_in_the_order_of_their_event_time(table: str, size: int, query: str, expected: list[Any]) -> None:
+    frame = hr.sql(table + query).collect(max_batch_records=size)
+    assert len(frame.columns) == (2 if ", ts" in query.split("FROM")[0] else 1)
+    assert [row[0] for row in frame.rows()] == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT a FROM t ORDER BY ts LIMIT 3", [0, 1, 6]),
+        ("SELECT a FROM t ORDER BY ts DESC FETCH FIRST 2 ROWS ONLY", [4, 7]),
+        ("SELECT a FROM t ORDER BY ts LIMIT 2 OFFSET 1", [0, 1]),
+        ("SELECT a FROM t ORDER BY p LIMIT 2", [0, 1]),
+    ],
+)
+def test_the_first_rows_by_a_time_that_is_not_selected(table: str, query: str, expected: list[int]) -> None:
+    frame = hr.sql(table + query).collect(max_batch_records=2)
+    assert frame.columns == ["a"]
+    assert sorted(frame["a"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT a FROM t ORDER BY a", "by its time attribute only"),
+        ("SELECT a FROM t ORDER BY ts DESC", "by its time attribute only"),
+        ("SELECT a FROM t ORDER BY ts, a", "by its time attribute only"),
+        ("SELECT a AS ts FROM t ORDER BY ts", "by its time attribute only"),
+        ("SELECT DISTINCT k FROM t ORDER BY ts LIMIT 2", "names what SELECT does not give"),
+    ],
+)
+def test_other_orders_are_refused(table: str, query: str, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message):
+        hr.sql(table + query)
