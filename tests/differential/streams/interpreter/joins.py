@@ -160,12 +160,16 @@ def joined(node: Join, left: list[Row], right: list[Row]) -> list[Row]:
 
 
 class TemporalJoined(Timed):
-    """Left rows wait until time has come to theirs; each gets the newest version of its key that is not after it."""
+    """Left rows wait until time has come to theirs; each gets the newest version of its key that is not after it.
+
+    ``flink``: as PyFlink does, where rows are versions only if no newer one of their key came before them, and NULL joins NULL.
+    """
 
     node: TemporalJoin
 
-    def __init__(self, node: TemporalJoin) -> None:
+    def __init__(self, node: TemporalJoin, *, flink: bool = False) -> None:
         super().__init__(node)
+        self._flink = flink
         self._waiting: list[Row] = []
         self._versions: list[Row] = []
 
@@ -178,7 +182,13 @@ class TemporalJoined(Timed):
         if row[self.node.time[side]] is None:
             self.dead.append(row)
             return
+        if side and self._flink and any(self._is_newer(version, row) for version in self._versions):
+            return
         (self._versions if side else self._waiting).append(row)
+
+    def _is_newer(self, version: Row, row: Row) -> bool:
+        time = self.node.time[1]
+        return version[time] > row[time] and all(version[other] == row[other] for _, other in self.node.pairs)
 
     def on_time(self, now: datetime) -> None:
         # Flink's watermark is behind ours: rows of its time are due, ours come before it.
@@ -188,8 +198,9 @@ class TemporalJoined(Timed):
         for row in due:
             found = None
             for version in self._versions:
-                same = all(row[one] is not None and row[one] == version[other] for one, other in self.node.pairs)
-                valid = same and version[right_time] <= row[left_time]
+                same = all(row[one] == version[other] for one, other in self.node.pairs)
+                known = self._flink or all(row[one] is not None for one, _ in self.node.pairs)
+                valid = same and known and version[right_time] <= row[left_time]
                 if valid and (found is None or version[right_time] >= found[right_time]):
                     found = version
             if found is not None or self.node.how == "left":

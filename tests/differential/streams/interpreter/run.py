@@ -53,12 +53,15 @@ class Outcome:
     any_shards: bool
 
 
-def interpret(plan: Plan, *, sql: bool = False) -> Outcome:
-    """Return what a plan must give. ``sql``: with the watermarks and aggregates of Flink's SQL."""
+def interpret(plan: Plan, *, sql: bool = False, flink: bool = False) -> Outcome:
+    """Return what a plan must give. ``sql``: with the watermarks and aggregates of Flink's SQL.
+
+    ``flink``: what PyFlink gives, also where docs/sql.md says that headrace does not.
+    """
     nodes = plan.nodes()
     operators: dict[int, Operator] = {}
     for node in nodes:
-        operator = _operator_of(node, sql=sql)
+        operator = _operator_of(node, sql=sql, flink=flink)
         if operator is None or any(id(each) not in operators for each in node.inputs if not isinstance(node, Late)):
             continue  # its results change: they are computed in the end
         operators[id(node)] = operator
@@ -116,7 +119,7 @@ def _run(plan: Plan, sources: list[Any], operators: list[Operator]) -> None:
         operator.close()
 
 
-def _operator_of(node: Node, *, sql: bool) -> Operator | None:
+def _operator_of(node: Node, *, sql: bool, flink: bool) -> Operator | None:
     """Return the verb at work; None for what is computed in the end."""
     if isinstance(node, Source):
         return Reading(node, _MORE if sql else timedelta())
@@ -126,8 +129,10 @@ def _operator_of(node: Node, *, sql: bool) -> Operator | None:
         return WindowAggregates(node, sql=sql)
     if isinstance(node, WindowTopN):
         return WindowRanks(node)
+    if isinstance(node, TemporalJoin):
+        return TemporalJoined(node, flink=flink)
     kinds: dict[type[Node], Any] = {
-        IntervalJoin: IntervalJoined, WindowJoin: WindowJoined, TemporalJoin: TemporalJoined, Over: OverRows, FirstByTime: FirstInTime,
+        IntervalJoin: IntervalJoined, WindowJoin: WindowJoined, Over: OverRows, FirstByTime: FirstInTime,
         Counted: CountedRows, Distinct: FirstOfKey, Match: MatchedRows,
     }  # fmt: skip
     found = kinds.get(type(node))
