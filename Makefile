@@ -45,6 +45,7 @@ test-servers: setup  ## what runs against real Kafka, RocketMQ, MariaDB and Elas
 
 bench: setup  ## the figures of docs/benchmarks*.md (takes long; keep the machine quiet)
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.start_up
 	$(BIN)/python -m benchmarks.rules
 	$(BIN)/python -m benchmarks.dimension
 	$(BIN)/python -m benchmarks.keyed_state
