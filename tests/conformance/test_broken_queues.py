@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,8 @@ import headrace as hr
 import pytest
 from headrace.backend import JobState
 from headrace.errors import BrokenQueueError, JobError, JobFailedError
+
+from tests.eventually import eventually
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
 SHARDS: dict[str, dict[str, Any]] = {"light": {}, "spark": {"shards": 1}}
@@ -63,14 +62,6 @@ def rows() -> list[tuple[str, int]]:
 
 def letters(place: str) -> list[dict[str, Any]]:
     return [json.loads(line) for part in sorted(Path(place).glob("part-*")) for line in part.read_text().splitlines()]
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Wait for other processes: real time bounds the wait, nothing is asserted about how long it takes."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        threading.Event().wait(0.05)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -6,14 +6,15 @@ import json
 import os
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
 import pytest
 from headrace.errors import JobError, JobFailedError
+
+from tests.eventually import eventually
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
 
@@ -63,14 +64,6 @@ def job(output: Path, *, keyed: bool) -> Any:
 
 def rows(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for part in output.glob("part-*") for line in part.read_text().splitlines()]
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
-    """Wait for other processes: real time bounds the wait, nothing is asserted about how long it takes."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        threading.Event().wait(0.05)
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["stateless", "keyed"])

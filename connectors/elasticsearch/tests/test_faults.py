@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,12 @@ import pytest
 from elasticsearch_world import ID, Cluster, Relay, insert, numbers, writer_of
 from headrace.testing import MemorySink, MemorySource
 
+from tests.eventually import eventually
 from tests.servers.elasticsearch import ElasticsearchOptions
 from tests.servers.fixtures import StartElasticsearchServer
 
 HERE = Path(__file__).parent
 QUICK: dict[str, Any] = {"retry_backoff": "5 ms", "retry_backoff_max": "50 ms", "retry_timeout": "120 s"}
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
-    """Wait for other processes: real time bounds the wait, nothing is asserted about how long it takes."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        pause.wait(0.01)
 
 
 class TestKills:

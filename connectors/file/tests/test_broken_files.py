@@ -8,8 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
@@ -23,6 +21,8 @@ from headrace.source import EARLIEST
 from headrace_file import FileSource, FileSourceSettings
 from headrace_file.reader import FileReader
 from headrace_file.streams import forget_parked
+
+from tests.eventually import eventually
 
 HERE = str(Path(__file__).parent)
 DAMAGE = b"\x1f\x8b no member"
@@ -175,11 +175,8 @@ def lose_rights(directory: str, what: str) -> None:
         found = [json.loads(line) for part in place.glob("out/part-*") for line in part.read_text().splitlines()]
         return sorted([row["k"], row["n"]] for row in found)
 
-    def eventually(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, (rows(), handle.status())
-            threading.Event().wait(0.02)
+    def soon(condition: Callable[[], bool]) -> None:
+        eventually(condition, "the rows", shown=lambda: (rows(), handle.status()))
 
     def append(file: TextIO, **row: object) -> None:
         file.write(json.dumps(row) + "\n")
@@ -187,18 +184,18 @@ def lose_rights(directory: str, what: str) -> None:
 
     taken = place / "in" / "a" if what == "folder" else place / "in" / "a" / "log"
     handle = job.start("light", discovery_interval="100 ms", checkpoint="state")
-    eventually(lambda: len(rows()) == 2)
+    soon(lambda: len(rows()) == 2)
     told: dict[str, object] = {"before": rows()}
     with open(place / "in/a/log", "a") as writes_on, open(place / "in/b/log", "a") as other:
         taken.chmod(0)
         append(writes_on, k="a", n=2)
-        eventually(lambda: any(queue.broken for queue in handle.status().queues))
+        soon(lambda: any(queue.broken for queue in handle.status().queues))
         told["broken"] = [queue.queue for queue in handle.status().queues if queue.broken]
         append(other, k="b", n=2)
-        eventually(lambda: ["b", 2] in rows())
+        soon(lambda: ["b", 2] in rows())
         told["during"] = rows()
         taken.chmod(0o700)
-        eventually(lambda: len(rows()) == 4)
+        soon(lambda: len(rows()) == 4)
     told["after"] = rows()
     handle.stop()
     print(json.dumps(told))

@@ -17,7 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kafka_world import KafkaWorld, eventually
+from kafka_world import KafkaWorld
+
+from tests.eventually import eventually
 
 _SCRIPT = Path(__file__).with_name("instance.py")
 

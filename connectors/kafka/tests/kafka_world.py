@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka import admin as ck_admin
+
+from tests.eventually import eventually
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 90.0
@@ -171,12 +173,3 @@ class KafkaWorld:
             return sorted(found, key=lambda one: (one.partition, one.offset))
         finally:
             consumer.close()
-
-
-def eventually(probe: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
-    """Call ``probe`` until it returns something true, and return that."""
-    deadline = time.monotonic() + seconds
-    while not (found := probe()):
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.02)
-    return found

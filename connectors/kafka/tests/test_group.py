@@ -13,7 +13,9 @@ from headrace.backend import JobHandle, JobState
 from headrace.errors import JobFailedError
 from headrace.testing import MemorySink
 from instances import CountInto
-from kafka_world import KafkaWorld, eventually
+from kafka_world import KafkaWorld
+
+from tests.eventually import eventually
 
 Start = Callable[..., JobHandle]
 

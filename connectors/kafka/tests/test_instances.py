@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from instances import CountInto, Instance, expect_copied_once, one_of
-from kafka_world import KafkaWorld, eventually
+from kafka_world import KafkaWorld
+
+from tests.eventually import eventually
 
 Launch = Callable[..., Instance]
 

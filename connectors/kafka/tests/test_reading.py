@@ -17,7 +17,9 @@ from headrace.messages import ReadPosition
 from headrace.source import EARLIEST
 from headrace.testing import MemorySink
 from headrace_kafka.source import KafkaSource
-from kafka_world import KafkaWorld, eventually
+from kafka_world import KafkaWorld
+
+from tests.eventually import eventually
 
 
 def bodies(*numbers: int) -> list[bytes]:
@@ -289,7 +291,7 @@ def test_records_removed_while_they_are_read_stop_the_job(world: KafkaWorld, top
         reader = source.open(hr.Queue(f"{topic}-0"), ReadPosition(2))
         world.forget(topic, 0, 6)
         with pytest.raises(DataError, match=r"offset 2 is not in partition .*, which holds 6 to 10"):
-            eventually(lambda: reader.poll(10, timedelta(milliseconds=100)), "it is told", 10)
+            eventually(lambda: reader.poll(10, timedelta(milliseconds=100)), "it is told", seconds=10)
     finally:
         source.close()
 

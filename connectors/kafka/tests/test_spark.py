@@ -11,7 +11,9 @@ from typing import Any
 import headrace as hr
 import pytest
 from instances import CountInto, Instance, expect_copied_once
-from kafka_world import KafkaWorld, eventually
+from kafka_world import KafkaWorld
+
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,21 +24,13 @@ from headrace.testing import MemorySink, MemorySource
 from headrace_mysql import MySQLSink
 from mysql_world import Database, Relay, insert, numbers
 
+from tests.eventually import eventually
 from tests.servers.fixtures import StartMySQLServer
 from tests.servers.mysql import MySQLOptions, MySQLServer
 
 HERE = Path(__file__).parent
 ID = {"id": "int64"}
 QUICK: dict[str, Any] = {"retry_backoff": "5 ms", "retry_backoff_max": "50 ms", "retry_timeout": "60 s"}
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 90.0, pause_seconds: float = 0.01) -> None:
-    """Wait for other processes: real time bounds the wait, nothing is asserted about how long it takes."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        pause.wait(pause_seconds)
 
 
 def writer_of(sink: MySQLSink) -> SinkWriter:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +17,8 @@ from headrace.messages import Position, Queue
 from headrace.sink import SinkBatch
 from headrace.testing import MemoryTransactionalSink
 from headrace_contract.memory_topics import MemoryBroker, MemoryTopicSettings, MemoryTopicSource
+
+from tests.eventually import eventually
 
 EVENTS = {"k": "string", "n": "int64", "ts": "timestamp"}
 
@@ -113,7 +114,7 @@ class World:
 
     def check(self) -> None:
         """Wait until every window has come; each must have come once, with the right count."""
-        eventually(lambda: sum(self.counted().values()) >= self._sent, "all windows", *running(self.instances))
+        while_running(lambda: sum(self.counted().values()) >= self._sent, "all windows", *running(self.instances))
         assert self.counted() == self.keys
         windows = [(row["k"], row["window_start"]) for row in self.rows()]
         assert len(windows) == len(set(windows))
@@ -134,10 +135,12 @@ def running(instances: list[JobHandle]) -> list[JobHandle]:
     return [handle for handle in instances if handle.status().state is JobState.RUNNING]
 
 
-def eventually(condition: Any, what: str, *handles: JobHandle) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
+def while_running(condition: Callable[[], bool], what: str, *handles: JobHandle) -> None:
+    """Wait until a condition holds; fail at once when one of the jobs has failed."""
+
+    def probe() -> bool:
         for handle in handles:
             assert handle.status().state is not JobState.FAILED, handle.status().error
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.01)
+        return condition()
+
+    eventually(probe, what)

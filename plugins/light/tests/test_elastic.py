@@ -10,7 +10,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from elastic_world import EVENTS, World, eventually
+from elastic_world import EVENTS, World, while_running
 from headrace.backend import JobState
 from headrace.errors import CheckpointError, JobFailedError, OptionError, PlanError, RetriableError
 from headrace.messages import Position
@@ -37,15 +37,15 @@ def test_one_instance_gives_what_a_job_in_one_process_gives(world: World) -> Non
 def test_instances_come_and_go_under_load(world: World) -> None:
     first = world.start()
     world.send(300)
-    eventually(lambda: first.status().records_read >= 100, "records", first)
+    while_running(lambda: first.status().records_read >= 100, "records", first)
     second, third = world.start(), world.start()
-    eventually(
+    while_running(
         lambda: all(len(h.status().shards) == 1 for h in (first, second, third)), "one shard each", first, second
     )
     world.send(300)
     first.stop()
     world.send(300)
-    eventually(
+    while_running(
         lambda: len(second.status().shards) + len(third.status().shards) == 3, "shards of the first", second, third
     )
     world.send(300)
@@ -59,9 +59,9 @@ def test_instances_come_and_go_under_load(world: World) -> None:
 def test_an_instance_that_does_not_know_that_it_was_replaced_does_no_harm(world: World) -> None:
     first = world.start()
     world.send(200)
-    eventually(lambda: first.status().records_read == 200, "records", first)
+    while_running(lambda: first.status().records_read == 200, "records", first)
     second = world.start()
-    eventually(lambda: len(second.status().shards) >= 1, "a shard", second)
+    while_running(lambda: len(second.status().shards) >= 1, "a shard", second)
     for _ in range(5):
         world.send(100)
         world.expel_all()
@@ -74,7 +74,7 @@ def test_an_instance_that_does_not_know_that_it_was_replaced_does_no_harm(world:
 def test_what_all_instances_left_is_taken_up_again(world: World) -> None:
     first = world.start()
     world.send(250)
-    eventually(lambda: first.status().records_read == 250, "records", first)
+    while_running(lambda: first.status().records_read == 250, "records", first)
     first.stop()
     world.send(250)
     second = world.start()
@@ -111,7 +111,7 @@ def test_an_error_in_the_middle_of_an_entry_loses_nothing(tmp_path: Path) -> Non
     try:
         handle = world.start()
         world.send(300)
-        eventually(lambda: len(world.rows()) >= 300, "all rows", handle)
+        while_running(lambda: len(world.rows()) >= 300, "all rows", handle)
     finally:
         world.close()
     assert not failures
@@ -122,7 +122,7 @@ def test_an_error_in_the_middle_of_an_entry_loses_nothing(tmp_path: Path) -> Non
 def test_an_outage_of_the_broker_is_waited_for(world: World) -> None:
     handle = world.start()
     world.send(200)
-    eventually(lambda: handle.status().records_read >= 100, "records", handle)
+    while_running(lambda: handle.status().records_read >= 100, "records", handle)
     world.broker.begin_outage()
     time.sleep(0.3)
     assert handle.status().state is JobState.RUNNING
@@ -138,21 +138,21 @@ def test_state_is_stored_anew_before_a_broker_forgets_it_though_nothing_comes(
     monkeypatch.setattr("headrace_light.elastic_stages._SNAPSHOT_SECONDS_MAX", 0.05)
     handle = world.start()
     world.send(100)
-    eventually(lambda: handle.status().records_read == 100, "records", handle)
+    while_running(lambda: handle.status().records_read == 100, "records", handle)
 
     def stored() -> int:
         states = [name for name in world.broker.topic_names() if name.endswith("-state")]
         return sum(len(world.broker.records(name, shard)) for name in states for shard in range(3))
 
-    eventually(lambda: stored() >= 3, "state of every shard", handle)
+    while_running(lambda: stored() >= 3, "state of every shard", handle)
     before = handle.status().checkpoint_id
-    eventually(lambda: handle.status().checkpoint_id >= before + 10, "checkpoints while nothing comes", handle)
+    while_running(lambda: handle.status().checkpoint_id >= before + 10, "checkpoints while nothing comes", handle)
 
 
 def test_fast_keeps_state_on_the_machine(world: World) -> None:
     first = world.start(reliability="fast")
     world.send(250)
-    eventually(lambda: first.status().records_read == 250, "records", first)
+    while_running(lambda: first.status().records_read == 250, "records", first)
     first.stop()
     world.send(250)
     world.start(reliability="fast", checkpoint=str(world.directory / "0"))
@@ -164,12 +164,12 @@ def test_fast_keeps_state_on_the_machine(world: World) -> None:
 def test_fast_loses_what_a_moved_shard_remembered_and_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
     first = world.start(reliability="fast")
     world.send(250)
-    eventually(lambda: first.status().records_read == 250, "records", first)
+    while_running(lambda: first.status().records_read == 250, "records", first)
     first.stop()
     world.start(reliability="fast")  # its directory is another: as on another machine
     world.send(250)
     world.finish()
-    eventually(lambda: world.counted().total() > 100, "windows", *world.instances[1:])
+    while_running(lambda: world.counted().total() > 100, "windows", *world.instances[1:])
     assert all(world.counted()[key] <= count for key, count in world.keys.items())
 
 
@@ -190,7 +190,7 @@ def test_what_cannot_be_shared_is_refused_before_anything_is_read(world: World, 
 def test_a_damaged_record_of_a_shuffle_stops_the_job_and_is_named(world: World) -> None:
     first = world.start()
     world.send(100)
-    eventually(lambda: first.status().records_read == 100 and world.table.stored, "records", first)
+    while_running(lambda: first.status().records_read == 100 and world.table.stored, "records", first)
     first.stop()
     before = list(world.table.rows)
     [topic] = [name for name in world.broker.topic_names() if name.startswith("headrace-") and "state" not in name]
@@ -211,7 +211,7 @@ def test_a_sink_that_is_ahead_of_the_topics_is_refused(world: World) -> None:
     """As when the topics were made anew and the clock was put back: new results would be dropped as known."""
     first = world.start()
     world.send(100)
-    eventually(lambda: first.status().records_read == 100 and world.table.stored, "records", first)
+    while_running(lambda: first.status().records_read == 100 and world.table.stored, "records", first)
     first.stop()
     for queue, position in list(world.table.stored.items()):
         world.table.stored[queue] = Position(position.offset + 3_600_000_000, position.index)

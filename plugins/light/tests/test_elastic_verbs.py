@@ -10,7 +10,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from elastic_world import EVENTS, SharedSink, World, eventually, running
+from elastic_world import EVENTS, SharedSink, World, running, while_running
 from headrace.dsl import Stream
 from headrace.testing import MemorySink, MemorySource
 
@@ -97,7 +97,7 @@ def test_a_verb_gives_in_shared_instances_what_it_gives_in_one_process(build: Bu
     try:
         first = world.start()
         world.send(300)
-        eventually(lambda: first.status().records_read >= 100, "records", first)
+        while_running(lambda: first.status().records_read >= 100, "records", first)
         world.start()
         world.send(200)
         world.expel_all()
@@ -113,7 +113,7 @@ def test_a_verb_gives_in_shared_instances_what_it_gives_in_one_process(build: Bu
         build(events).to(expected).run("light", shards=3)
         wanted = table(expected.table())
         assert wanted
-        eventually(lambda: table(world.sink().table()) == wanted, "the same results", *running(world.instances))
+        while_running(lambda: table(world.sink().table()) == wanted, "the same results", *running(world.instances))
         assert third.status().error is None
     finally:
         world.close()

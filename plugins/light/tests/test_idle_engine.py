@@ -22,7 +22,8 @@ from headrace_file.source import FileSource
 from headrace_light.backend import LightBackend
 from headrace_light.pauses import Pauses
 from headrace_light.settings import LightSettings
-from test_light_backend import eventually
+
+from tests.eventually import eventually
 
 LOOKS = 40
 

@@ -7,9 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,8 @@ from headrace.sink import SinkBatch
 from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
 from headrace_light.backend import LightBackend
 
+from tests.eventually import eventually
+
 
 def bodies(*numbers: int) -> list[bytes]:
     return [json.dumps({"n": number}).encode() for number in numbers]
@@ -32,15 +31,6 @@ def bodies(*numbers: int) -> list[bytes]:
 
 def job(source: MemorySource, sink: MemorySink, **options: Any) -> hr.Job:
     return hr.stream("test", "light", **options).from_(source, format="json", schema={"n": "int64"}).to(sink)
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    """Wait for another thread: real time bounds the wait, nothing is asserted about how long it takes."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        pause.wait(0.005)
 
 
 def numbers(sink: MemorySink) -> list[int]:

@@ -18,6 +18,8 @@ from headrace.messages import Queue, ReadPosition
 from headrace.source import EARLIEST, LATEST, GroupListener, GroupSource, StartPosition
 from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
 
+from tests.eventually import eventually
+
 
 class MemoryGroup(MemorySource, GroupSource):
     """A group of one whose broker a test plays: what is put into ``events`` happens in the next ``poll_group``."""
@@ -89,13 +91,6 @@ def bodies(*numbers: int) -> list[bytes]:
 def start(source: MemoryGroup, sink: MemorySink, **options: Any) -> JobHandle:
     job = hr.stream("test", "group").from_(source, format="json", schema={"n": "int64"}).to(sink)
     return job.start("light", **{"checkpoint_interval": "1 ms", **options})
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.002)
 
 
 def numbers(sink: MemorySink) -> list[int]:

@@ -18,7 +18,8 @@ from headrace.testing import MemorySink, MemorySource
 from headrace_light.backend import LightBackend
 from headrace_light.settings import LightSettings
 from test_idle_engine import EngineClock, running
-from test_light_backend import eventually
+
+from tests.eventually import eventually
 
 SCHEMA = {"k": "string", "v": "int64"}
 Build = Callable[[Stream, Stream], Stream]

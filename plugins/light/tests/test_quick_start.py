@@ -13,7 +13,7 @@ import headrace as hr
 import msgspec
 import polars as pl
 import pytest
-from elastic_world import EVENTS, World, eventually, running
+from elastic_world import EVENTS, World, running, while_running
 from headrace import state_parts
 from headrace.dsl import Stream
 from headrace.errors import CheckpointError, RetriableError
@@ -328,7 +328,7 @@ def test_instances_with_quick_start_give_what_one_process_gives(
     try:
         first = world.start(**options)
         world.send(300)
-        eventually(lambda: first.status().records_read >= 100, "records", first)
+        while_running(lambda: first.status().records_read >= 100, "records", first)
         world.start(**options)
         place = places[world.broker.name]
         looks = 0
@@ -343,7 +343,7 @@ def test_instances_with_quick_start_give_what_one_process_gives(
         for _ in range(3):
             world.send(100)
             place.failures, looks = 2, 0
-            eventually(failed, "a restore that failed", *running(world.instances))
+            while_running(failed, "a restore that failed", *running(world.instances))
         first.stop()
         world.send(200)
         expected = MemorySink()
@@ -351,8 +351,10 @@ def test_instances_with_quick_start_give_what_one_process_gives(
         events = hr.stream("test", "alone").from_(MemorySource(bodies), format="json", schema=EVENTS)
         counts(events).to(expected).run("light", shards=3)
         wanted = sorted(map(str, expected.table()))
-        eventually(lambda: sorted(map(str, world.sink().table())) == wanted, "the results", *running(world.instances))
-        eventually(lambda: "has all of its" in caplog.text, "a restore that ended", *running(world.instances))
+        while_running(
+            lambda: sorted(map(str, world.sink().table())) == wanted, "the results", *running(world.instances)
+        )
+        while_running(lambda: "has all of its" in caplog.text, "a restore that ended", *running(world.instances))
     finally:
         world.close()
     assert sorted(map(str, world.sink().table())) == wanted

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,21 +20,14 @@ from headrace_spark import session
 from headrace_spark.settings import SparkSettings
 from spark_parts import CountingSource, DatabaseSink, Failing, LineSink
 
+from tests.eventually import eventually
+
 pytestmark = pytest.mark.spark
 SCHEMA = {"n": "int64", "queue": "string"}
 
 
 def stream_of(source: CountingSource, name: str = "spark", **options: Any) -> hr.Stream:
     return hr.stream("test", name, **options).from_(source, format="json", schema=SCHEMA)
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
-    """Wait for other processes: real time bounds the wait, nothing is asserted about how long it takes."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        pause.wait(0.02)
 
 
 def expected(**queues: range) -> list[tuple[str, int]]:

@@ -21,7 +21,8 @@ from headrace.operator import Operator, OperatorSpec
 from headrace.schema import Schema
 from keyed_parts import WINDOW_SECONDS, Clocked, Pairs, timed, windowed
 from spark_parts import CountingSource, LineSink, WindowSink
-from test_spark_backend import eventually
+
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.spark
 SCHEMA = {"n": "int64", "queue": "string"}
