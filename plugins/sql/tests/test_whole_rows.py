@@ -115,3 +115,12 @@ def test_what_has_no_value_is_refused(text: str, message: str, underlined: str) 
         hr.sql(text)
     assert caught.value.text is not None
     assert text[caught.value.position or 0 :].startswith(underlined)
+
+
+@pytest.mark.parametrize("condition", ["v > 100", "1 = 0"])
+def test_an_aggregate_in_from_has_no_row_before_the_first(condition: str) -> None:
+    # PyFlink agrees, but where its planner sees that there can be no row: of WHERE 1 = 0 it gives one.
+    text = "SELECT MIN(v) AS m, COUNT(*) AS n FROM a WHERE condition".replace("condition", condition)
+    assert rows(text) == []
+    assert rows("SELECT COUNT(m), SUM(n) FROM (q) AS q".replace("q", text, 1)) == []
+    assert rows("SELECT (SELECT n FROM (q) AS q) FROM a".replace("q", text, 1)) == [(None,)] * 3
