@@ -39,8 +39,10 @@ def _comparison(choices: Choices, columns: Mapping[str, Kind]) -> Expression:
     return (operator, ("column", name), ("constant", values[columns[name]], columns[name]))
 
 
-def value(choices: Choices, columns: Mapping[str, Kind]) -> tuple[Kind, Expression]:
-    """Return the kind and expression of a computed column."""
+def value(choices: Choices, columns: Mapping[str, Kind], *, nested: bool = False) -> tuple[Kind, Expression]:
+    """Return the kind and expression of a computed column. ``nested``: it may be a row, an array or a map."""
+    if nested and columns and choices.chance(15):
+        return "list", _nested(choices, columns)
     whole = [name for name, kind in sorted(columns.items()) if kind == "int"]
     texts = [name for name, kind in sorted(columns.items()) if kind == "text"]
     shapes = ["sum", "case", "coalesce"] if whole else []
@@ -59,6 +61,16 @@ def value(choices: Choices, columns: Mapping[str, Kind]) -> tuple[Kind, Expressi
     return "text" if shape == "upper" else "int", (shape, ("column", choices.pick(texts)))
 
 
+def _nested(choices: Choices, columns: Mapping[str, Kind]) -> Expression:
+    """Return a row, an array or a map of columns: whole values, which are given, joined and collected, but not compared."""
+    whole = [name for name, kind in sorted(columns.items()) if kind == "int"]
+    shape = choices.pick(["row", "array", "map"]) if whole else "row"
+    usable = whole if shape != "row" else [name for name, kind in sorted(columns.items()) if kind != "list"]
+    if not usable:
+        return ("row", ("constant", 7, "int"))
+    return (shape, *(("column", choices.pick(usable)) for _ in choices.repeat(1, 3, 60)))
+
+
 def sql(expression: Expression) -> str:
     """Return an expression as SQL."""
     operator, *operands = expression
@@ -67,7 +79,10 @@ def sql(expression: Expression) -> str:
     if operator == "constant":
         return _constant(*operands)
     parts = [sql(each) for each in operands]
-    if operator in ("coalesce", "upper", "char_length"):
+    if operator in ("map", "row"):
+        entries = [f"'k{at}', {part}" for at, part in enumerate(parts)]
+        return f"{'map' if operator == 'map' else 'named_struct'}({', '.join(entries)})"
+    if operator in ("coalesce", "upper", "char_length", "array"):
         return f"{operator}({', '.join(parts)})"
     if operator == "case":
         return f"CASE WHEN {parts[0]} THEN {parts[1]} ELSE {parts[2]} END"
@@ -158,7 +173,7 @@ def _aggregate(choices: Choices, function: str, columns: Mapping[str, Kind]) -> 
         return Aggregate("count", of(*plain), distinct=function == "distinct")
     if function in ("min", "max", "first", "last", "first_value", "last_value"):
         ordered = [kind for kind in plain if kind != "boolean"] if function in ("min", "max") else plain
-        column = of(*ordered)
+        column = of(*ordered, *(() if function in ("min", "max") else ("list",)))
         return Aggregate(function, column, kind=columns[column])
     if function == "sum":
         column = of("int", "decimal")
@@ -171,4 +186,5 @@ def _aggregate(choices: Choices, function: str, columns: Mapping[str, Kind]) -> 
         return Aggregate(function, of("boolean"), kind="boolean")
     if function == "listagg":
         return Aggregate(function, of("text"), kind="text")
-    return Aggregate(function, of("int", "text"), kind="list")
+    more = () if function == "collect_set" else ("list",)
+    return Aggregate(function, of("int", "text", *more), kind="list")

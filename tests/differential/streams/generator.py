@@ -56,6 +56,7 @@ class Maker:
         self._unordered: set[int] = set()
         self._beside: dict[str, Node] = {}
         self._names = 0
+        self._nested = True
 
     def outputs(self) -> Mapping[str, Node]:
         """Return the nodes that are written."""
@@ -112,7 +113,7 @@ class Maker:
         columns: dict[str, Kind] = {name: node.columns[name] for name in kept}
         made: dict[str, Any] = {name: ("column", name) for name in kept}
         for _ in self._choices.repeat(0, 2, 50):
-            kind, value = expressions.value(self._choices, node.columns)
+            kind, value = expressions.value(self._choices, node.columns, nested=self._nested)
             for _ in self._choices.repeat(1, 2, 15):  # twice the same gives the same twice
                 name = self._name("c")
                 columns[name], made[name] = kind, value
@@ -177,7 +178,7 @@ class Maker:
         return tuple(self._choices.some(usable, low, 2))
 
     def _aggregates(self, node: Node) -> Mapping[str, Any]:
-        inputs = {name: kind for name, kind in node.columns.items() if kind not in ("list", "double")}
+        inputs = {name: kind for name, kind in node.columns.items() if kind != "double"}
         return expressions.aggregates(
             self._choices, inputs, dialect="dsl", ordered=self._is_ordered(node), changes=node.changes
         )

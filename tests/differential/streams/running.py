@@ -409,6 +409,8 @@ def _normal(value: Any) -> Any:
         return str(value.normalize() + 0)
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else float(f"{value:.12g}") + 0.0
+    if isinstance(value, dict):  # a row, or an entry of a map
+        return tuple(_normal(each) for each in value.values())
     if isinstance(value, list | tuple):
         return tuple(_normal(each) for each in value)
     return value

@@ -54,6 +54,7 @@ class SqlMaker(Maker):
     def __init__(self, choices: Choices, tables: tuple[Table, ...], *, flink: bool, in_order: bool) -> None:
         super().__init__(choices, tables)
         self._flink = flink
+        self._nested = not flink
         self._in_order = in_order
         #: Flink reads tables in any order: two of them are read only where nothing is late.
         self._several = in_order or not flink
@@ -86,7 +87,8 @@ class SqlMaker(Maker):
         return self._choices.weighted(verbs)(node)
 
     def _aggregates(self, node: Node) -> Mapping[str, Any]:
-        inputs = {name: kind for name, kind in node.columns.items() if kind not in ("list", "double")}
+        unused = ("list", "double") if self._flink else ("double",)
+        inputs = {name: kind for name, kind in node.columns.items() if kind not in unused}
         ordered = self._is_ordered(node)
         return expressions.aggregates(
             self._choices, inputs, dialect=self._dialect, ordered=ordered, changes=node.changes

@@ -19,6 +19,7 @@ from tests.differential.streams.plan import (
     Grouped,
     Match,
     Plan,
+    Select,
     Source,
     Table,
     Union,
@@ -35,7 +36,15 @@ def test_cases_of_each_kind_are_made() -> None:
     texts = [_case(Choices.of_seed(seed), "sql") for seed in range(150)]
     assert {case.other_keys for case in streams} == {case.other_keys for case in texts} == {True, False}
     assert {case.dialect for case in texts} == {"sql", "dsl"}
-    assert any(isinstance(node, Match) for case in texts for node in case.plan.nodes())
+    matches = [node for case in texts for node in case.plan.nodes() if isinstance(node, Match)]
+    assert {node.within is None for node in matches} == {True, False}
+    values = [
+        each[0]
+        for case in (*streams, *texts)
+        for node in case.plan.of_type(Select)
+        for each in node.expressions.values()
+    ]
+    assert {"row", "map", "array"} <= set(values)
     assert any(
         len(node.merged) == 3 and all(isinstance(each, Where) for each in node.merged)
         for case in (*streams, *texts)

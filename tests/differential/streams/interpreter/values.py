@@ -30,6 +30,10 @@ def evaluate(expression: Expression, row: Row) -> Any:
     if operator == "coalesce":
         return next((value for each in operands if (value := evaluate(each, row)) is not None), None)
     values = [evaluate(each, row) for each in operands]
+    if operator in ("row", "array"):
+        return tuple(values)
+    if operator == "map":
+        return tuple((f"k{at}", value) for at, value in enumerate(values))
     if operator == "is null":
         return values[0] is None
     if operator == "not":
