@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.dead_letters import DeadLetterReason
-from headrace.errors import CheckpointError
+from headrace.errors import CheckpointError, JobError
 from headrace.settings import Settings
 
 if TYPE_CHECKING:
+    from headrace.jobs import Job
     from headrace.plan import Plan
 
 
@@ -227,9 +228,13 @@ class JobHandle(ABC):
         ``rules`` is what the verb takes; ``node`` names the verb where the job has several; ``who`` is for the audit
         file. Returns the new version and which rules were rejected. Raises JobError when no rule can be used.
         """
-        from headrace.plan import replaceable
-
-        return replaceable(self.plan, node).replace_rules(rules, who)
+        if self.plan is None:
+            raise JobError(
+                "this handle does not know what its job runs",
+                hint="replace rules through the handle that job.start() gave",
+            )
+        spec, schema = self.plan.with_rules(node)
+        return spec.replace_rules(rules, schema, who)
 
     def __enter__(self) -> JobHandle:
         return self
@@ -249,3 +254,11 @@ class Backend(ABC):
     @abstractmethod
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         """Start the plan and return at once. Raises JobError for what can be seen before anything is read."""
+
+    @staticmethod
+    def start_query(job: Job, session: Any, **options: Any) -> Any:
+        """Start a job in a session of the user's and return the engine's own handle of it: what ``job.to_spark(…)`` calls.
+
+        For backends that drive an engine with sessions. Raises JobError as ``start`` does.
+        """
+        raise JobError("this backend has no sessions that a job could be started in", hint="use job.start()")

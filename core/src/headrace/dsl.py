@@ -119,7 +119,7 @@ class Pipeline:
         without a checkpoint begin. Raises JobError for what does not fit.
         """
         label = name or _label_of(source, "source")
-        settings = getattr(source, "settings", None)
+        settings = source.settings
         if isinstance(settings, Settings):
             settings.check_types(plugin=label)
         source.start = _start_of(source, start)
@@ -392,7 +392,7 @@ class Stream:
 
     def _operator(self, verb: str, *arguments: Any, **options: Any) -> Stream:
         spec_class = default_registry().find("operator", verb)
-        if getattr(spec_class, "takes_functions", False):
+        if spec_class.takes_functions:
             options["functions"] = self._pipeline.functions
         try:
             spec = spec_class(*arguments, **options)

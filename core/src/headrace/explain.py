@@ -195,7 +195,7 @@ def _edge_text(plan: Plan, edge: Input) -> str:
 
 
 def _source_options(node: SourceNode) -> dict[str, str]:
-    settings = getattr(node.source, "settings", None)
+    settings = node.source.settings
     options = changed_options(settings) if isinstance(settings, Settings) else {}
     if node.source.start is not Start.EARLIEST:
         start = node.source.start

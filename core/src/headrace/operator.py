@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.errors import CheckpointError
+from headrace.errors import CheckpointError, PlanError
 from headrace.messages import Batch, SystemMessage, Watermark
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
+    from headrace.dsl import Stream
     from headrace.key_shares import KeyShare
     from headrace.schema import Schema
     from headrace.state_definition import StateDefinition
@@ -196,6 +197,12 @@ class OperatorSpec(ABC):
     #: Whether it reads only the columns that ``required_columns(())`` gives and lets all others through as they are: then
     #: fields of structs that nothing behind it reads may be missing in what it is given.
     keeps_columns: ClassVar[bool] = False
+    #: Whether the operator works by rules that ``handle.update_rules`` can replace while the job runs: then it has ``replace_rules``.
+    replaces_rules: ClassVar[bool] = False
+    #: Whether the spec takes the user functions of its job, as the option ``functions`` (a FunctionCatalog).
+    takes_functions: ClassVar[bool] = False
+    #: How long a queue may be silent before watermarks do not wait for it: of operators that give event time. None: for ever.
+    idle_timeout_us: int | None = None
 
     @abstractmethod
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
@@ -210,6 +217,14 @@ class OperatorSpec(ABC):
         Sources decode only what the job needs. The default asks for everything.
         """
         return None
+
+    @classmethod
+    def of_streams(cls, *streams: Any, **options: Any) -> Stream:
+        """Return the stream that a verb of two streams makes of them: what ``left.join(right, on, …)`` calls.
+
+        Its arguments are the two streams and what the verb takes. The default says that the verb has one input.
+        """
+        raise PlanError(f"{cls.name}() takes one stream")
 
     @abstractmethod
     def open(self, schema: Schema | None) -> Operator:
@@ -226,6 +241,17 @@ class OperatorSpec(ABC):
     def describe(self) -> str:
         """Return the arguments as a person would read them in a plan."""
         return ""
+
+    def replace_rules(self, rules: Any, schema: Schema, who: str | None = None) -> Any:
+        """Give the running job other rules; return what ``handle.update_rules`` returns.
+
+        Called where ``replaces_rules`` is true, in the process that started the job, on the spec of its plan. ``schema``: the columns
+        of the input. The spec itself brings the rules to the processes that run the operator. Raises JobError when no rule can be
+        used.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} says that its rules can be replaced, and has no replace_rules()"
+        )
 
     def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
         """Return what the operator makes of rows with these columns, for an output.

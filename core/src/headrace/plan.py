@@ -180,6 +180,26 @@ class Plan:
         """Return the nodes of a kind by id, in topological order."""
         return {node_id: node for node_id, node in self.nodes.items() if isinstance(node, kind)}
 
+    def with_rules(self, node_id: str | None = None) -> tuple[OperatorSpec, Schema]:
+        """Return the operator that ``handle.update_rules`` means, and the columns of its input. Raises PlanError."""
+        found = {name: node for name, node in self.of_kind(OperatorNode).items() if node.spec.replaces_rules}
+        if not found:
+            raise PlanError("the job has no rules that could be replaced", job=self.job_name)
+        if node_id is None and len(found) > 1:
+            raise PlanError(f"the job has several rules: {', '.join(found)}", job=self.job_name, hint="pass node='…'")
+        chosen = found.get(node_id if node_id is not None else next(iter(found)))
+        if chosen is None:
+            hint = did_you_mean(node_id or "", found, known="rules")
+            raise PlanError(f"{node_id!r} are no rules", job=self.job_name, hint=hint)
+        schema = input_schema(chosen.input)
+        if schema is None:
+            raise PlanError(
+                f"{self.id_of(chosen)}: rules over rows of unknown columns cannot be replaced",
+                job=self.job_name,
+                hint="give map(…) a schema",
+            )
+        return chosen.spec, schema
+
     @property
     def sources(self) -> dict[str, SourceNode]:
         return self.of_kind(SourceNode)
@@ -368,40 +388,6 @@ def _schema_of(edge: Input) -> Schema | None:
     if isinstance(node, OperatorNode) and edge.output:
         return node.spec.output_schema(_schema_of(node.input), edge.output)
     return node.schema
-
-
-@dataclass(frozen=True)
-class Replaceable:
-    """An operator whose rules can be replaced while the job runs, with the columns of its input."""
-
-    spec: Any
-    schema: Schema
-
-    def replace_rules(self, rules: Any, who: str | None) -> Any:
-        """Call the operator's own ``replace_rules``."""
-        return self.spec.replace_rules(rules, self.schema, who)
-
-
-def replaceable(plan: Plan | None, node_id: str | None) -> Replaceable:
-    """Return the operator that ``handle.update_rules`` means. Raises PlanError when it is not clear which."""
-    nodes = plan.of_kind(OperatorNode) if plan is not None else {}
-    found = {name: node for name, node in nodes.items() if hasattr(node.spec, "replace_rules")}
-    job = plan.job_name if plan is not None else None
-    if not found:
-        raise PlanError("the job has no rules that could be replaced", job=job)
-    if node_id is None and len(found) > 1:
-        raise PlanError(f"the job has several rules: {', '.join(found)}", job=job, hint="pass node='…'")
-    chosen = found.get(node_id if node_id is not None else next(iter(found)))
-    if chosen is None:
-        raise PlanError(f"{node_id!r} are no rules", job=job, hint=did_you_mean(node_id or "", found, known="rules"))
-    schema = input_schema(chosen.input)
-    if schema is None:
-        raise PlanError(
-            f"{plan.id_of(chosen) if plan else node_id}: rules over rows of unknown columns cannot be replaced",
-            job=job,
-            hint="give map(…) a schema",
-        )
-    return Replaceable(chosen.spec, schema)
 
 
 def input_schema(edge: Input) -> Schema | None:

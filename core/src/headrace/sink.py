@@ -123,6 +123,11 @@ class Sink(ABC):
     #: ``CHANGE`` column, and the sink's own settings say what it does with it.
     changes: Changes | None = None
 
+    @property
+    def prints_to_terminal(self) -> bool:
+        """Whether rows go to the terminal: then the command shows no progress line between them."""
+        return False
+
     def check(self, schema: Schema | None) -> None:
         """Check options against the columns that will come. Called when the job is built; must not connect.
 

@@ -102,6 +102,8 @@ class Source(ABC):
 
     #: The declared options; ``from_<name>(**options)`` validates against it and passes an instance of it.
     Settings: ClassVar[type[Settings]] = Settings
+    #: The options that it was made from; None for a source that was made without.
+    settings: Any = None
     #: True when the source comes to an end by itself (a table read once).
     bounded: bool = False
     #: Where queues without a checkpoint begin. The runtime opens queues that appear *during* a run at EARLIEST.
@@ -138,7 +140,7 @@ class Source(ABC):
         """
         from headrace.settings import identifying_options
 
-        return identifying_options(getattr(self, "settings", None))
+        return identifying_options(self.settings)
 
     def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
         """Take what a checkpoint knows, before the first ``queues``. Sources that track identities override it."""

@@ -37,7 +37,7 @@ def idle_timeouts_us(plan: Plan) -> Mapping[str, int]:
     timeouts: dict[str, int] = {}
     for source_id, source in plan.sources.items():
         stage = plan.stage(source).values()
-        found = [getattr(node.spec, "idle_timeout_us", None) for node in stage if isinstance(node, OperatorNode)]
+        found = [node.spec.idle_timeout_us for node in stage if isinstance(node, OperatorNode)]
         known = [each for each in found if each is not None]
         if known:
             timeouts[source_id] = min(known)

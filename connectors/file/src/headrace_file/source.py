@@ -40,7 +40,7 @@ class FileSource(Source):
     Settings: ClassVar[type[Settings]] = FileSourceSettings
 
     def __init__(self, settings: FileSourceSettings, *, clock: Clock | None = None) -> None:
-        self.settings = settings
+        self.settings: FileSourceSettings = settings
         self._clock = clock
         self._format: str | None = None
         self._csv_options: tuple[str, str | None] = (settings.csv_delimiter or ",", settings.csv_quote or '"')

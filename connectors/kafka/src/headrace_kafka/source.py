@@ -36,7 +36,7 @@ class KafkaSource(GroupSource):
     Settings: ClassVar[type[Settings]] = KafkaSourceSettings
 
     def __init__(self, settings: KafkaSourceSettings) -> None:
-        self.settings = settings
+        self.settings: KafkaSourceSettings = settings
         self._shared: SharedConsumer | None = None
         self._known_topics: set[str] = set()
         self._listener: GroupListener | None = None

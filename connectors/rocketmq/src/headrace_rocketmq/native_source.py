@@ -51,7 +51,7 @@ class NativeRocketMQSource(GroupSource):
     Settings: ClassVar[type[Settings]] = RocketMQSourceSettings
 
     def __init__(self, settings: RocketMQSourceSettings) -> None:
-        self.settings = settings
+        self.settings: RocketMQSourceSettings = settings
         self._reset()
 
     def _reset(self) -> None:

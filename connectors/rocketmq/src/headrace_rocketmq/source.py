@@ -53,7 +53,7 @@ class RocketMQSource(GroupSource):
         return (self.settings,)
 
     def __init__(self, settings: RocketMQSourceSettings) -> None:
-        self.settings = settings
+        self.settings: RocketMQSourceSettings = settings
         self._filter: Filter = settings.message_filter()
         self._given = GivenOffsets(settings)
         self._client: Client | None = None

@@ -118,7 +118,7 @@ def run_options(texts: Sequence[str]) -> dict[str, Any]:
 
 def _prints_to_terminal(job: Job) -> bool:
     """Whether rows appear on a terminal: they and a progress line would write over each other."""
-    return any(getattr(node.sink, "prints_to_terminal", False) for node in job.sink_nodes)
+    return any(node.sink.prints_to_terminal for node in job.sink_nodes)
 
 
 def _wait(handle: JobHandle, stop_asked: threading.Event) -> JobReport:

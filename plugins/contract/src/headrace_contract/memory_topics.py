@@ -336,7 +336,7 @@ class MemoryTopicSource(GroupSource):
     Settings: ClassVar[type[Settings]] = MemoryTopicSettings
 
     def __init__(self, settings: MemoryTopicSettings) -> None:
-        self.settings = settings
+        self.settings: MemoryTopicSettings = settings
         self.member: str | None = None
         self._listener: GroupListener | None = None
         self._readers: dict[int, MemoryTopicReader] = {}

@@ -40,7 +40,7 @@ class ParquetSource(Source):
     bounded = True
 
     def __init__(self, settings: ParquetSettings) -> None:
-        self.settings = settings
+        self.settings: ParquetSettings = settings
 
     def schema(self) -> Schema:
         """Return the files' columns. Raises JobError when there is no file, OptionError for a column that is not there."""

@@ -68,7 +68,7 @@ def _same_origins(plan: Plan) -> dict[Node, Node]:
 
 def _origin(node: SourceNode) -> tuple[Any, ...] | None:
     """Return all that decides what a source gives; None for a source that is not made from options alone."""
-    settings = getattr(node.source, "settings", None)
+    settings = node.source.settings
     if settings is None or node.schema is None or node.body_schema is None:
         return None
     codec = None if node.codec is None else (type(node.codec), node.codec.settings)

@@ -129,6 +129,7 @@ class Rules(GroupedSpec):
     """
 
     name: ClassVar[str] = "rules"
+    replaces_rules: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -190,7 +191,6 @@ class Rules(GroupedSpec):
         return f"rule {segment.rules[rule].id!r}: "
 
     def replace_rules(self, rules: RulesInput, schema: Schema, who: str | None = None) -> RulesUpdate:
-        """Give a running job other rules; what ``handle.update_rules`` calls, in the process that started the job."""
         member = self.group.members[self.place]
         place = member.journal
         assert place is not None, "the plan of a running job was optimized"

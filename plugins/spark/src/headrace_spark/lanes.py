@@ -88,9 +88,7 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
         if kept.reader.position != part.start:
             # Another process read what lies between. The operators of this stage have no state that could be old.
             _waiting_for(payload, queue, partial(kept.reader.seek, part.start))
-        limit = getattr(kept.reader, "limit", None)
-        if limit is not None:
-            limit(part.end)
+        kept.reader.limit(part.end)
         count = 0
         for raw in _raw_batches(payload, kept.reader, part):
             count += len(raw)
