@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ USUAL: Mapping[str, Answer] = {
 class ScriptedServer:
     """Gives the answers of a table by method and path; remembers what was asked."""
 
-    def __init__(self, answers: Mapping[str, Answer | list[Answer]]) -> None:
+    def __init__(self, answers: Mapping[str, Answer | list[Answer]], context: ssl.SSLContext | None = None) -> None:
         self.answers = {**USUAL, **answers}
         #: Method and path, headers in lower case, body.
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
@@ -57,7 +58,9 @@ class ScriptedServer:
                 """Say nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if context is not None:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'' if context is None else 's'}://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import ssl
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
 from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
-from headrace_elasticsearch import ElasticsearchSource, ElasticsearchSourceSettings, answers
+from headrace_elasticsearch import (
+    ElasticsearchSink,
+    ElasticsearchSinkSettings,
+    ElasticsearchSource,
+    ElasticsearchSourceSettings,
+    answers,
+)
 from headrace_elasticsearch.connection import Connection
 from scripted_server import ScriptedServer
+
+from tests.servers.certificates import Certificates, make_certificates
 
 PASSWORD = "s3same-0pen"
 
@@ -180,3 +189,71 @@ def test_a_large_answer_comes_whole_and_the_connection_is_used_again(packed: boo
     assert len(opened) == 1
     connection.close()
     server.close()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("trusted", ["of the system", "another authority", "another fingerprint"])
+def test_a_server_whose_certificate_is_not_trusted_gets_no_login(trusted: str, certificates: Certificates) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server, certificates.server_key)
+    options = {
+        "of the system": {},
+        "another authority": {"ssl_ca": str(certificates.stranger_authority)},
+        "another fingerprint": {"ssl_fingerprint": "00" * 32},
+    }[trusted]
+    server = ScriptedServer({}, context)
+    error = refused(server.url, request_timeout="5 s", **options)
+    assert isinstance(error, JobError)
+    assert error.option == ("ssl_fingerprint" if "fingerprint" in trusted else "ssl_ca")
+    assert server.url in str(error)
+    assert "check the certificates" in str(error.hint)
+    assert server.requests == [], "nothing was sent"
+    made = source(server.url, request_timeout="5 s", ssl_ca=str(certificates.authority))
+    with pytest.raises(
+        (JobError, RetriableError)
+    ):  # the listener does speak TLS: with trust it is asked, and has nothing to say
+        made.queues()
+    assert server.requests != []
+    made.close()
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, [], [1], "x", 7, None, {"status": "ok"}, {"t": 1}, {"t": {"settings": {}}}, {"version": "9"}, b"<html>It works!</html>"],
+    ids=repr,
+)  # fmt: skip
+def test_another_server_is_named_as_such(answer: object) -> None:
+    asked = {
+        "GET /t/_settings/index.number_of_shards": (200, answer),
+        "GET /": (200, answer),
+        "GET /_resolve/index/*": (200, {}),
+    }
+    for prepare in (_asked_for_queues, _prepared):
+        server = ScriptedServer(asked)
+        with pytest.raises(JobError) as caught:
+            prepare(server.url)
+        assert caught.value.option in ("url", "index")
+        assert server.url in str(caught.value) or "is not JSON" in str(caught.value)
+        server.close()
+
+
+def _asked_for_queues(url: str) -> None:
+    made = source(url, request_timeout="5 s")
+    try:
+        made.queues()
+    finally:
+        made.close()
+
+
+def _prepared(url: str) -> None:
+    sink = ElasticsearchSink(ElasticsearchSinkSettings.of({"url": url, "index": "t", "create_index": True}))
+    try:
+        sink.prepare(None)
+    finally:
+        sink.close()

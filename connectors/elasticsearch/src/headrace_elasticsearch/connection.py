@@ -114,6 +114,22 @@ class Connection:
         _, content = self.request(method, path, body, **more)
         return decoded(content) if content else None
 
+    def check_product(self) -> None:
+        """See that Elasticsearch answers there. Raises JobError: address, certificates, login, or another server."""
+        about = self.ask("GET", "/", option="url")
+        version = about.get("version") if isinstance(about, dict) else None
+        if not isinstance(version, dict) or not isinstance(version.get("number"), str):
+            raise self.another_product(about)
+
+    def another_product(self, answer: Any) -> JobError:
+        """Return the error for an answer that Elasticsearch does not give."""
+        return JobError(
+            f"{self.where}: a server is there, but it does not answer as Elasticsearch does: {str(answer)[:80]}",
+            plugin="elasticsearch",
+            option="url",
+            hint="check host, port and path of the address, and what a proxy in between does",
+        )
+
     def close(self) -> None:
         """Close the connections. May be called twice."""
         self._transport.close()

@@ -73,15 +73,21 @@ class ElasticsearchSource(Source):
         found = connection.ask(
             "GET", index_path(settings.index, "_settings", *names), query={"flat_settings": "true"}, allow=(404,)
         )
+        if not isinstance(found, dict):
+            raise connection.another_product(found)
         if "error" in found or not found:
             raise no_such_index(connection, settings.index)
+        queues = []
+        for index, entry in sorted(found.items()):
+            try:
+                shards = int(entry["settings"]["index.number_of_shards"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise connection.another_product(found) from error
+            for number in range(shards):
+                queues += [Queue(_name_of(index, number, part, settings.slices)) for part in range(settings.slices)]
         if not self._looked:
             self._look(connection)
             self._looked = True
-        queues = []
-        for index, entry in sorted(found.items()):
-            for number in range(int(entry["settings"]["index.number_of_shards"])):
-                queues += [Queue(_name_of(index, number, part, settings.slices)) for part in range(settings.slices)]
         return queues
 
     def open(self, queue: Queue, start: StartPosition) -> Reader:
