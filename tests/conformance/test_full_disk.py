@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +165,30 @@ def test_a_read_only_file_system_is_named_at_the_start(backend: str, what: str, 
         job(output, keyed=False).run(backend, checkpoint=state)
     assert str(small_device) in str(caught.value)
     assert "read-only" in str(caught.value)
+
+
+@pytest.mark.parametrize("removed", ["state", "state/light", "state/light/state"])
+@pytest.mark.parametrize("keyed", [False, True], ids=["stateless", "keyed"])
+def test_a_checkpoint_that_is_removed_below_a_running_job(
+    removed: str, keyed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is never made anew in part: what is stored stands on what was stored before."""
+    if removed == "state/light/state" and not keyed:
+        pytest.skip("a job without keyed state keeps none")
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    append(0, 100)
+    handle = job(Path("out"), keyed=keyed).start(
+        "light", checkpoint="state", checkpoint_interval="50 ms", retry_timeout="500 ms"
+    )
+    eventually(lambda: Path("state/light/checkpoint.json").exists(), "a checkpoint")
+    eventually(lambda: handle.status().checkpoint_id > 0 and handle.status().records_read == 100, "all is read")
+    if keyed:
+        eventually(lambda: any(Path("state/light/state").rglob("*.delta")), "its state is stored")
+    shutil.rmtree(removed)
+    append(100, 100)
+    with pytest.raises(JobFailedError, match="No such file or directory") as caught:
+        handle.wait(timedelta(seconds=90))
+    assert "the checkpoint cannot be written to 'state/light" in str(caught.value)
+    assert "the directory has gone: bring it back with what was in it" in str(caught.value)
+    assert not list(Path("state").rglob("*.delta")), "no part of a state stands alone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -44,10 +45,12 @@ class DirectoryStateStore(StateStore):
 
     def __init__(self, settings: DirectoryStateSettings) -> None:
         self._path = Path(settings.path)
+        #: Shards of which versions are there: their directories are not made anew, as what is stored stands on those versions.
+        self._stored: set[str] = set()
 
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
         directory = self._directory(shard)
-        make_private_directory(directory)
+        self._make(shard, directory)
         path = directory / f"{version:020d}.{'snapshot' if snapshot else 'delta'}"
         temporary = path.with_suffix(".new")
         write_durably(temporary, delta)
@@ -58,6 +61,14 @@ class DirectoryStateStore(StateStore):
                 other.unlink(missing_ok=True)
         os.replace(temporary, path)
         sync_directory(directory)
+        self._stored.add(shard)
+
+    def _make(self, shard: str, directory: Path) -> None:
+        """Make a shard's directory at its first version. Raises FileNotFoundError when it, or all of them, have been removed since."""
+        for made, path in ((shard in self._stored, directory), (bool(self._stored), self._path)):
+            if made and not path.is_dir():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        make_private_directory(directory)
 
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
         files = self._versions(shard)
@@ -68,6 +79,7 @@ class DirectoryStateStore(StateStore):
                 content = path.read_bytes()
             except OSError as error:
                 raise CheckpointError(f"state file {path} cannot be read: {error.strerror}") from error
+            self._stored.add(shard)
             yield number, content, whole
         for number in unfinished:
             files[number][1].unlink(missing_ok=True)
