@@ -89,12 +89,16 @@ EXPRESSION_SEEDS ?= 0:2000
 fuzz-expressions: setup  ## random expressions over hostile rows, against plain Python, DuckDB and themselves
 	$(BIN)/python -m tests.differential.expression_family --seeds $(EXPRESSION_SEEDS)
 
-# Rounds of each backend; of Spark's so many are starts as a whole.
+# Rounds of each backend, from which on (so that a run can be split over processes), and other rounds by another seed. Of Spark's so many
+# are starts as a whole.
 DAMAGE ?= 50000
+DAMAGE_FROM ?= 0
+DAMAGE_SEED ?= 1
 DAMAGE_STARTS ?= 100
-damage: setup  ## 100,000 flips, cuts, swaps and removals over every file of a checkpoint of both backends; takes hours
-	DAMAGE=$(DAMAGE) $(BIN)/python -m pytest -q -n 0 -o timeout=0 tests/conformance/test_damaged_state.py
-	DAMAGE=$(DAMAGE) DAMAGE_STARTS=$(DAMAGE_STARTS) $(BIN)/python -m pytest -q -n 0 -o timeout=0 tests/conformance/test_damaged_spark.py
+DAMAGE_RUN = DAMAGE=$(DAMAGE) DAMAGE_FROM=$(DAMAGE_FROM) DAMAGE_SEED=$(DAMAGE_SEED) DAMAGE_STARTS=$(DAMAGE_STARTS) $(BIN)/python -m pytest -q -s -n 0 -o timeout=0
+damage: setup  ## 100,000 flips, cuts, swaps and removals over every file of the checkpoints of many jobs on both backends; takes long
+	$(DAMAGE_RUN) tests/conformance/test_damaged_state.py
+	$(DAMAGE_RUN) tests/conformance/test_damaged_spark.py
 
 clean:
 	rm -rf .venv demo-output spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -92,7 +92,11 @@ class CheckpointDirectory:
                 option="checkpoint",
                 hint=storage_error(error, self._path).hint,
             ) from error
-        return self._read(self._path / _FILE)
+        try:
+            return self._read(self._path / _FILE)
+        except BaseException:
+            self.close()  # who restores the file in the same process can start the job again
+            raise
 
     @property
     def path(self) -> Path | None:
