@@ -11,7 +11,7 @@ SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSourc
 # Test processes: one a core, but Spark and servers want memory too.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
-.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers bench-sql chaos wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions clean
+.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -62,6 +62,14 @@ bench-sql: setup  ## the Nexmark queries beside PyFlink, which it installs: docs
 
 chaos: setup  ## the long fault tests
 	$(BIN)/python -m pytest -m slow tests
+
+# Interpreters of `make test-python`; they must be on this machine.
+PYTHONS ?= 3.12 3.13
+test-python: setup  ## the tests under other Pythons
+	for version in $(PYTHONS); do $(BIN)/python -m tests.packaging.other_environments --python $$version || exit 1; done
+
+test-lowest: setup  ## the tests with the lowest versions that the packages say they work with
+	$(BIN)/python -m tests.packaging.other_environments --lowest
 
 wheels: setup  ## a wheel of every distribution, in dist/; installs all of them in an empty environment
 	$(BIN)/python -m tests.packaging.wheels dist
