@@ -29,9 +29,9 @@ import elasticsearch
 import elasticsearch.helpers
 import headrace as hr
 import polars as pl
-from headrace.messages import INDEX, OFFSET, Batch, Queue
-from headrace.schema import Schema
-from headrace.sink_writer import SinkWriter
+from headrace.flow.messages import INDEX, OFFSET, Batch, Queue
+from headrace.flow.schema import Schema
+from headrace.runtime.sink_writer import SinkWriter
 from headrace_elasticsearch import (
     ElasticsearchSink,
     ElasticsearchSinkSettings,

@@ -27,8 +27,8 @@ from typing import Any
 
 import confluent_kafka as ck
 from confluent_kafka import admin as ck_admin
-from headrace.backend import JobReport
-from headrace.source import EARLIEST
+from headrace.interfaces.backend import JobReport
+from headrace.interfaces.source import EARLIEST
 from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import KafkaSource
 

@@ -31,8 +31,8 @@ def checkpoint(keys: int) -> dict[str, Any]:
     import headrace as hr
     import numpy as np
     import polars as pl
-    from headrace.messages import INDEX, OFFSET, Batch, Queue
-    from headrace.schema import Schema
+    from headrace.flow.messages import INDEX, OFFSET, Batch, Queue
+    from headrace.flow.schema import Schema
     from headrace.testing import MemorySource
 
     schema = {"key": "string", "v": "int64"}

@@ -22,11 +22,11 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pymysql
-from headrace.messages import INDEX, OFFSET, Batch, Queue, RawBatch, ReadPosition
-from headrace.schema import Schema
-from headrace.settings import Settings
-from headrace.sink_writer import SinkWriter
-from headrace.source import Reader, Source, StartPosition
+from headrace.flow.messages import INDEX, OFFSET, Batch, Queue, RawBatch, ReadPosition
+from headrace.flow.schema import Schema
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.source import Reader, Source, StartPosition
+from headrace.runtime.sink_writer import SinkWriter
 from headrace_mysql import MySQLSink, MySQLSinkSettings
 
 from tests.servers.mysql import MySQLServer

@@ -21,9 +21,9 @@ import headrace as hr
 import numpy as np
 import polars as pl
 import pymysql
-from headrace.messages import INDEX, OFFSET, Queue
-from headrace.shard import Shard
-from headrace.shuffle import Envelope
+from headrace.flow.messages import INDEX, OFFSET, Queue
+from headrace.runtime.shard import Shard
+from headrace.runtime.shuffle import Envelope
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.shard_storage import ShardStorage
 from headrace_mysql import MySQLStateSettings, MySQLStateStore

@@ -26,8 +26,8 @@ from datetime import timedelta
 from functools import partial
 
 import headrace as hr
-from headrace.backend import JobHandle
-from headrace.source import EARLIEST
+from headrace.interfaces.backend import JobHandle
+from headrace.interfaces.source import EARLIEST
 from headrace.testing import MemorySink
 from headrace_rocketmq import Client, Filter, Message
 from headrace_rocketmq.codes import RequestCode

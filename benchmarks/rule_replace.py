@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import yaml
-from headrace.messages import OFFSET, Bodies, Queue, RawBatch, ReadPosition
-from headrace.schema import Schema
-from headrace.sink import Sink, SinkBatch
-from headrace.source import Reader, Source, StartPosition
+from headrace.flow.messages import OFFSET, Bodies, Queue, RawBatch, ReadPosition
+from headrace.flow.schema import Schema
+from headrace.interfaces.sink import Sink, SinkBatch
+from headrace.interfaces.source import Reader, Source, StartPosition
 
 from benchmarks.measure import measure
 from benchmarks.rule_sets import COLUMNS, rule_set

@@ -44,8 +44,8 @@ Run = Callable[[], int]
 def headrace(bodies: Sequence[bytes], kind: str, count: int, *, raw: bool) -> tuple[Run, Callable[[], dict[str, Any]]]:
     """Return what takes all bodies through a lane (decode, rules), and what tells about its work."""
     import headrace as hr
-    from headrace.lane import Lane
-    from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
+    from headrace.flow.messages import Bodies, Queue, RawBatch, ReadPosition
+    from headrace.runtime.lane import Lane
     from headrace.testing import MemorySink, MemorySource
 
     stream = hr.stream("benchmark", "rules").from_(MemorySource({"q": []}), format="json", schema=COLUMNS)
@@ -97,7 +97,7 @@ def python(bodies: Sequence[bytes], kind: str, count: int) -> Run:
 def polars(bodies: Sequence[bytes], kind: str, count: int) -> Run:
     """The same conditions as one select of polars expressions per batch."""
     import polars as pl
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
     from headrace_columnar.expressions import compile_predicate
 
     schema = Schema.of(COLUMNS)

@@ -52,5 +52,5 @@ def test_public_names_are_these() -> None:
 
 
 def test_submodules_do_not_hide_public_names() -> None:
-    code = "import headrace.dsl, headrace.jobs, headrace as hr; print(callable(hr.stream), callable(hr.job))"
+    code = "import headrace.jobs.dsl, headrace.jobs.job, headrace as hr; print(callable(hr.stream), callable(hr.job))"
     assert in_a_new_process(code).split() == ["True", "True"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import headrace as hr
 import pytest
-from headrace.settings import describe_options, format_duration, option_fields, parse_duration
+from headrace.interfaces.settings import describe_options, format_duration, option_fields, parse_duration
 
 
 class FolderSettings(hr.SinkSettings, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ def test_own_options_come_before_inherited_ones() -> None:
 
 
 def test_positional_arguments_of_a_verb_follow_that_order() -> None:
-    from headrace.dsl import _split_options
+    from headrace.jobs.dsl import _split_options
 
     assert _split_options(FolderSettings, "folder", ["alerts"], {}) == ({"path": "alerts"}, {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from headrace.messages import Bodies, RawBatch, ReadPosition
+from headrace.flow.messages import Bodies, RawBatch, ReadPosition
 
 RECORDS = [b"one", b"", b"three\nlines", b"four", b"five"]
 

@@ -6,8 +6,8 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from headrace.errors import JobError
-from headrace.registry import Registry
+from headrace.foundation.errors import JobError
+from headrace.interfaces.registry import Registry
 
 
 @pytest.fixture

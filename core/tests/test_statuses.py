@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.backend import JobReport, JobState, JobStatus, QueueStatus
+from headrace.interfaces.backend import JobReport, JobState, JobStatus, QueueStatus
 
 
 def test_the_end_of_a_queue_is_never_before_what_was_read_of_it() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import cloudpickle
 import headrace as hr
 import pytest
-from headrace import functions
-from headrace.plan import OperatorNode
+from headrace.interfaces import functions
+from headrace.plan.graph import OperatorNode
 
 
 @pytest.fixture(autouse=True)

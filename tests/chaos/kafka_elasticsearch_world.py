@@ -54,7 +54,7 @@ class Indexing:
         self._numbers.start()
 
     def launch(self, *, backend: str = "light", faults: str = "", **run: Any) -> Instance:
-        """Start one more instance. ``faults``: where it is to be killed (see ``headrace.faults``)."""
+        """Start one more instance. ``faults``: where it is to be killed (see ``headrace.foundation.faults``)."""
         given = {
             "servers": self._world.servers,
             "topic": self._topic,

@@ -119,7 +119,7 @@ def test_instances_come_and_go_for_long(
     storm(index_numbers(kafka_server, elasticsearch_server, 8), kills=30, least_seconds=120, seed=4)
 
 
-#: Where Spark's workers are killed: a place of ``headrace.faults``, and at which passing.
+#: Where Spark's workers are killed: a place of ``headrace.foundation.faults``, and at which passing.
 PLACES = (
     "sink.after_insert:2",
     "checkpoint.after_flush:2",

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.state_contents import shard_contents
-from headrace.state_frames import unpack
+from headrace.runtime.state_contents import shard_contents
+from headrace.runtime.state_frames import unpack
 
 #: The first round of a long run, and how many; ``DAMAGE_SEED`` gives other rounds. ``make damage`` sets them.
 FIRST = int(os.environ.get("DAMAGE_FROM", "0"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.faults import VARIABLE
+from headrace.foundation.faults import VARIABLE
 
 from tests.conformance.case import Case
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.backend import JobState
-from headrace.errors import BrokenQueueError, JobError, JobFailedError
+from headrace.foundation.errors import BrokenQueueError, JobError, JobFailedError
+from headrace.interfaces.backend import JobState
 
 from tests.eventually import eventually
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import CheckpointError
+from headrace.foundation.errors import CheckpointError
 
 SCHEMA = {"k": "string", "v": "int64", "w": "int64", "ts": "timestamp"}
 RIGHT = {"k": "string", "rate": "int64", "ts": "timestamp"}

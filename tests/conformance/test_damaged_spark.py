@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.backend import RunOptions
-from headrace.clock import SystemClock
-from headrace.errors import CheckpointError, HeadraceError
-from headrace.patience import Patience
-from headrace.plan import Plan
-from headrace.shard import Shard
+from headrace.foundation.clock import SystemClock
+from headrace.foundation.errors import CheckpointError, HeadraceError
+from headrace.interfaces.backend import RunOptions
+from headrace.plan.graph import Plan
+from headrace.runtime.patience import Patience
+from headrace.runtime.shard import Shard
 from headrace_spark import query
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.offsets import JobIdentity

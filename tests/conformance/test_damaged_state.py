@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.backend import RunOptions
-from headrace.clock import SystemClock
-from headrace.errors import CheckpointError, HeadraceError
-from headrace.jobs import options_of
-from headrace.messages import Queue
+from headrace.flow.messages import Queue
+from headrace.foundation.clock import SystemClock
+from headrace.foundation.errors import CheckpointError, HeadraceError
+from headrace.interfaces.backend import RunOptions
+from headrace.jobs.job import options_of
 from headrace_light.backend import LightBackend
 from headrace_light.engine import Engine
 from headrace_spark.payload import pickled, unpickled

@@ -10,7 +10,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import JobError
+from headrace.foundation.errors import JobError
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
 

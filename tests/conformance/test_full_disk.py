@@ -14,7 +14,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import JobError, JobFailedError
+from headrace.foundation.errors import JobError, JobFailedError
 
 from tests.eventually import eventually
 

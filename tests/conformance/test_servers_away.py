@@ -11,8 +11,8 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.backend import JobState
-from headrace.errors import JobFailedError, RetriableError
+from headrace.foundation.errors import JobFailedError, RetriableError
+from headrace.interfaces.backend import JobState
 from headrace.testing import MemorySink, MemorySource
 
 from tests.conformance.case import outputs

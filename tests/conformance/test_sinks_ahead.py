@@ -12,11 +12,11 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.backend import RunOptions
-from headrace.clock import SystemClock
-from headrace.errors import CheckpointError
-from headrace.messages import Position, Queue
-from headrace.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
+from headrace.flow.messages import Position, Queue
+from headrace.foundation.clock import SystemClock
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.backend import RunOptions
+from headrace.interfaces.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 from headrace_light.backend import LightBackend
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import headrace as hr
-from headrace.sink import Sink
+from headrace.interfaces.sink import Sink
 
 from tests.differential import styles
 from tests.differential.choices import Choices

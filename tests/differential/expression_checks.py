@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-from headrace.errors import ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar.expressions import CompiledExpression, compile_expression, evaluate
 
 from tests.differential import expression_values as values

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import polars as pl
-from headrace.errors import ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar import registry
 from headrace_columnar.expressions import CompiledExpression, compile_expression
 from headrace_columnar.registry import Parameter

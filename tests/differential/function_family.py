@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import headrace as hr
-from headrace.errors import ExpressionError, HeadraceError
-from headrace.sink import Sink
+from headrace.foundation.errors import ExpressionError, HeadraceError
+from headrace.interfaces.sink import Sink
 
 from tests.differential.choices import Choices
 from tests.differential.comparing import shown

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.messages import CHANGE, ChangeKind, Position
-from headrace.sink import Sink, SinkBatch, SinkSettings
+from headrace.flow.messages import CHANGE, ChangeKind, Position
+from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
 
 from tests.differential.comparing import Row, row_of
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any, ClassVar
 
 import headrace as hr
 import polars as pl
-from headrace.messages import CHANGE, HEADER_COLUMNS, Bodies, ChangeKind, Queue, RawBatch, ReadPosition
-from headrace.registry import default_registry
-from headrace.schema import Schema
-from headrace.settings import Settings
-from headrace.sink import Sink, SinkBatch, SinkSettings
-from headrace.source import LATEST, Reader, Source, StartPosition
+from headrace.flow.messages import CHANGE, HEADER_COLUMNS, Bodies, ChangeKind, Queue, RawBatch, ReadPosition
+from headrace.flow.schema import Schema
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
+from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
 from headrace_sql import api
 from headrace_sql.frames import RangeReader
 
@@ -26,7 +26,7 @@ from tests.differential.tables import Table
 FUNCTIONS = [
     each
     for each in vars(user_functions).values()
-    if hasattr(each, "name") and type(each).__module__ == "headrace.functions"
+    if hasattr(each, "name") and type(each).__module__ == "headrace.interfaces.functions"
 ]
 
 

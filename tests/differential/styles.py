@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace import faults
-from headrace.errors import JobError, JobFailedError
-from headrace.messages import Position, Queue
-from headrace.plan import Plan
-from headrace.registry import default_registry
-from headrace.sink import SinkBatch, StaleWriterError, TransactionalSink
+from headrace.flow.messages import Position, Queue
+from headrace.foundation import faults
+from headrace.foundation.errors import JobError, JobFailedError
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.sink import SinkBatch, StaleWriterError, TransactionalSink
+from headrace.plan.graph import Plan
 
 from tests.differential.choices import Choices
 from tests.differential.comparing import Row

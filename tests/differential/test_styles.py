@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from headrace import faults
-from headrace.registry import default_registry
+from headrace.foundation import faults
+from headrace.interfaces.registry import default_registry
 
 from tests.differential import styles
 from tests.differential.comparing import row_of

@@ -11,8 +11,8 @@ from typing import Any
 
 import headrace as hr
 import polars as pl
-from headrace.keyed import joined as joined_by
-from headrace.keyed import shuffled
+from headrace.jobs.keyed import joined as joined_by
+from headrace.jobs.keyed import shuffled
 from headrace_sql.first_rows import FirstRows
 from headrace_sql.match_operator import MatchRecognize, PatternPart
 from headrace_sql.over_aggregate import OverAggregate, OverCall

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headrace.backend import JobHandle
+from headrace.interfaces.backend import JobHandle
 
 from tests.conformance.stateful_inputs import clicks, orders
 from tests.formats.jobs import VERBS, job

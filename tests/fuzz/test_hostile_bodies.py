@@ -11,13 +11,13 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from headrace.codec import Codec, Decoder
 from headrace.codecs.csv import CsvCodec, CsvSettings
 from headrace.codecs.json import JsonCodec, JsonSettings
 from headrace.codecs.raw import RawCodec, RawSettings
 from headrace.codecs.text_columns import UNEXPLAINED
-from headrace.messages import Bodies
-from headrace.schema import Schema
+from headrace.flow.messages import Bodies
+from headrace.flow.schema import Schema
+from headrace.interfaces.codec import Codec, Decoder
 
 from tests.fuzz.hostile_bodies import hostile_bodies
 

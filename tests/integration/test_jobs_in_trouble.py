@@ -9,7 +9,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import DataError, JobFailedError
+from headrace.foundation.errors import DataError, JobFailedError
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
 COUNT = 2_000

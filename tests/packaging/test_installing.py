@@ -21,7 +21,7 @@ SCRIPT = """
 import sys
 import headrace as hr
 from datetime import timedelta
-from headrace.errors import MissingPluginError
+from headrace.foundation.errors import MissingPluginError
 
 stream = hr.stream("t", "alone").from_file(sys.argv[1], format="json", schema={"a": "int64"})
 job = stream.to_file(sys.argv[2], format="json")
@@ -67,7 +67,7 @@ def test_core_and_a_connector_alone_read_a_file(python: Path, tmp_path: Path) ->
 import sys
 from datetime import timedelta
 from headrace import EARLIEST
-from headrace.registry import default_registry
+from headrace.interfaces.registry import default_registry
 source_class = default_registry().find("source", "file")
 source = source_class(source_class.Settings.of({"path": sys.argv[1]}))
 [queue] = source.queues()

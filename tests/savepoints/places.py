@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.jobs import Job
+from headrace.jobs.job import Job
 
 from tests.formats.keep import lay_out, wait_for_records, within
 

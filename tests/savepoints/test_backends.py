@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from headrace.errors import CheckpointError
-from headrace.faults import VARIABLE
-from headrace.savepoints import Savepoint
+from headrace.foundation.errors import CheckpointError
+from headrace.foundation.faults import VARIABLE
+from headrace.runtime.savepoints import Savepoint
 
 from tests.conformance.case import differences, outputs
 from tests.conformance.running import ROOT

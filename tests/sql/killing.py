@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import polars as pl
-from headrace.faults import VARIABLE
+from headrace.foundation.faults import VARIABLE
 
 from tests.sql import golden
 

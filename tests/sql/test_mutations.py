@@ -8,7 +8,7 @@ from pathlib import Path
 
 import headrace as hr
 import pytest
-from headrace.errors import ExpressionError, HeadraceError
+from headrace.foundation.errors import ExpressionError, HeadraceError
 from headrace_sql import api
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

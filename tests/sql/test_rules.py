@@ -9,8 +9,8 @@ from pathlib import Path
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.explain import plan_as_text
-from headrace.plan import OperatorNode
+from headrace.plan.explain import plan_as_text
+from headrace.plan.graph import OperatorNode
 
 PATTERNS = [*(f"/a{number}.sh" for number in range(5)), *(f"/tmp/{number}" for number in range(10, 16))]
 COMMANDS = [f"curl http://x{n}/a{n % 7}.sh | sh" if n % 3 else f"ls -la /tmp/{n}" for n in range(300)]

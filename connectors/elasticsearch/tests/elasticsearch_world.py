@@ -13,10 +13,10 @@ import elasticsearch
 import elasticsearch.helpers
 import polars as pl
 import pytest
-from headrace.messages import INDEX, OFFSET, Batch, Queue
-from headrace.schema import Schema
-from headrace.sink import SinkBatch
-from headrace.sink_writer import SinkWriter
+from headrace.flow.messages import INDEX, OFFSET, Batch, Queue
+from headrace.flow.schema import Schema
+from headrace.interfaces.sink import SinkBatch
+from headrace.runtime.sink_writer import SinkWriter
 from headrace_elasticsearch import (
     ElasticsearchSink,
     ElasticsearchSinkSettings,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from elasticsearch_world import ID, insert, numbers, text_of, writer_of
-from headrace.errors import DataError, JobError, JobFailedError, RetriableError
-from headrace.messages import Batch, Queue
-from headrace.schema import Schema
+from headrace.flow.messages import Batch, Queue
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, JobError, JobFailedError, RetriableError
 from headrace_elasticsearch import (
     ElasticsearchSink,
     ElasticsearchSinkSettings,
@@ -270,7 +270,7 @@ class TestSource:
         ],
     )
     def test_a_shard_without_primary_passes(self, copies: list[dict[str, Any]], expected: type[Exception]) -> None:
-        from headrace.source import EARLIEST
+        from headrace.interfaces.source import EARLIEST
 
         with scripted({"GET /t/_stats/indexing": self.stats(*copies)}) as server:
             source = self.source(server)
@@ -278,7 +278,7 @@ class TestSource:
             source.close()
 
     def test_the_number_of_what_is_done_is_that_of_the_primary(self) -> None:
-        from headrace.source import EARLIEST
+        from headrace.interfaces.source import EARLIEST
 
         copies = [
             {"routing": {"primary": False}, "seq_no": {"global_checkpoint": 3}},
@@ -292,7 +292,7 @@ class TestSource:
     def reading(
         self, page: Answer | list[Answer], check: Callable[[Any, ScriptedServer], None], **options: Any
     ) -> None:
-        from headrace.source import EARLIEST
+        from headrace.interfaces.source import EARLIEST
 
         answers: dict[str, Answer | list[Answer]] = {
             "GET /t/_stats/indexing": self.stats({"routing": {"primary": True}, "seq_no": {"global_checkpoint": 7}}),

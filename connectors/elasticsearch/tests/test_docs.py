@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from headrace.settings import Settings, describe_options
-from headrace.sink import SinkSettings
+from headrace.interfaces.settings import Settings, describe_options
+from headrace.interfaces.sink import SinkSettings
 from headrace_elasticsearch import ElasticsearchSinkSettings, ElasticsearchSourceSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "connectors" / "elasticsearch.md"

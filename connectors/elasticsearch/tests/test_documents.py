@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 from elasticsearch_world import batch, text_of
-from headrace.errors import DataError, JobError
-from headrace.messages import CHANGE, INDEX, OFFSET, ROW, ChangeKind, Queue
-from headrace.rows import pack_rows
-from headrace.schema import Schema
-from headrace.sink import SinkBatch
+from headrace.flow.messages import CHANGE, INDEX, OFFSET, ROW, ChangeKind, Queue
+from headrace.flow.rows import pack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, JobError
+from headrace.interfaces.sink import SinkBatch
 from headrace_elasticsearch.documents import ID_BYTES_MAX, DocumentMaker, Documents, row_ids
 from headrace_elasticsearch.settings import ElasticsearchSinkSettings
 

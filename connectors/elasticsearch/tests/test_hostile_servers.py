@@ -11,7 +11,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
-from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
+from headrace.foundation.errors import HeadraceError, JobError, OptionError, RetriableError
 from headrace_elasticsearch import (
     ElasticsearchSink,
     ElasticsearchSinkSettings,

@@ -8,10 +8,10 @@ from typing import Any
 import headrace as hr
 import pytest
 from elasticsearch_world import text_of
-from headrace.errors import JobError, OptionError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.operator import Changes
-from headrace.schema import Schema
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError, OptionError, RetriableError
+from headrace.interfaces.operator import Changes
 from headrace_elasticsearch import (
     ElasticsearchSink,
     ElasticsearchSinkSettings,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from elasticsearch_world import ID, Cluster, Relay, insert, numbers, text_of
-from headrace.errors import JobError, RetriableError
-from headrace.schema import Schema
-from headrace.source import EARLIEST
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError, RetriableError
+from headrace.interfaces.source import EARLIEST
 from headrace_elasticsearch import (
     ElasticsearchSink,
     ElasticsearchSinkSettings,

@@ -12,8 +12,8 @@ import headrace as hr
 import polars as pl
 import pytest
 from elasticsearch_world import ID, Cluster, Relay, batch, insert, numbers, text_of, writer_of
-from headrace.errors import DataError, JobError
-from headrace.messages import CHANGE, Batch, ChangeKind, Queue
+from headrace.flow.messages import CHANGE, Batch, ChangeKind, Queue
+from headrace.foundation.errors import DataError, JobError
 from headrace.testing import MemorySource
 
 TWO = {"id": "int64", "name": "string"}

@@ -12,9 +12,9 @@ from typing import Any
 import headrace as hr
 import pytest
 from elasticsearch_world import Cluster, Relay, text_of
-from headrace.errors import DataError, JobError
-from headrace.messages import Queue, ReadPosition
-from headrace.source import EARLIEST, LATEST, Reader
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import DataError, JobError
+from headrace.interfaces.source import EARLIEST, LATEST, Reader
 from headrace.testing import MemorySink
 from headrace_elasticsearch import ElasticsearchSource
 

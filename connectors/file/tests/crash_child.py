@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.messages import Position, Queue
-from headrace.sink_writer import SinkWriter
+from headrace.flow.messages import Position, Queue
+from headrace.runtime.sink_writer import SinkWriter
 from sink_world import make_sink, rows
 
 #: The system calls by which the sink changes something outside.

@@ -8,9 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from headrace.clock import ManualClock
-from headrace.messages import Queue, ReadPosition
-from headrace.source import EARLIEST, StartPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import ManualClock
+from headrace.interfaces.source import EARLIEST, StartPosition
 from headrace_file import FileSource, FileSourceSettings
 from headrace_file.reader import FileReader
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.messages import INDEX, OFFSET, Batch, Position, Queue
-from headrace.schema import Schema
-from headrace.sink import SinkBatch
+from headrace.flow.messages import INDEX, OFFSET, Batch, Position, Queue
+from headrace.flow.schema import Schema
+from headrace.interfaces.sink import SinkBatch
 from headrace_file import FileSink, FileSinkSettings
 
 SCHEMA = Schema({"id": pl.Int64(), "text": pl.String()})

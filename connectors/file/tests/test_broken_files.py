@@ -15,9 +15,9 @@ from typing import TextIO
 import headrace as hr
 import pytest
 from file_world import NO_WAIT, World, drain, lines
-from headrace.errors import BrokenQueueError
-from headrace.messages import Queue
-from headrace.source import EARLIEST
+from headrace.flow.messages import Queue
+from headrace.foundation.errors import BrokenQueueError
+from headrace.interfaces.source import EARLIEST
 from headrace_file import FileSource, FileSourceSettings
 from headrace_file.reader import FileReader
 from headrace_file.streams import forget_parked

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.errors import OptionError
-from headrace.messages import CHANGE
-from headrace.schema import Schema
-from headrace.sink import SinkBatch
+from headrace.flow.messages import CHANGE
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.sink import SinkBatch
 from headrace_file import FileSink, FileSinkSettings
 from sink_world import SCHEMA, make_sink, rows
 

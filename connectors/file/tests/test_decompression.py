@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from file_world import NO_WAIT, World, checkpointed, drain, lines
-from headrace.errors import DataError
+from headrace.foundation.errors import DataError
 from headrace_file.decompression import Decompressor, kind_of, make_decompressor
 from headrace_file.streams import CompressedStream, OpenFile, PlainStream, forget_parked, open_stream
 from hypothesis import given, settings

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from file_world import Records, World, checkpointed, drain, lines
-from headrace.errors import DataError, JobError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.source import EARLIEST
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import DataError, JobError, RetriableError
+from headrace.interfaces.source import EARLIEST
 from headrace_file import FileSource
 from headrace_file.reader import FileReader
 from hypothesis import given, settings

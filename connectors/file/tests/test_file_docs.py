@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from headrace.settings import Settings, describe_options
+from headrace.interfaces.settings import Settings, describe_options
 from headrace_file import FileSinkSettings, FileSourceSettings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "connectors" / "file.md").read_text()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from file_world import Records, World, checkpointed, drain
-from headrace.errors import DataError
-from headrace.messages import ReadPosition
+from headrace.flow.messages import ReadPosition
+from headrace.foundation.errors import DataError
 from headrace_file import FileSource
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from file_world import NO_WAIT, World, checkpointed, drain, lines
 from headrace.codecs.csv import CsvCodec, CsvSettings
-from headrace.errors import CheckpointError, DataError, JobError, OptionError
-from headrace.messages import ReadPosition
-from headrace.schema import Schema
-from headrace.source import EARLIEST, LATEST, StartAt
+from headrace.flow.messages import ReadPosition
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import CheckpointError, DataError, JobError, OptionError
+from headrace.interfaces.source import EARLIEST, LATEST, StartAt
 from headrace_file import FileSource, FileSourceSettings
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from file_world import NO_WAIT, Records, World, checkpointed, drain, lines
-from headrace.errors import DataError
+from headrace.foundation.errors import DataError
 from headrace_file.reader import FileReader
 from headrace_file.rotation import RotatedNames, order_key
 from hypothesis import given, settings

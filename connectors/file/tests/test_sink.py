@@ -15,13 +15,13 @@ import headrace as hr
 import polars as pl
 import pytest
 import zstandard
-from headrace.clock import ManualClock
-from headrace.errors import JobError, MissingPluginError, OptionError, RetriableError
-from headrace.messages import OFFSET, ROW, Batch, Position, Queue
-from headrace.rows import pack_rows
-from headrace.schema import Schema
-from headrace.sink import SinkBatch, StaleWriterError
-from headrace.sink_writer import SinkWriter
+from headrace.flow.messages import OFFSET, ROW, Batch, Position, Queue
+from headrace.flow.rows import pack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import JobError, MissingPluginError, OptionError, RetriableError
+from headrace.interfaces.sink import SinkBatch, StaleWriterError
+from headrace.runtime.sink_writer import SinkWriter
 from headrace_file import FileSink, FileSinkSettings, FileSource, FileSourceSettings
 from headrace_file.parts import list_positions, part_name, queue_key, slug
 from sink_world import SCHEMA, insert, make_sink, parts, rows, stored

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.messages import Position, Queue
+from headrace.flow.messages import Position, Queue
 from sink_world import insert, make_sink, parts, stored
 
 QUEUES = ("q0", "q1", "q2")

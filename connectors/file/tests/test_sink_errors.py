@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headrace.errors import JobError, RetriableError
-from headrace.messages import Position, Queue
+from headrace.flow.messages import Position, Queue
+from headrace.foundation.errors import JobError, RetriableError
 from sink_world import insert, make_sink, parts, stored
 
 HERE = str(Path(__file__).parent)
@@ -68,7 +68,7 @@ class TestLimits:
 import resource, sys
 sys.path.insert(0, {HERE!r})
 from pathlib import Path
-from headrace.errors import JobError
+from headrace.foundation.errors import JobError
 from sink_world import insert, make_sink
 sink = make_sink(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))

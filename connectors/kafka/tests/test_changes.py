@@ -6,11 +6,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.errors import DataError, JobError
-from headrace.messages import CHANGE, INDEX, OFFSET, ChangeKind, Queue
-from headrace.operator import Changes
-from headrace.schema import Schema
-from headrace.sink import SinkBatch
+from headrace.flow.messages import CHANGE, INDEX, OFFSET, ChangeKind, Queue
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, JobError
+from headrace.interfaces.operator import Changes
+from headrace.interfaces.sink import SinkBatch
 from headrace_kafka.changes import check_changes
 from headrace_kafka.settings import KafkaSinkSettings
 from headrace_kafka.sink import KafkaSink

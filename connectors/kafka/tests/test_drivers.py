@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
-from headrace.errors import DataError
+from headrace.foundation.errors import DataError
 from headrace_kafka.driver import ConsumerDriver, GroupCallbacks, Partition
 from headrace_kafka.driver_confluent import ConfluentConsumer
 from headrace_kafka.driver_kafka_python import KafkaPythonConsumer

@@ -9,8 +9,8 @@ from typing import Any
 import headrace as hr
 import pytest
 from confluent_kafka import admin as ck_admin
-from headrace.errors import HeadraceError, JobError, JobFailedError, OptionError, RetriableError
-from headrace.source import EARLIEST
+from headrace.foundation.errors import HeadraceError, JobError, JobFailedError, OptionError, RetriableError
+from headrace.interfaces.source import EARLIEST
 from headrace_kafka.sink import KafkaSink
 from headrace_kafka.source import KafkaSource
 from kafka_world import KafkaWorld

@@ -9,8 +9,8 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.backend import JobHandle, JobState
-from headrace.errors import JobFailedError
+from headrace.foundation.errors import JobFailedError
+from headrace.interfaces.backend import JobHandle, JobState
 from headrace.testing import MemorySink
 from instances import CountInto
 from kafka_world import KafkaWorld

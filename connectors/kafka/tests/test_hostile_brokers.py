@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headrace.errors import HeadraceError, OptionError
+from headrace.foundation.errors import HeadraceError, OptionError
 from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import KafkaSource
 from hostile_broker import (

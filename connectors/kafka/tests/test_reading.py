@@ -11,10 +11,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.backend import JobHandle, JobReport
-from headrace.errors import DataError, JobFailedError, OptionError
-from headrace.messages import ReadPosition
-from headrace.source import EARLIEST
+from headrace.flow.messages import ReadPosition
+from headrace.foundation.errors import DataError, JobFailedError, OptionError
+from headrace.interfaces.backend import JobHandle, JobReport
+from headrace.interfaces.source import EARLIEST
 from headrace.testing import MemorySink
 from headrace_kafka.source import KafkaSource
 from kafka_world import KafkaWorld

@@ -7,8 +7,8 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.explain import plan_as_mermaid, plan_as_text
-from headrace.plan import Plan
+from headrace.plan.explain import plan_as_mermaid, plan_as_text
+from headrace.plan.graph import Plan
 
 SECRET = "principal=me s3same-0pen"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace.errors import OptionError
-from headrace.settings import Secret
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Secret
 from headrace_kafka.settings import KafkaSourceSettings
 
 PASSWORD = "open sesame"

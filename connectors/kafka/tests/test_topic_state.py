@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
-from headrace.state_store import StateStore
+from headrace.interfaces.state_store import StateStore
 from headrace_contract import StateStoreContract, StorePerShuffle
 from headrace_kafka.source import KafkaSource
 from headrace_light.topic_state import TopicStateStore

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
-from headrace.errors import JobError
-from headrace.source import EARLIEST
+from headrace.foundation.errors import JobError
+from headrace.interfaces.source import EARLIEST
 from headrace_contract import TopicsContract
 from headrace_kafka.source import KafkaSource
 from headrace_kafka.topics import KafkaTopics

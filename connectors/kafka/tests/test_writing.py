@@ -10,12 +10,12 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import DataError, JobError, OptionError
-from headrace.messages import INDEX, OFFSET, ROW, Batch, Position, Queue
-from headrace.rows import pack_rows
-from headrace.schema import Schema
-from headrace.sink import SinkBatch, StaleWriterError
-from headrace.sink_writer import SinkWriter
+from headrace.flow.messages import INDEX, OFFSET, ROW, Batch, Position, Queue
+from headrace.flow.rows import pack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, JobError, OptionError
+from headrace.interfaces.sink import SinkBatch, StaleWriterError
+from headrace.runtime.sink_writer import SinkWriter
 from headrace.testing import MemorySink, MemorySource
 from headrace_kafka.sink import KafkaSink, KafkaTransactionalSink
 from kafka_world import KafkaWorld, Seen

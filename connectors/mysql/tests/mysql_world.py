@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 import pymysql
-from headrace.messages import INDEX, OFFSET, Batch, Position, Queue
-from headrace.schema import Schema
-from headrace.sink import SinkBatch
+from headrace.flow.messages import INDEX, OFFSET, Batch, Position, Queue
+from headrace.flow.schema import Schema
+from headrace.interfaces.sink import SinkBatch
 from headrace_mysql import MySQLSink, MySQLSinkSettings, MySQLSource, MySQLSourceSettings
 
 from tests.servers.mysql import MySQLServer

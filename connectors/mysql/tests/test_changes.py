@@ -6,10 +6,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.errors import JobError
-from headrace.messages import CHANGE, Batch, ChangeKind, Position
-from headrace.operator import Changes
-from headrace.schema import Schema
+from headrace.flow.messages import CHANGE, Batch, ChangeKind, Position
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError
+from headrace.interfaces.operator import Changes
 from mysql_world import Database, batch, insert
 
 SCHEMA = {"k": "string", "part": "int64", "n": "int64"}

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from headrace.settings import Settings, describe_options
-from headrace.sink import SinkSettings
+from headrace.interfaces.settings import Settings, describe_options
+from headrace.interfaces.sink import SinkSettings
 from headrace_mysql import MySQLSinkSettings, MySQLSourceSettings, MySQLStateSettings, MySQLStateStore
 from mysql_world import Database
 

@@ -16,10 +16,10 @@ from typing import Any
 import headrace as hr
 import headrace_mysql.connection
 import pytest
-from headrace.errors import RetriableError
-from headrace.messages import Position, Queue
-from headrace.sink import StaleWriterError
-from headrace.sink_writer import SinkWriter
+from headrace.flow.messages import Position, Queue
+from headrace.foundation.errors import RetriableError
+from headrace.interfaces.sink import StaleWriterError
+from headrace.runtime.sink_writer import SinkWriter
 from headrace.testing import MemorySink, MemorySource
 from headrace_mysql import MySQLSink
 from mysql_world import Database, Relay, insert, numbers

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.errors import DataError, JobError
+from headrace.foundation.errors import DataError, JobError
 from headrace_mysql.literals import checked_escapes, row_texts, statements
 from headrace_mysql.tables import TableColumn
 from mysql_world import Database
@@ -99,8 +99,8 @@ def test_the_server_reads_back_random_texts(database: Database) -> None:
     schema = {"id": "int64", "s": "string", "b": "binary", "f": "float64"}
     sink = database.sink({**schema, "id": "int32"})
     frame = pl.DataFrame({"id": range(3000), "s": strings, "b": blobs, "f": floats})
-    from headrace.messages import INDEX, OFFSET, Queue
-    from headrace.sink import SinkBatch
+    from headrace.flow.messages import INDEX, OFFSET, Queue
+    from headrace.interfaces.sink import SinkBatch
 
     header = [pl.Series(OFFSET, range(3000), dtype=pl.Int64), pl.Series(INDEX, [0] * 3000, dtype=pl.Int32)]
     sink.batch_insert(SinkBatch(Queue("q"), frame.with_columns(pl.col("id").cast(pl.Int32), *header)))

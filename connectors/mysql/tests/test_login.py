@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from headrace.errors import HeadraceError, JobError
+from headrace.foundation.errors import HeadraceError, JobError
 from headrace_mysql import MySQLSource, MySQLSourceSettings
 
 from tests.servers.certificates import Certificates, make_certificates

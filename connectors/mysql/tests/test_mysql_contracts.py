@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import pytest
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
 from headrace_contract.sink import SinkContract
 from headrace_contract.source import SourceContract
 from headrace_contract.values import ALL_TYPES

@@ -9,7 +9,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import CheckpointError, JobError
+from headrace.foundation.errors import CheckpointError, JobError
 from headrace.testing import MemorySource
 from headrace_mysql import positions
 from mysql_world import Database

@@ -11,7 +11,7 @@ import headrace as hr
 import polars as pl
 import pymysql
 import pytest
-from headrace.errors import DataError
+from headrace.foundation.errors import DataError
 from headrace_mysql import reader as reader_module
 from headrace_mysql.row_packets import RowPackets
 from hypothesis import given, settings

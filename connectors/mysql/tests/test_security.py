@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from headrace.errors import JobError, RetriableError
-from headrace.messages import Queue
+from headrace.flow.messages import Queue
+from headrace.foundation.errors import JobError, RetriableError
 from headrace_mysql import MySQLSink, MySQLSinkSettings
 from headrace_mysql.positions import STATEMENT
 from mysql_world import Database, insert, numbers

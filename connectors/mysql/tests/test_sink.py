@@ -8,10 +8,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import DataError, JobError, OptionError
-from headrace.messages import Position, Queue
-from headrace.schema import Schema
-from headrace.sink_writer import SinkWriter
+from headrace.flow.messages import Position, Queue
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, JobError, OptionError
+from headrace.runtime.sink_writer import SinkWriter
 from headrace.testing import MemorySink, MemorySource
 from headrace_mysql import MySQLSinkSettings
 from mysql_world import Database, batch, insert, numbers

@@ -8,10 +8,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.clock import ManualClock
-from headrace.errors import DataError, JobError, JobFailedError
-from headrace.messages import Queue, ReadPosition
-from headrace.source import LATEST, Reader
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import DataError, JobError, JobFailedError
+from headrace.interfaces.source import LATEST, Reader
 from headrace.testing import MemorySink
 from mysql_world import Database
 
@@ -124,7 +124,7 @@ class TestScan:
     def test_a_start_by_time_is_refused(self, table: Database) -> None:
         from datetime import UTC, datetime
 
-        from headrace.source import StartAt
+        from headrace.interfaces.source import StartAt
 
         with pytest.raises(JobError, match="a table has no times to start at"):
             table.source().open(Queue("t[0,1000000)"), StartAt(datetime.now(UTC)))

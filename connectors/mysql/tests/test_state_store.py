@@ -11,9 +11,9 @@ from typing import Any
 import headrace as hr
 import pymysql
 import pytest
-from headrace.errors import CheckpointError, JobError, OptionError, RetriableError
-from headrace.sink import StaleWriterError
-from headrace.state_store import StateStore
+from headrace.foundation.errors import CheckpointError, JobError, OptionError, RetriableError
+from headrace.interfaces.sink import StaleWriterError
+from headrace.interfaces.state_store import StateStore
 from headrace.testing import MemorySink, MemorySource
 from headrace_contract import KeyedStateStoreContract, MemoryBroker, MemoryTopicSource
 from headrace_contract.memory_topics import MemoryTopicSettings

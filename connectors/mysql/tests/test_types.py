@@ -10,7 +10,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.schema import Schema, type_name
+from headrace.flow.schema import Schema, type_name
 from headrace_contract.values import edge_values
 from headrace_mysql.tables import TableColumn
 from headrace_mysql.types import misfit

@@ -12,9 +12,9 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.messages import CHANGE, INDEX, OFFSET, ROW
-from headrace.registry import default_registry
-from headrace.rows import pack_rows
+from headrace.flow.messages import CHANGE, INDEX, OFFSET, ROW
+from headrace.flow.rows import pack_rows
+from headrace.interfaces.registry import default_registry
 from headrace.testing import MemorySource
 from headrace_print.sink import PrintSettings, PrintSink
 

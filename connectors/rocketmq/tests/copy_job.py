@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import headrace as hr
-from headrace.jobs import Job
+from headrace.jobs.job import Job
 
 SCHEMA = {"number": "int64", "text": "string"}
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
-from headrace.messages import Queue, ReadPosition
-from headrace.source import EARLIEST, Reader
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.interfaces.source import EARLIEST, Reader
 from headrace_rocketmq import Client, Message
 from headrace_rocketmq.deduplication import SeenRows, upstream_name, without_row_ids
 from headrace_rocketmq.settings import RocketMQSourceSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace.settings import Settings, describe_options
-from headrace.sink import SinkSettings
+from headrace.interfaces.settings import Settings, describe_options
+from headrace.interfaces.sink import SinkSettings
 from headrace_rocketmq.settings import RocketMQSinkSettings, RocketMQSourceSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "connectors" / "rocketmq.md"

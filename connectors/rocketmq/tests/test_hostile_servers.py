@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from headrace.errors import HeadraceError
+from headrace.foundation.errors import HeadraceError
 from headrace_rocketmq.frame import Frame
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.errors import DataError, JobFailedError
+from headrace.foundation.errors import DataError, JobFailedError
 from headrace_rocketmq import Client, Message
 
 from tests.servers.fixtures import StartRocketMQServer

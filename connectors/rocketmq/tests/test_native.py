@@ -16,9 +16,9 @@ from typing import Any
 import headrace as hr
 import psutil
 import pytest
-from headrace.errors import JobError, JobFailedError, OptionError, RetriableError
-from headrace.sink import SinkSettings
-from headrace.source import EARLIEST, LATEST
+from headrace.foundation.errors import JobError, JobFailedError, OptionError, RetriableError
+from headrace.interfaces.sink import SinkSettings
+from headrace.interfaces.source import EARLIEST, LATEST
 from headrace.testing import MemorySink
 from headrace_rocketmq import Client, Credentials, Message
 from headrace_rocketmq.native_child import DONE, FRAME, RECEIVED, Gate, encode

@@ -8,7 +8,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
+from headrace.foundation.errors import HeadraceError, JobError, OptionError, RetriableError
 from headrace.testing import MemorySink, MemorySource
 from headrace_rocketmq.settings import RocketMQSinkSettings, RocketMQSourceSettings
 from headrace_rocketmq.sink import RocketMQSink

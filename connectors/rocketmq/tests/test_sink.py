@@ -11,10 +11,10 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
-from headrace.messages import INDEX, OFFSET, Queue
-from headrace.schema import Schema
-from headrace.sink import IdempotentSink, SinkBatch
+from headrace.flow.messages import INDEX, OFFSET, Queue
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import HeadraceError, JobError, OptionError, RetriableError
+from headrace.interfaces.sink import IdempotentSink, SinkBatch
 from headrace.testing import MemorySink, MemorySource
 from headrace_rocketmq import Client, MessageBatch, MessageQueue
 from headrace_rocketmq.settings import RocketMQSinkSettings

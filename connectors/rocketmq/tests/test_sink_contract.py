@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
-from headrace.source import EARLIEST
+from headrace.interfaces.source import EARLIEST
 from headrace_contract import Moment, SinkContract
 from headrace_rocketmq import Client
 from headrace_rocketmq.settings import RocketMQSinkSettings, RocketMQSourceSettings

@@ -11,9 +11,9 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import headrace as hr
 import pytest
-from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
-from headrace.messages import Queue, RawBatch, ReadPosition
-from headrace.source import EARLIEST, LATEST, GroupListener, Reader, StartAt
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import HeadraceError, JobError, OptionError, RetriableError
+from headrace.interfaces.source import EARLIEST, LATEST, GroupListener, Reader, StartAt
 from headrace.testing import MemorySink
 from headrace_rocketmq import Client, Message, MessageQueue
 from headrace_rocketmq.given_offsets import GivenOffsets

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.state_store import StateStore
+from headrace.interfaces.state_store import StateStore
 from headrace_contract import StateStoreContract, StorePerShuffle
 from headrace_light.topic_state import TopicStateStore
 from headrace_rocketmq.settings import RocketMQSourceSettings

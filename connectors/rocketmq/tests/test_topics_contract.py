@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from headrace.errors import JobError, RetriableError
+from headrace.foundation.errors import JobError, RetriableError
 from headrace_contract import TopicsContract
 from headrace_contract.group_member import Member, RunningMember
 from headrace_rocketmq import Client

@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from headrace.errors import DataError
-from headrace.messages import CHANGE, Bodies, ChangeKind, Position, Queue, RawBatch, ReadPosition
-from headrace.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
-from headrace.source import EARLIEST, LATEST, Reader, Source, StartPosition
+from headrace.flow.messages import CHANGE, Bodies, ChangeKind, Position, Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import DataError
+from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
+from headrace.interfaces.source import EARLIEST, LATEST, Reader, Source, StartPosition
 
 
 class MemorySource(Source):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from headrace.codec import Decoder
 from headrace.codecs.text_columns import UNEXPLAINED
-from headrace.messages import Bodies
+from headrace.flow.messages import Bodies
+from headrace.interfaces.codec import Decoder
 
 #: Per body either its row or its reason.
 Outcomes = list[tuple[Any, ...] | str]

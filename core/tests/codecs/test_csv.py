@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from headrace.codec import Decoder
 from headrace.codecs.csv import CsvCodec, CsvSettings
 from headrace.codecs.csv_records import Dialect, malformed_rows, split_record, without_carriage_returns
-from headrace.errors import DataError, OptionError
-from headrace.messages import ROW, Bodies
-from headrace.rows import pack_rows
-from headrace.schema import Schema
+from headrace.flow.messages import ROW, Bodies
+from headrace.flow.rows import pack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, OptionError
+from headrace.interfaces.codec import Decoder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

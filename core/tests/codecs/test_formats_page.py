@@ -11,8 +11,8 @@ from headrace.codecs.body_checks import NESTING_MAX
 from headrace.codecs.csv import CsvSettings
 from headrace.codecs.json import JsonSettings
 from headrace.codecs.raw import RawSettings
-from headrace.schema import TYPE_NAMES
-from headrace.settings import Settings, describe_options
+from headrace.flow.schema import TYPE_NAMES
+from headrace.interfaces.settings import Settings, describe_options
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats.md"
 FORMATS: dict[str, type[Settings]] = {"json": JsonSettings, "csv": CsvSettings, "raw": RawSettings}

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from headrace.codec import Decoder
 from headrace.codecs.body_checks import NESTING_MAX
 from headrace.codecs.json import JsonCodec, JsonSettings
-from headrace.errors import OptionError
-from headrace.messages import Bodies
-from headrace.schema import Schema
+from headrace.flow.messages import Bodies
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.codec import Decoder
 
 Outcomes = list[tuple[Any, ...] | str]
 DecodeEveryWay = Callable[[Decoder, Sequence[bytes]], Outcomes]

@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 from headrace.codecs.json import JsonCodec, JsonSettings
 from headrace.codecs.value_texts import duration_text
-from headrace.errors import DataError
-from headrace.messages import ROW, Bodies
-from headrace.rows import pack_rows
-from headrace.schema import Schema
+from headrace.flow.messages import ROW, Bodies
+from headrace.flow.rows import pack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

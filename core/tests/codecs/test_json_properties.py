@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from headrace.codec import Decoder
 from headrace.codecs.body_checks import nesting
 from headrace.codecs.json import JsonCodec
 from headrace.codecs.timestamps import TIMESTAMP, parse_moment
-from headrace.messages import Bodies
-from headrace.schema import Schema
+from headrace.flow.messages import Bodies
+from headrace.flow.schema import Schema
+from headrace.interfaces.codec import Decoder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

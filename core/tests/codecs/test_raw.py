@@ -10,12 +10,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.codec import Decoder
 from headrace.codecs.raw import RawCodec, RawSettings
-from headrace.errors import DataError, OptionError
-from headrace.messages import ROW, Bodies
-from headrace.rows import pack_rows
-from headrace.schema import Schema
+from headrace.flow.messages import ROW, Bodies
+from headrace.flow.rows import pack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, OptionError
+from headrace.interfaces.codec import Decoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.plan import Plan
+from headrace.plan.graph import Plan
 
 SCHEMA = {"id": "int64", "part": "struct<a: int64, b: string, c: int64>", "other": "struct<x: int64, y: int64>"}
 

@@ -11,8 +11,8 @@ from textwrap import dedent
 
 import headrace as hr
 import pytest
-from headrace.registry import default_registry
-from headrace.settings import describe_options
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.settings import describe_options
 from headrace_print.sink import PrintSettings
 from typer.testing import Result
 
@@ -76,7 +76,7 @@ def sample_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         return EntryPoints([*found, *own] if group == "headrace" else []).select(**selected)
 
     monkeypatch.setattr(metadata, "entry_points", entries)
-    monkeypatch.setattr("headrace.registry.entry_points", entries)
+    monkeypatch.setattr("headrace.interfaces.registry.entry_points", entries)
     default_registry.cache_clear()
     yield
     default_registry.cache_clear()
@@ -173,7 +173,7 @@ def test_two_distributions_with_one_plugin_are_an_error(headrace: Command, monke
     theirs = next(iter(metadata.entry_points(group="headrace", name="print")))
     ours = EntryPoint("print", "other", "headrace")
     vars(ours).update(dist=OtherDistribution())
-    monkeypatch.setattr("headrace.registry.entry_points", lambda group: EntryPoints([ours, theirs]))
+    monkeypatch.setattr("headrace.interfaces.registry.entry_points", lambda group: EntryPoints([ours, theirs]))
     default_registry.cache_clear()
     try:
         result = headrace("plugins")

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 import typer.main
-from headrace import hookspecs
-from headrace.settings import describe_options
-from headrace.sink import SinkSettings
+from headrace.interfaces import hookspecs
+from headrace.interfaces.settings import describe_options
+from headrace.interfaces.sink import SinkSettings
 from headrace_console.app import app
 from headrace_print.sink import PrintSettings
 

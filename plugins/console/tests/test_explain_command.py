@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from headrace.explain import plan_as_mermaid, plan_as_text
+from headrace.plan.explain import plan_as_mermaid, plan_as_text
 from headrace_console.job_files import load_job
 from headrace_console.picture import plan_as_svg
 from typer.testing import Result

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 import headrace as hr
-from headrace.dead_letters import dead_letter_schema
-from headrace.explain import describe_nodes
-from headrace.plan import DeadLettersNode, Input, Node, OperatorNode, Plan, SinkNode, SourceNode, UnionNode
+from headrace.flow.dead_letters import dead_letter_schema
+from headrace.plan.explain import describe_nodes
+from headrace.plan.graph import DeadLettersNode, Input, Node, OperatorNode, Plan, SinkNode, SourceNode, UnionNode
 from headrace.testing import MemorySink, MemorySource
 from headrace_console.picture import boxes, plan_as_svg
 from headrace_console.picture.layout import Edge, Layout, Size, arrange

@@ -184,7 +184,7 @@ def test_nobody_to_ask(headrace: Command, tmp_path: Path) -> None:
 def test_a_request_that_nobody_takes_is_taken_back(tmp_path: Path) -> None:
     from datetime import timedelta
 
-    from headrace.control import ask_for_savepoint
+    from headrace.runtime.control import ask_for_savepoint
 
     (tmp_path / "control").mkdir()
     with pytest.raises(hr.CheckpointError, match="no job runs"):

@@ -19,7 +19,16 @@ print(json.dumps(sorted(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(json.loads(done.stdout))
-    assert not loaded & {"polars", "numpy", "pyarrow", "pyspark", "pluggy", "msgspec", "headrace.dsl", "headrace.jobs"}
+    assert not loaded & {
+        "polars",
+        "numpy",
+        "pyarrow",
+        "pyspark",
+        "pluggy",
+        "msgspec",
+        "headrace.jobs.dsl",
+        "headrace.jobs.job",
+    }
     assert {name for name in loaded if name.startswith("headrace_console")} == {
         "headrace_console",
         "headrace_console.app",

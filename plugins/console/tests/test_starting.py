@@ -15,7 +15,7 @@ SCRIPT = Path(sys.executable).with_name("headrace")
 PATIENCE_SECONDS = 200
 JOB = """
     import headrace as hr
-    from headrace.errors import RetriableError
+    from headrace.foundation.errors import RetriableError
     from headrace.testing import MemorySource
 
     class Away(MemorySource):

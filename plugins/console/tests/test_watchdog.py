@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace import at_work
-from headrace.errors import OptionError
+from headrace.foundation import at_work
+from headrace.foundation.errors import OptionError
 from headrace_console import watchdog
 
 WriteFile = Callable[..., Path]

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from contract_samples.state_stores import LineStore, PartsStore
 from contract_samples.stateful_operators import PartedSums, Sums
-from headrace.operator import StatefulSpec
-from headrace.state_store import KeyedStateStore, StateStore
+from headrace.interfaces.operator import StatefulSpec
+from headrace.interfaces.state_store import KeyedStateStore, StateStore
 from headrace_contract import KeyedStateStoreContract, StatefulOperatorContract, StateStoreContract
 
 

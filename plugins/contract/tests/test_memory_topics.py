@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from headrace.errors import JobError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.source import EARLIEST, GroupListener, GroupSource
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import JobError, RetriableError
+from headrace.interfaces.source import EARLIEST, GroupListener, GroupSource
 from headrace_contract import (
     GroupSourceContract,
     MemoryBroker,

@@ -13,8 +13,8 @@ from headrace_contract import Contract, ContractViolation, FunctionContract, che
 from headrace_contract.contract import expect
 
 FUNCTION = """
-from headrace.functions import ScalarFunction
-from headrace.schema import data_type
+from headrace.interfaces.functions import ScalarFunction
+from headrace.flow.schema import data_type
 from headrace_contract import FunctionContract
 
 class TestShout(FunctionContract):

@@ -11,8 +11,8 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.clock import ManualClock
-from headrace.errors import DataError, JobFailedError, OptionError, PlanError
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import DataError, JobFailedError, OptionError, PlanError
 from headrace.testing import MemorySink, MemorySource
 from headrace_dimension.shared_table import SharedTable
 from headrace_dimension.table import Table

@@ -10,9 +10,9 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import DataError, JobError, OptionError
-from headrace.messages import ReadPosition
-from headrace.source import EARLIEST, LATEST
+from headrace.flow.messages import ReadPosition
+from headrace.foundation.errors import DataError, JobError, OptionError
+from headrace.interfaces.source import EARLIEST, LATEST
 from headrace.testing import MemorySink
 from headrace_dimension.parquet import ParquetSettings, ParquetSource
 from hypothesis import given, settings

@@ -16,8 +16,8 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.clock import ManualClock
-from headrace.errors import JobError
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import JobError
 from headrace_dimension import lookup_join, table_files
 from headrace_dimension.shared_table import SharedTable, Sharing
 from headrace_dimension.table import Lookup, Table

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.backend import JobHandle, JobState
-from headrace.dsl import Stream
-from headrace.messages import Position, Queue
-from headrace.sink import SinkBatch
+from headrace.flow.messages import Position, Queue
+from headrace.interfaces.backend import JobHandle, JobState
+from headrace.interfaces.sink import SinkBatch
+from headrace.jobs.dsl import Stream
 from headrace.testing import MemoryTransactionalSink
 from headrace_contract.memory_topics import MemoryBroker, MemoryTopicSettings, MemoryTopicSource
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from headrace.errors import RetriableError
-from headrace.settings import Settings, option
-from headrace.sink import StaleWriterError
-from headrace.state_store import KeyedStateStore, StoredVersion, versions_to_load, versions_to_remove
+from headrace.foundation.errors import RetriableError
+from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.sink import StaleWriterError
+from headrace.interfaces.state_store import KeyedStateStore, StoredVersion, versions_to_load, versions_to_remove
 
 _tokens = itertools.count(1)
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 
 import polars as pl
-from headrace.messages import WATERMARK, Batch, EndOfInput, SystemMessage, Watermark
-from headrace.operator import StatefulOperator, StatefulSpec
-from headrace.schema import Schema
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, SystemMessage, Watermark
+from headrace.flow.schema import Schema
+from headrace.interfaces.operator import StatefulOperator, StatefulSpec
 
 
 class Count(StatefulSpec):
@@ -53,7 +53,7 @@ class Counting(StatefulOperator):
             ends = [(key, -1, self._watermark) for key in sorted(self._open)]
             self._changed |= self._open
             self._open = set()
-            from headrace.messages import Queue
+            from headrace.flow.messages import Queue
 
             yield self._batch(Batch(Queue("end"), pl.DataFrame()), ends)
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import headrace as hr
-from headrace.keyed import shuffled, with_watermark
+from headrace.jobs.keyed import shuffled, with_watermark
 from light_counting import Count
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import headrace as hr
 import pytest
 from elastic_world import EVENTS, World, while_running
-from headrace.backend import JobState
-from headrace.errors import CheckpointError, JobFailedError, OptionError, PlanError, RetriableError
-from headrace.messages import Position
+from headrace.flow.messages import Position
+from headrace.foundation.errors import CheckpointError, JobFailedError, OptionError, PlanError, RetriableError
+from headrace.interfaces.backend import JobState
 from headrace.testing import MemorySink, MemorySource
 
 

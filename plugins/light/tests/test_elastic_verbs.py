@@ -11,7 +11,7 @@ from typing import Any
 import headrace as hr
 import pytest
 from elastic_world import EVENTS, SharedSink, World, running, while_running
-from headrace.dsl import Stream
+from headrace.jobs.dsl import Stream
 from headrace.testing import MemorySink, MemorySource
 
 Build = Callable[[Stream], Stream]

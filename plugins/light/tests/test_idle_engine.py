@@ -11,11 +11,11 @@ from pathlib import Path
 
 import headrace as hr
 import pytest
-from headrace.backend import JobHandle, RunOptions
-from headrace.clock import ManualClock
-from headrace.messages import Queue, RawBatch, ReadPosition
-from headrace.settings import parse_duration
-from headrace.source import StartPosition
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.foundation.clock import ManualClock
+from headrace.interfaces.backend import JobHandle, RunOptions
+from headrace.interfaces.settings import parse_duration
+from headrace.interfaces.source import StartPosition
 from headrace.testing import MemorySink, MemorySource
 from headrace_file.settings import FileSourceSettings
 from headrace_file.source import FileSource

@@ -15,10 +15,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import CheckpointError, PlanError
-from headrace.explain import describe_stages, plan_as_mermaid, plan_as_text
-from headrace.keyed import shuffled
-from headrace.messages import Queue, ReadPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import CheckpointError, PlanError
+from headrace.jobs.keyed import shuffled
+from headrace.plan.explain import describe_stages, plan_as_mermaid, plan_as_text
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.order_log import Entry, OrderLog
 from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore

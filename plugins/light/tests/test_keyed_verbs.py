@@ -7,8 +7,8 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.clock import ManualClock
-from headrace.errors import OptionError
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import OptionError
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.backend import LightBackend
 

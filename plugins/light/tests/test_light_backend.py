@@ -13,12 +13,12 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.backend import JobState
-from headrace.clock import ManualClock
-from headrace.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError, RetriableError
-from headrace.messages import Position, Queue
-from headrace.operator import OperatorSpec
-from headrace.sink import SinkBatch
+from headrace.flow.messages import Position, Queue
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError, RetriableError
+from headrace.interfaces.backend import JobState
+from headrace.interfaces.operator import OperatorSpec
+from headrace.interfaces.sink import SinkBatch
 from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
 from headrace_light.backend import LightBackend
 
@@ -329,7 +329,7 @@ def test_jobs_of_a_namespace_share_settings(tmp_path: Path) -> None:
 
 
 def test_observers_hear_of_the_job() -> None:
-    from headrace.registry import default_registry
+    from headrace.interfaces.registry import default_registry
 
     heard: list[str] = []
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.backend import JobHandle, JobState
-from headrace.errors import JobError, JobFailedError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.source import EARLIEST, LATEST, GroupListener, GroupSource, StartPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import JobError, JobFailedError, RetriableError
+from headrace.interfaces.backend import JobHandle, JobState
+from headrace.interfaces.source import EARLIEST, LATEST, GroupListener, GroupSource, StartPosition
 from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
 
 from tests.eventually import eventually

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from headrace.errors import JobError
-from headrace.topics import is_own_topic
+from headrace.foundation.errors import JobError
+from headrace.interfaces.topics import is_own_topic
 from headrace_contract.memory_topics import MemoryBroker
 from headrace_kafka.errors import public_topics
 from headrace_light.elastic_stages import topic_name

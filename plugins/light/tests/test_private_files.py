@@ -10,7 +10,7 @@ from pathlib import Path
 
 import headrace as hr
 import pytest
-from headrace.private_files import make_private_directory
+from headrace.foundation.private_files import make_private_directory
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.dsl import Stream
+from headrace.jobs.dsl import Stream
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.backend import LightBackend
 from headrace_light.settings import LightSettings

@@ -14,15 +14,15 @@ import msgspec
 import polars as pl
 import pytest
 from elastic_world import EVENTS, World, running, while_running
-from headrace import state_parts
-from headrace.dsl import Stream
-from headrace.errors import CheckpointError, RetriableError
-from headrace.hookspecs import hookimpl
-from headrace.messages import INDEX, OFFSET, WATERMARK, Queue
-from headrace.plan import Plan
-from headrace.registry import default_registry
-from headrace.shard import Shard, ShardOutput
-from headrace.shuffle import Envelope
+from headrace.flow.messages import INDEX, OFFSET, WATERMARK, Queue
+from headrace.foundation.errors import CheckpointError, RetriableError
+from headrace.interfaces import state_parts
+from headrace.interfaces.hookspecs import hookimpl
+from headrace.interfaces.registry import default_registry
+from headrace.jobs.dsl import Stream
+from headrace.plan.graph import Plan
+from headrace.runtime.shard import Shard, ShardOutput
+from headrace.runtime.shuffle import Envelope
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.shard_storage import ShardStorage, headed
 from keyed_memory_store import KeyedMemorySettings, KeyedMemoryStore, places

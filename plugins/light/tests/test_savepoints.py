@@ -16,10 +16,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.backend import JobHandle
-from headrace.errors import CheckpointError, OptionError
-from headrace.messages import Position, Queue
-from headrace.savepoints import MANIFEST, Savepoint, SavepointWriter
+from headrace.flow.messages import Position, Queue
+from headrace.foundation.errors import CheckpointError, OptionError
+from headrace.interfaces.backend import JobHandle
+from headrace.runtime.savepoints import MANIFEST, Savepoint, SavepointWriter
 from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -167,7 +167,7 @@ def test_a_sink_that_is_ahead_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_sink_that_cannot_be_asked_is_taken_to_be_ahead(tmp_path: Path) -> None:
-    from headrace.sink import IdempotentSink
+    from headrace.interfaces.sink import IdempotentSink
 
     class Keyed(MemorySink, IdempotentSink):
         """Names rows by their place."""

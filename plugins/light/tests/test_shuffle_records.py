@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 import pytest
-from headrace.errors import DataError
-from headrace.messages import INDEX, OFFSET, Queue
-from headrace.shuffle import Envelope
+from headrace.flow.messages import INDEX, OFFSET, Queue
+from headrace.foundation.errors import DataError
+from headrace.runtime.shuffle import Envelope
 from headrace_light.shuffle_records import FORMAT_VERSION, decoded, encoded
 
 QUEUE = Queue("events-3", "kafka")

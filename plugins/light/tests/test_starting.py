@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import headrace as hr
 import pytest
-from headrace.errors import JobError, RetriableError
-from headrace.messages import Queue
-from headrace.source import StartPosition
+from headrace.flow.messages import Queue
+from headrace.foundation.errors import JobError, RetriableError
+from headrace.interfaces.source import StartPosition
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.backend import LightBackend
 from headrace_light.settings import LightSettings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.state_store import StateStore
+from headrace.interfaces.state_store import StateStore
 from headrace_contract import StateStoreContract
 from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from headrace.clock import ManualClock
-from headrace.errors import CheckpointError, RetriableError
-from headrace.state_store import StateStore
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import CheckpointError, RetriableError
+from headrace.interfaces.state_store import StateStore
 from headrace_contract import MemoryBroker, MemoryTopics, StateStoreContract, StorePerShuffle
 from headrace_light.topic_state import TopicStateStore
 

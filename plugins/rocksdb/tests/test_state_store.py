@@ -6,8 +6,8 @@ from pathlib import Path
 
 import headrace as hr
 import pytest
-from headrace.errors import CheckpointError, MissingPluginError
-from headrace.state_store import StateStore
+from headrace.foundation.errors import CheckpointError, MissingPluginError
+from headrace.interfaces.state_store import StateStore
 from headrace.testing import MemorySink, MemorySource
 from headrace_contract import StateStoreContract
 from headrace_rocksdb.state_store import RocksStateSettings, RocksStateStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import polars as pl
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
 from headrace_columnar.expressions import compile_predicate, evaluate
 from headrace_rules.engine import EngineOptions, RuleEngine
 from headrace_rules.scanning import hyperscan_is_installed

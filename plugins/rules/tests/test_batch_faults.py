@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.errors import DataError
+from headrace.foundation.errors import DataError
 from headrace_rules import verification
 from headrace_rules.trigger_plan import TriggerPlan
 from rules_world import SCHEMA, engine_of, of_engine, plainly  # type: ignore[import-not-found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
 from headrace_rules.engine import EngineOptions, RuleEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from headrace.errors import OptionError
+from headrace.foundation.errors import OptionError
 from headrace_rules.loading import load, load_strictly
 from headrace_rules.model import Rule, RulesError
 from rules_world import plainly  # type: ignore[import-not-found]

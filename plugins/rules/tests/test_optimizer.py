@@ -8,7 +8,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.plan import OperatorNode, Plan
+from headrace.plan.graph import OperatorNode, Plan
 from headrace.testing import MemorySink, MemorySource
 from headrace_rules.prepared import Preparer
 from headrace_rules.verb import EngineWhere, GroupedSpec, Rules

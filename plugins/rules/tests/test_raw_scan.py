@@ -10,8 +10,8 @@ import headrace as hr
 import numpy as np
 import polars as pl
 import pytest
-from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
-from headrace.schema import Schema
+from headrace.flow.messages import Bodies, Queue, RawBatch, ReadPosition
+from headrace.flow.schema import Schema
 from headrace.testing import MemorySink, MemorySource
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import Member, RuleGroup

@@ -14,10 +14,10 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.clock import ManualClock, SystemClock
-from headrace.errors import CheckpointError, JobError, PlanError
-from headrace.messages import INDEX, OFFSET, Batch, Queue
-from headrace.schema import Schema
+from headrace.flow.messages import INDEX, OFFSET, Batch, Queue
+from headrace.flow.schema import Schema
+from headrace.foundation.clock import ManualClock, SystemClock
+from headrace.foundation.errors import CheckpointError, JobError, PlanError
 from headrace.testing import MemorySink, MemorySource
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import GroupRun, Member, RuleGroup

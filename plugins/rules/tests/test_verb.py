@@ -7,7 +7,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import ExpressionError, JobError, OptionError
+from headrace.foundation.errors import ExpressionError, JobError, OptionError
 from headrace.testing import MemorySink, MemorySource
 from headrace_rules.model import RulesError
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import headrace as hr
 import polars as pl
-from headrace.keyed import shuffled
-from headrace.messages import WATERMARK, Batch, EndOfInput, SystemMessage, Tick, Watermark
-from headrace.operator import RejectedRows, StatefulOperator, StatefulSpec
-from headrace.schema import Schema
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, SystemMessage, Tick, Watermark
+from headrace.flow.schema import Schema
+from headrace.interfaces.operator import RejectedRows, StatefulOperator, StatefulSpec
+from headrace.jobs.keyed import shuffled
 from headrace_stateful.watermark import WatermarkSpec
 
 WINDOW_SECONDS = 100

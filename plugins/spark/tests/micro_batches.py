@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.clock import ManualClock
+from headrace.foundation.clock import ManualClock
 from headrace_spark import keyed_stage, lanes, outlets
 from headrace_spark.envelopes import Envelope, from_arrow, to_arrow
 from headrace_spark.keyed_stage import run_shards

@@ -14,12 +14,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
-from headrace.errors import DataError, JobError, RetriableError
-from headrace.messages import INDEX, OFFSET, Batch, Bodies, Position, Queue, RawBatch, ReadPosition
-from headrace.operator import Operator, OperatorSpec
-from headrace.schema import Schema
-from headrace.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
-from headrace.source import EARLIEST, LATEST, Reader, Source, StartPosition
+from headrace.flow.messages import INDEX, OFFSET, Batch, Bodies, Position, Queue, RawBatch, ReadPosition
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, JobError, RetriableError
+from headrace.interfaces.operator import Operator, OperatorSpec
+from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
+from headrace.interfaces.source import EARLIEST, LATEST, Reader, Source, StartPosition
 
 
 class CountingSource(Source):

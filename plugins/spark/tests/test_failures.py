@@ -6,7 +6,7 @@ import traceback
 from datetime import timedelta
 
 import pytest
-from headrace.errors import DataError, ExpressionError, HeadraceError, JobError, RetriableError
+from headrace.foundation.errors import DataError, ExpressionError, HeadraceError, JobError, RetriableError
 from headrace_spark.failures import WorkerFailure, carried_to_driver, original_error
 
 

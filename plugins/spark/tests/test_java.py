@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from headrace.errors import JobError
+from headrace.foundation.errors import JobError
 from headrace_spark import java
 from headrace_spark.java import find_java, find_or_install_java, java_version
 

@@ -11,11 +11,11 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.dsl import Stream
-from headrace.errors import CheckpointError, PlanError
-from headrace.keyed import joined, shuffled
-from headrace.lane import Shipment
-from headrace.messages import WATERMARK, Batch, Queue, Watermark
+from headrace.flow.messages import WATERMARK, Batch, Queue, Watermark
+from headrace.foundation.errors import CheckpointError, PlanError
+from headrace.jobs.dsl import Stream
+from headrace.jobs.keyed import joined, shuffled
+from headrace.runtime.lane import Shipment
 from headrace_spark import shard_state
 from headrace_spark.shard_state import StateChain, StateVersion
 from headrace_spark.shipping import Outbox

@@ -10,10 +10,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.clock import ManualClock
-from headrace.errors import BrokenQueueError, CheckpointError, JobError, JobFailedError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.plan import Plan
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobError, JobFailedError, RetriableError
+from headrace.plan.graph import Plan
 from headrace.testing import MemorySink, MemorySource
 from headrace_spark.marks import MarkKeeper
 from headrace_spark.offsets import GONE_MAX, JobIdentity, JobOffsets, KeyedMarks

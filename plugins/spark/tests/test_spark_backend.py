@@ -12,10 +12,10 @@ from typing import Any
 import headrace as hr
 import psutil
 import pytest
-from headrace.backend import JobState
-from headrace.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError
-from headrace.hookspecs import hookimpl
-from headrace.registry import default_registry
+from headrace.foundation.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError
+from headrace.interfaces.backend import JobState
+from headrace.interfaces.hookspecs import hookimpl
+from headrace.interfaces.registry import default_registry
 from headrace_spark import session
 from headrace_spark.settings import SparkSettings
 from spark_parts import CountingSource, DatabaseSink, Failing, LineSink

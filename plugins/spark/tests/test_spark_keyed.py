@@ -11,14 +11,14 @@ from pathlib import Path
 
 import headrace as hr
 import pytest
-from headrace import faults
-from headrace.backend import JobState
-from headrace.dsl import Stream
-from headrace.errors import CheckpointError, OptionError
-from headrace.keyed import joined, shuffled
-from headrace.messages import Batch
-from headrace.operator import Operator, OperatorSpec
-from headrace.schema import Schema
+from headrace.flow.messages import Batch
+from headrace.flow.schema import Schema
+from headrace.foundation import faults
+from headrace.foundation.errors import CheckpointError, OptionError
+from headrace.interfaces.backend import JobState
+from headrace.interfaces.operator import Operator, OperatorSpec
+from headrace.jobs.dsl import Stream
+from headrace.jobs.keyed import joined, shuffled
 from keyed_parts import WINDOW_SECONDS, Clocked, Pairs, timed, windowed
 from spark_parts import CountingSource, LineSink, WindowSink
 

@@ -10,9 +10,9 @@ import headrace as hr
 import numpy as np
 import polars as pl
 import pytest
-from headrace.errors import DataError, RetriableError
-from headrace.lane import Delivery
-from headrace.messages import INDEX, OFFSET, Batch, Bodies, Queue, RawBatch, ReadPosition
+from headrace.flow.messages import INDEX, OFFSET, Batch, Bodies, Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import DataError, RetriableError
+from headrace.runtime.lane import Delivery
 from headrace_spark import lanes, outlets
 from headrace_spark.envelopes import BLOB_BYTES_MAX, Envelope, from_arrow, of_delivery, to_arrow
 from headrace_spark.lanes import read_ranges

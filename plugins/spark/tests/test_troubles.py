@@ -8,8 +8,8 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.clock import ManualClock
-from headrace.errors import RetriableError
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import RetriableError
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.troubles import KINDS, TroubleNotes, Troubles
 from micro_batches import MicroBatches, forget_all

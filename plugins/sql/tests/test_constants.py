@@ -12,7 +12,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 
 BEGIN = datetime(2024, 1, 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sqlglot
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 from headrace_sql.script import parse
 from sqlglot import exp
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError, HeadraceError
-from headrace.plan import OperatorNode
+from headrace.foundation.errors import ExpressionError, HeadraceError
+from headrace.plan.graph import OperatorNode
 
 TABLES = """
 CREATE TABLE r (k STRING, v INT, p AS PROCTIME()) WITH ('connector' = 'filesystem', 'path' = '${DIR}/r.ndjson', 'format' = 'json');

@@ -12,9 +12,9 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, Watermark
-from headrace.plan import OperatorNode
-from headrace.schema import Schema
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, Watermark
+from headrace.flow.schema import Schema
+from headrace.plan.graph import OperatorNode
 from headrace_sql.match_operator import MatchRecognize
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import headrace as hr
 import pytest
-from headrace.errors import ExpressionError, JobError
+from headrace.foundation.errors import ExpressionError, JobError
 
 TABLES = """
 CREATE TABLE t (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)

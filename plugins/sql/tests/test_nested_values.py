@@ -8,7 +8,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 
 ROWS = [
     {"id": 1, "m": {"a": 1, "b": 2}, "r": {"x": 1, "y": {"z": "q"}}, "arr": [{"x": 5}, {"x": 6}], "nn": [[1, 2], [3]]},

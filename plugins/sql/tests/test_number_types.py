@@ -11,7 +11,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 
 LIMITS = {"TINYINT": 2**7, "SMALLINT": 2**15, "INT": 2**31, "BIGINT": 2**63}
 KINDS = {"TINYINT": pl.Int8, "SMALLINT": pl.Int16, "INT": pl.Int32, "BIGINT": pl.Int64}

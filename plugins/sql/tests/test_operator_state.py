@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, Watermark
-from headrace.operator import StatefulOperator, StatefulSpec
-from headrace.schema import Schema
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, Watermark
+from headrace.flow.schema import Schema
+from headrace.interfaces.operator import StatefulOperator, StatefulSpec
 from headrace_sql.first_rows import FirstRows
 from headrace_sql.match_operator import MatchRecognize, PatternPart
 from headrace_sql.over_aggregate import OverAggregate, OverCall

@@ -8,7 +8,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 
 SECONDS = [5, 3, 9, 7, 20, 18, 1, 25]
 

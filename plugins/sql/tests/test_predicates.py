@@ -7,7 +7,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError, JobFailedError
+from headrace.foundation.errors import ExpressionError, JobFailedError
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,11 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError
-from headrace.messages import INDEX, OFFSET, Batch, Queue, Tick
-from headrace.operator import StatefulOperator, StatefulSpec
-from headrace.plan import OperatorNode
-from headrace.schema import Schema
+from headrace.flow.messages import INDEX, OFFSET, Batch, Queue, Tick
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
+from headrace.interfaces.operator import StatefulOperator, StatefulSpec
+from headrace.plan.graph import OperatorNode
 from headrace_stateful.join import Join
 
 QUEUE = Queue("0", "key_by")

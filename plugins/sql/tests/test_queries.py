@@ -9,7 +9,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError, JobError
+from headrace.foundation.errors import ExpressionError, JobError
 
 BEGIN = datetime.datetime(2024, 1, 1)
 SECONDS = (0, 1, 5, 6, 12, 20)

@@ -11,7 +11,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError, PlanError
+from headrace.foundation.errors import ExpressionError, PlanError
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import polars as pl
 import pytest
-from headrace.operator import StatefulSpec
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.interfaces.operator import StatefulSpec
 from headrace_contract import StatefulOperatorContract
 from headrace_sql.over_aggregate import OverAggregate, OverCall
 from headrace_sql.window_top_n import WindowTopN

@@ -9,7 +9,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 
 SINK = "CREATE TABLE s (a BIGINT, b DECIMAL(5, 2), c STRING) WITH ('connector' = 'blackhole'); "
 

@@ -7,7 +7,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 
 
 @pytest.fixture(autouse=True)

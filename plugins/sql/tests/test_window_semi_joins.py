@@ -11,7 +11,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.plan import OperatorNode
+from headrace.plan.graph import OperatorNode
 from headrace_stateful.join import Join
 
 A = [("a", 1), ("b", 2), ("c", 3), ("a", 11), ("b", 15), ("d", 14), ("a", 25), ("b", 26), (None, 27), ("c", 41)]

@@ -11,8 +11,8 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.messages import INDEX, OFFSET, Batch, Queue
-from headrace.schema import Schema
+from headrace.flow.messages import INDEX, OFFSET, Batch, Queue
+from headrace.flow.schema import Schema
 from headrace.testing import MemorySink
 from headrace_sql.scope import TableWindow
 from headrace_sql.window_assign import WindowAssign

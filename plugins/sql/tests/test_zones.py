@@ -9,7 +9,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 from headrace_sql.zones import window_offset_us, zone_name
 
 HOUR_US = 3_600_000_000

@@ -8,8 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
-from headrace.messages import CHANGE, HEADER_COLUMNS, INDEX, OFFSET, WATERMARK, Batch, ChangeKind, Queue, SystemMessage
-from headrace.operator import RejectedRows, StatefulOperator
+from headrace.flow.messages import (
+    CHANGE,
+    HEADER_COLUMNS,
+    INDEX,
+    OFFSET,
+    WATERMARK,
+    Batch,
+    ChangeKind,
+    Queue,
+    SystemMessage,
+)
+from headrace.interfaces.operator import RejectedRows, StatefulOperator
 
 QUEUE = Queue("0", "key_by")
 SIGNS = {ChangeKind.INSERT: 1, ChangeKind.UPDATE_AFTER: 1, ChangeKind.UPDATE_BEFORE: -1, ChangeKind.DELETE: -1}

@@ -13,10 +13,10 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.clock import ManualClock
-from headrace.errors import DataError, ExpressionError, JobFailedError, OptionError, RetriableError
-from headrace.schema import Schema
-from headrace.waiting import Waiting, waiting
+from headrace.flow.schema import Schema
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import DataError, ExpressionError, JobFailedError, OptionError, RetriableError
+from headrace.runtime.waiting import Waiting, waiting
 from headrace_stateful.aggregates import SIGN, AggregatePlan, compile_aggregates
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import headrace as hr
-from headrace.operator import StatefulSpec
-from headrace.windows import Emit
+from headrace.interfaces.operator import StatefulSpec
+from headrace.interfaces.windows import Emit
 from headrace_contract import StatefulOperatorContract
 from headrace_stateful.aggregate import Aggregate
 from headrace_stateful.distinct import Distinct

@@ -8,7 +8,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.state_definition import (
+from headrace.interfaces.state_definition import (
     DefinedState,
     Verdict,
     definitions_from_json,

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Any, Literal
 
 import pytest
-from headrace.errors import OptionError, PlanError
-from headrace.messages import ChangeKind, Tick
-from headrace.operator import Changes, StatefulSpec
-from headrace.schema import Schema
+from headrace.flow.messages import ChangeKind, Tick
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import OptionError, PlanError
+from headrace.interfaces.operator import Changes, StatefulSpec
 from headrace_stateful.distinct import Distinct
 from headrace_stateful.top_n import Deduplicate, OrderTerm, TopN, order_terms
 from hypothesis import given, settings

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from headrace.errors import DataError, FunctionError, PlanError
-from headrace.messages import ChangeKind, EndOfInput, Tick, Watermark
-from headrace.operator import Changes
-from headrace.schema import Schema
+from headrace.flow.messages import ChangeKind, EndOfInput, Tick, Watermark
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, FunctionError, PlanError
+from headrace.interfaces.operator import Changes
 from headrace_stateful.process import Process
 from headrace_stateful.reduce import Reduce
 from hypothesis import given, settings

@@ -9,9 +9,9 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.messages import EndOfInput, Tick, Watermark
-from headrace.schema import Schema
-from headrace.windows import Window
+from headrace.flow.messages import EndOfInput, Tick, Watermark
+from headrace.flow.schema import Schema
+from headrace.interfaces.windows import Window
 from headrace_stateful.join_interval import IntervalJoin
 from headrace_stateful.join_shape import HOWS, How, JoinShape
 from headrace_stateful.join_window import WindowJoin, windows_of

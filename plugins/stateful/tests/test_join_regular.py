@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.messages import ChangeKind, Tick
-from headrace.schema import Schema
+from headrace.flow.messages import ChangeKind, Tick
+from headrace.flow.schema import Schema
 from headrace_stateful.join_regular import RegularJoin
 from headrace_stateful.join_shape import HOWS, How, JoinShape
 from hypothesis import given, settings

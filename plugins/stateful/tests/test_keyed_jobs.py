@@ -10,10 +10,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.dsl import Pipeline, Stream
-from headrace.errors import ExpressionError, OptionError, PlanError
-from headrace.operator import Changes
-from headrace.plan import OperatorNode
+from headrace.foundation.errors import ExpressionError, OptionError, PlanError
+from headrace.interfaces.operator import Changes
+from headrace.jobs.dsl import Pipeline, Stream
+from headrace.plan.graph import OperatorNode
 from headrace.testing import MemorySink, MemorySource
 from headrace_file import FileSink, FileSinkSettings
 

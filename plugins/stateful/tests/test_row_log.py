@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from headrace.errors import CheckpointError
+from headrace.foundation.errors import CheckpointError
 from headrace_stateful import columns as columns_module
 from headrace_stateful import row_log as row_log_module
 from headrace_stateful.row_log import RowLog

@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from headrace.messages import ChangeKind, Tick
-from headrace.schema import Schema
+from headrace.flow.messages import ChangeKind, Tick
+from headrace.flow.schema import Schema
 from headrace_stateful.aggregate import Aggregate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from headrace.windows import Emit, session
+from headrace.interfaces.windows import Emit, session
 from headrace_stateful.session_log import sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st

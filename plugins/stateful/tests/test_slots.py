@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from headrace.errors import CheckpointError
-from headrace.state_parts import Restore, pack_parts
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.state_parts import Restore, pack_parts
 from headrace_stateful import slots as slots_module
 from headrace_stateful.columns import SlotColumns
 from headrace_stateful.slots import KeySlots, SlotTable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace.windows import Emit, Window, cumulative, sliding, tumbling
+from headrace.interfaces.windows import Emit, Window, cumulative, sliding, tumbling
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -11,12 +11,12 @@ import cloudpickle
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import CheckpointError, JobError, PlanError
-from headrace.messages import CHANGE, INDEX, OFFSET, WATERMARK, Batch, EndOfInput, Tick, Watermark
-from headrace.operator import Changes, RejectedRows
-from headrace.schema import Schema
+from headrace.flow.messages import CHANGE, INDEX, OFFSET, WATERMARK, Batch, EndOfInput, Tick, Watermark
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import CheckpointError, JobError, PlanError
+from headrace.interfaces.operator import Changes, RejectedRows
+from headrace.interfaces.windows import Emit, Window, emit, session, sliding, tumbling
 from headrace.testing import MemorySink, MemorySource
-from headrace.windows import Emit, Window, emit, session, sliding, tumbling
 from headrace_stateful.state_bytes import pack
 from headrace_stateful.window_aggregate import WindowAggregate
 from headrace_stateful.window_reduce import WindowReduce

@@ -9,10 +9,10 @@ from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from headrace.messages import EndOfInput, Watermark
-from headrace.operator import StatefulOperator
-from headrace.schema import Schema
-from headrace.windows import Emit, Window
+from headrace.flow.messages import EndOfInput, Watermark
+from headrace.flow.schema import Schema
+from headrace.interfaces.operator import StatefulOperator
+from headrace.interfaces.windows import Emit, Window
 from headrace_stateful.window_aggregate import WindowAggregate
 from headrace_stateful.window_operator import WindowOperator
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.messages import ChangeKind
-from headrace.windows import Emit, Window
+from headrace.flow.messages import ChangeKind
+from headrace.interfaces.windows import Emit, Window
 
 NEVER = -(2**63)
 #: (key, number)

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headrace import faults
-from headrace.errors import JobFailedError
+from headrace.foundation import faults
+from headrace.foundation.errors import JobFailedError
 from headrace.testing import MemorySink, MemoryTransactionalSink
 
 from tests.differential.streams.plan import Plan
 from tests.differential.streams.running import Result, Script, job_of, result_of
 
-#: Where a run may end (see headrace.faults). All are in the engine's own thread.
+#: Where a run may end (see headrace.foundation.faults). All are in the engine's own thread.
 PLACES = (
     "reader.after_poll", "lane.after_process", "shard.after_process", "shard.after_save", "checkpoint.after_flush", "checkpoint.after_save",
 )  # fmt: skip

@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar
 import headrace as hr
 import numpy as np
 import polars as pl
-from headrace.messages import ChangeKind, Queue, RawBatch, ReadPosition
-from headrace.registry import Registry, default_registry
-from headrace.settings import Settings
-from headrace.source import LATEST, Reader, Source, StartPosition
+from headrace.flow.messages import ChangeKind, Queue, RawBatch, ReadPosition
+from headrace.interfaces.registry import Registry, default_registry
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
 from headrace.testing import MemorySink
 from headrace_sql import api
 from headrace_sql.frames import RangeReader
@@ -110,7 +110,7 @@ class ScriptedSource(Source):
         )  # fmt: skip
 
     def schema(self) -> Any:
-        from headrace.schema import Schema
+        from headrace.flow.schema import Schema
 
         return Schema(self._types)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from headrace.errors import DataError, HeadraceError, JobError, RetriableError
+from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError
 from numpy.typing import NDArray
 
 from headrace_elasticsearch.connection import NDJSON, RETRIABLE_STATUSES, Connection, index_path, reason_of

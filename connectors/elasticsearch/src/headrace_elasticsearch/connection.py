@@ -13,7 +13,7 @@ import elastic_transport
 import msgspec
 import urllib3
 from elastic_transport import NodeConfig, Serializer, Transport, Urllib3HttpNode
-from headrace.errors import HeadraceError, JobError, RetriableError, did_you_mean
+from headrace.foundation.errors import HeadraceError, JobError, RetriableError, did_you_mean
 
 from headrace_elasticsearch.answers import bounded
 from headrace_elasticsearch.settings import ElasticsearchSettings, urls_of

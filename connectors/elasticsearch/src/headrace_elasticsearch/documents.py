@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.codec import Encoder
 from headrace.codecs.json import JsonCodec
-from headrace.errors import JobError
-from headrace.messages import CHANGE, OFFSET, ROW, ChangeKind
-from headrace.rows import pack_rows
-from headrace.schema import Schema
-from headrace.sink import SinkBatch
+from headrace.flow.messages import CHANGE, OFFSET, ROW, ChangeKind
+from headrace.flow.rows import pack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError
+from headrace.interfaces.codec import Encoder
+from headrace.interfaces.sink import SinkBatch
 from numpy.typing import NDArray
 
 from headrace_elasticsearch.settings import ElasticsearchSinkSettings, columns_of, has_time, key_columns

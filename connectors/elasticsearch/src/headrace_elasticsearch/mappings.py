@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
-from headrace.schema import Schema, type_name
+from headrace.flow.schema import Schema, type_name
 
 #: The longest keyword is 32,766 bytes of UTF-8; longer texts are stored, but not found by this field.
 KEYWORD_CHARACTERS_MAX = 8191

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from headrace.messages import INDEX, OFFSET
-from headrace.sink import SinkBatch
+from headrace.flow.messages import INDEX, OFFSET
+from headrace.interfaces.sink import SinkBatch
 from numpy.typing import NDArray
 
 TO_DO, STORED, REFUSED = 0, 1, 2

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from headrace.errors import DataError, JobError, RetriableError
-from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
-from headrace.source import Reader
+from headrace.flow.messages import Bodies, Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import DataError, JobError, RetriableError
+from headrace.interfaces.source import Reader
 
 from headrace_elasticsearch.connection import Connection, decoded, index_path
 from headrace_elasticsearch.settings import ElasticsearchSourceSettings

@@ -8,9 +8,9 @@ from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from headrace.errors import OptionError
-from headrace.settings import Secret, Settings, option
-from headrace.sink import SinkSettings
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Secret, Settings, option
+from headrace.interfaces.sink import SinkSettings
 
 _Url = Annotated[str | list[str], option("address of the server, or several of one cluster")]
 _User = Annotated[str | None, option("user")]

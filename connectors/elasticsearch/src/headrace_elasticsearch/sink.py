@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from headrace.errors import DataError
-from headrace.messages import Queue
-from headrace.sink import IdempotentSink, SinkBatch, SinkSettings
+from headrace.flow.messages import Queue
+from headrace.foundation.errors import DataError
+from headrace.interfaces.sink import IdempotentSink, SinkBatch, SinkSettings
 from numpy.typing import NDArray
 
 from headrace_elasticsearch.bulk import Bulk
@@ -21,7 +21,7 @@ from headrace_elasticsearch.settings import ElasticsearchSinkSettings
 from headrace_elasticsearch.target import Target, check_changes, check_columns
 
 if TYPE_CHECKING:
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
 
 
 class ElasticsearchSink(IdempotentSink):

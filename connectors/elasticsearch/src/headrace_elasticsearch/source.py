@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.errors import JobError, OptionError, did_you_mean
-from headrace.messages import Queue, ReadPosition
-from headrace.settings import Settings
-from headrace.source import EARLIEST, Reader, Source, StartAt, StartPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import JobError, OptionError, did_you_mean
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.source import EARLIEST, Reader, Source, StartAt, StartPosition
 
 from headrace_elasticsearch.connection import Connection, index_path, no_such_index
 from headrace_elasticsearch.mappings import mapped
@@ -17,8 +17,8 @@ from headrace_elasticsearch.reader import ElasticsearchReader, Shard, asked
 from headrace_elasticsearch.settings import ElasticsearchSourceSettings
 
 if TYPE_CHECKING:
-    from headrace.codec import Codec
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
+    from headrace.interfaces.codec import Codec
 
 #: A source's readers share so many connections.
 _CONNECTIONS = 10

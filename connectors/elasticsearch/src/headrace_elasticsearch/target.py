@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
-from headrace.errors import JobError, did_you_mean
-from headrace.operator import Changes
-from headrace.schema import Schema, type_name
+from headrace.flow.schema import Schema, type_name
+from headrace.foundation.errors import JobError, did_you_mean
+from headrace.interfaces.operator import Changes
 
 from headrace_elasticsearch.connection import Connection, decoded, error_of, index_path, no_such_index, path_of
 from headrace_elasticsearch.documents import TIMESTAMP, is_key, is_time, named_columns

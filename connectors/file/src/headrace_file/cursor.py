@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
-from headrace.clock import Clock
-from headrace.errors import BrokenQueueError, RetriableError
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import BrokenQueueError, RetriableError
 
 from headrace_file.framing import NEWLINE, Framing
 from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerprint, Place

@@ -6,16 +6,16 @@ import gzip
 import io
 from typing import TYPE_CHECKING, Literal
 
-from headrace.changelog import KIND_NAMES
-from headrace.errors import OptionError
-from headrace.messages import CHANGE, ROW, ChangeKind
-from headrace.registry import default_registry
-from headrace.sink import SinkBatch
+from headrace.flow.changelog import KIND_NAMES
+from headrace.flow.messages import CHANGE, ROW, ChangeKind
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.sink import SinkBatch
 
 if TYPE_CHECKING:
     import polars as pl
-    from headrace.codec import Codec
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
+    from headrace.interfaces.codec import Codec
 
     from headrace_file.settings import FileSinkSettings
 
@@ -66,7 +66,7 @@ class PartEncoder:
     def _with_change_column(self, schema: Schema | None) -> Schema | None:
         """Return the columns of the files. Raises OptionError when there is no place for the column of changes."""
         import polars as pl
-        from headrace.schema import Schema
+        from headrace.flow.schema import Schema
 
         if self._change_column is None:
             return schema
@@ -94,7 +94,7 @@ class PartEncoder:
 
     def _header_line(self, frame: pl.DataFrame) -> bytes:
         import polars as pl
-        from headrace.schema import Schema
+        from headrace.flow.schema import Schema
 
         assert self._codec is not None
         names = list(getattr(self._codec.settings, "columns", ())) or frame.columns

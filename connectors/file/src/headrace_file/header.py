@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from headrace.errors import BrokenQueueError
+from headrace.foundation.errors import BrokenQueueError
 
 
 class HeaderCheck:

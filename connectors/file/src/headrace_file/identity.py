@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import CheckpointError
-from headrace.messages import ReadPosition
+from headrace.flow.messages import ReadPosition
+from headrace.foundation.errors import CheckpointError
 
 if TYPE_CHECKING:
     from headrace_file.streams import ByteStream

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from headrace.durable_files import replace_durably
-from headrace.errors import JobError
-from headrace.output_definition import InputRead, OutputDefinition
+from headrace.foundation.durable_files import replace_durably
+from headrace.foundation.errors import JobError
+from headrace.interfaces.output_definition import InputRead, OutputDefinition
 
 from headrace_file.parts import HIDDEN, is_part
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 
-from headrace.messages import Position, Queue
+from headrace.flow.messages import Position, Queue
 
 #: Everything of the sink's that is not a finished part lies below this folder; readers leave names with ``_`` out.
 HIDDEN = "_headrace"

@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 
-from headrace.errors import JobError, RetriableError
+from headrace.foundation.errors import JobError, RetriableError
 
 from headrace_file.identity import FileIdentity
 from headrace_file.streams import read_error

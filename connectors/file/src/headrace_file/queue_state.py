@@ -26,10 +26,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import msgspec
-from headrace.clock import Clock
-from headrace.durable_files import sync_directory, write_whole
-from headrace.errors import JobError, RetriableError
-from headrace.messages import Position
+from headrace.flow.messages import Position
+from headrace.foundation.clock import Clock
+from headrace.foundation.durable_files import sync_directory, write_whole
+from headrace.foundation.errors import JobError, RetriableError
 
 _SLOT_BYTES = 2048
 _FORMAT = 1

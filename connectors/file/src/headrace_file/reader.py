@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-from headrace.errors import BrokenQueueError, DataError
-from headrace.messages import RawBatch, ReadPosition
-from headrace.source import Reader
+from headrace.flow.messages import RawBatch, ReadPosition
+from headrace.foundation.errors import BrokenQueueError, DataError
+from headrace.interfaces.source import Reader
 
 from headrace_file.cursor import Context, Cursor
 from headrace_file.identity import Place

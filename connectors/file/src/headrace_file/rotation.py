@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import BrokenQueueError
+from headrace.foundation.errors import BrokenQueueError
 
 from headrace_file.identity import FileIdentity, Fingerprint
 from headrace_file.streams import FileMovedError, PlainStream, open_stream, read_error

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from headrace.messages import Bodies
+from headrace.flow.messages import Bodies
 
 from headrace_file.framing import CARRIAGE_RETURN
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
-from headrace.errors import OptionError
-from headrace.settings import Settings, option
-from headrace.sink import SinkSettings
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.sink import SinkSettings
 
 #: A file that was rotated carries its old name and then a separator and a digit: ``app.log.1``, ``app.log-20240131.gz``.
 DEFAULT_ROTATED = ("{name}.[0-9]*", "{name}-[0-9]*", "{name}_[0-9]*")

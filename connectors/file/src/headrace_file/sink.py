@@ -6,10 +6,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.clock import Clock, SystemClock
-from headrace.errors import JobError, RetriableError
-from headrace.messages import Position, Queue
-from headrace.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
+from headrace.flow.messages import Position, Queue
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import JobError, RetriableError
+from headrace.interfaces.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 
 from headrace_file.encoding import PartEncoder
 from headrace_file.output_record import OutputRecord
@@ -18,8 +18,8 @@ from headrace_file.queue_state import QueueState, check_writable, keys_of_tempor
 from headrace_file.settings import FileSinkSettings
 
 if TYPE_CHECKING:
-    from headrace.output_definition import InputRead, OutputDefinition
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
+    from headrace.interfaces.output_definition import InputRead, OutputDefinition
 
 
 class FileSink(TransactionalSink):

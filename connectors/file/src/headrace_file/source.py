@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from headrace.clock import Clock, SystemClock
-from headrace.errors import OptionError
-from headrace.messages import Queue, ReadPosition
-from headrace.settings import Settings
-from headrace.source import LATEST, Source, StartAt, StartPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.source import LATEST, Source, StartAt, StartPosition
 
 from headrace_file.cursor import Context
 from headrace_file.framing import CsvFraming, Framing, NewlineFraming
@@ -23,8 +23,8 @@ from headrace_file.settings import FileSourceSettings
 from headrace_file.tracker import Tracker
 
 if TYPE_CHECKING:
-    from headrace.codec import Codec
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
+    from headrace.interfaces.codec import Codec
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import BrokenQueueError, RetriableError
+from headrace.foundation.errors import BrokenQueueError, RetriableError
 
 from headrace_file.decompression import MAGIC_LENGTH, Decompressor, kind_of, make_decompressor
 

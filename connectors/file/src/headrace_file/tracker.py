@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.clock import Clock
-from headrace.errors import BrokenQueueError, DataError
-from headrace.messages import ReadPosition
+from headrace.flow.messages import ReadPosition
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import BrokenQueueError, DataError
 
 from headrace_file.identity import FileIdentity, Place, past_of
 from headrace_file.paths import PathSet

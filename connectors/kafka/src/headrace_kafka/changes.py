@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.changelog import collapsed
-from headrace.errors import JobError
-from headrace.messages import CHANGE, INDEX, OFFSET
-from headrace.operator import Changes
-from headrace.sink import SinkBatch
+from headrace.flow.changelog import collapsed
+from headrace.flow.messages import CHANGE, INDEX, OFFSET
+from headrace.foundation.errors import JobError
+from headrace.interfaces.operator import Changes
+from headrace.interfaces.sink import SinkBatch
 
 from headrace_kafka.settings import KafkaSinkSettings
 

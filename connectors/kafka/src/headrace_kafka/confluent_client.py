@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import confluent_kafka as ck
-from headrace.errors import HeadraceError, JobError, OptionError
+from headrace.foundation.errors import HeadraceError, JobError, OptionError
 
 from headrace_kafka.errors import (
     FENCED_INSTANCE,

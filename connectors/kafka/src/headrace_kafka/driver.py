@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import numpy as np
-from headrace.errors import HeadraceError
-from headrace.messages import Bodies
+from headrace.flow.messages import Bodies
+from headrace.foundation.errors import HeadraceError
 from numpy.typing import NDArray
 
 #: What a record costs beside its body, in bytes, with key and headers: how much is fetched ahead is bounded by memory, not

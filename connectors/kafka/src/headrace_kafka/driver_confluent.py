@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import confluent_kafka as ck
 import confluent_kafka.admin as ck_admin
 import numpy as np
-from headrace.errors import HeadraceError, did_you_mean
+from headrace.foundation.errors import HeadraceError, did_you_mean
 from numpy.typing import NDArray
 
 from headrace_kafka.confluent_client import Troubles, confluent_error, confluent_properties, made

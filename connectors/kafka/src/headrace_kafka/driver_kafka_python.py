@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import kafka
 import numpy as np
-from headrace.errors import DataError, did_you_mean
+from headrace.foundation.errors import DataError, did_you_mean
 from kafka.admin import KafkaAdminClient
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.errors import FencedInstanceIdError, KafkaError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.errors import DataError, HeadraceError, JobError, RetriableError
-from headrace.topics import is_own_topic
+from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError
+from headrace.interfaces.topics import is_own_topic
 
 from headrace_kafka.settings import KafkaSettings
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from headrace.errors import HeadraceError, JobError, OptionError, RetriableError
+from headrace.foundation.errors import HeadraceError, JobError, OptionError, RetriableError
 from kafka.errors import KafkaConfigurationError, KafkaError, UnsupportedCodecError
 from kafka.net.sasl import get_sasl_mechanism
 

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from headrace.messages import Position
-from headrace.sink import StaleWriterError
+from headrace.flow.messages import Position
+from headrace.interfaces.sink import StaleWriterError
 
 from headrace_kafka.settings import KafkaSinkSettings, driver_name
 

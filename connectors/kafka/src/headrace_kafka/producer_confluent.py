@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import confluent_kafka as ck
 import msgspec
 from confluent_kafka import admin as ck_admin
-from headrace.errors import DataError, HeadraceError, JobError, RetriableError
-from headrace.messages import Position
+from headrace.flow.messages import Position
+from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError
 
 from headrace_kafka.confluent_client import Troubles, confluent_error, confluent_properties, made
 from headrace_kafka.errors import TOPIC_EXISTS, UNKNOWN_TOPIC, NoSuchTopic, not_writable

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import kafka
 import msgspec
-from headrace.errors import DataError, HeadraceError, JobError, RetriableError
-from headrace.messages import Position
+from headrace.flow.messages import Position
+from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError
 from kafka.admin import KafkaAdminClient
 from kafka.errors import (
     InvalidProducerEpochError,

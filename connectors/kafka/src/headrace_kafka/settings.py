@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
-from headrace.errors import OptionError
-from headrace.settings import Secret, Settings, option
-from headrace.sink import SinkSettings
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Secret, Settings, option
+from headrace.interfaces.sink import SinkSettings
 
 Driver = Literal["auto", "confluent", "kafka-python"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headrace.errors import HeadraceError, RetriableError
+from headrace.foundation.errors import HeadraceError, RetriableError
 
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition, joined
 

@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.codec import Encoder
-from headrace.errors import DataError, HeadraceError, OptionError, did_you_mean
-from headrace.messages import CHANGE, Position, Queue
-from headrace.registry import default_registry
-from headrace.schema import Schema, type_name
-from headrace.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
+from headrace.flow.messages import CHANGE, Position, Queue
+from headrace.flow.schema import Schema, type_name
+from headrace.foundation.errors import DataError, HeadraceError, OptionError, did_you_mean
+from headrace.interfaces.codec import Encoder
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 
 from headrace_kafka.changes import accepts, check_changes, split_changes
 from headrace_kafka.errors import NoSuchTopic, public_topics

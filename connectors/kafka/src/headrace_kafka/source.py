@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
-from headrace.errors import DataError, OptionError, RetriableError, did_you_mean
-from headrace.messages import Queue, RawBatch, ReadPosition
-from headrace.settings import Settings
-from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
-from headrace.topics import Topics
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import DataError, OptionError, RetriableError, did_you_mean
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
+from headrace.interfaces.topics import Topics
 from numpy.typing import NDArray
 
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition

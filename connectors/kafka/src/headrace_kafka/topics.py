@@ -10,10 +10,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from headrace.errors import DataError, HeadraceError, JobError, RetriableError
-from headrace.messages import Queue
-from headrace.source import EARLIEST
-from headrace.topics import Topics
+from headrace.flow.messages import Queue
+from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError
+from headrace.interfaces.source import EARLIEST
+from headrace.interfaces.topics import Topics
 
 from headrace_kafka.driver import Partition
 from headrace_kafka.errors import NoSuchTopic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.errors import JobError
+from headrace.foundation.errors import JobError
 
 from headrace_mysql.connection import listed, quoted
 from headrace_mysql.literals import row_texts, statements

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pymysql
-from headrace.errors import DataError, HeadraceError, JobError, OptionError, RetriableError
+from headrace.foundation.errors import DataError, HeadraceError, JobError, OptionError, RetriableError
 
 from headrace_mysql.login import GuardedConnection
 from headrace_mysql.settings import MySQLSettings

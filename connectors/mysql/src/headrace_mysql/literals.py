@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import numpy as np
 import polars as pl
-from headrace.errors import DataError, JobError
-from headrace.schema import type_name
+from headrace.flow.schema import type_name
+from headrace.foundation.errors import DataError, JobError
 
 from headrace_mysql.tables import TableColumn
 

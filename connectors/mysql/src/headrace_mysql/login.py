@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import pymysql
-from headrace.errors import JobError
+from headrace.foundation.errors import JobError
 from pymysql import _auth
 
 _HINT = (

@@ -12,10 +12,10 @@ from typing import Any
 from zlib import crc32
 
 import pymysql
-from headrace.errors import JobError
-from headrace.messages import Position, Queue
-from headrace.output_definition import InputRead
-from headrace.sink import SinkBatch, StaleWriterError
+from headrace.flow.messages import Position, Queue
+from headrace.foundation.errors import JobError
+from headrace.interfaces.output_definition import InputRead
+from headrace.interfaces.sink import SinkBatch, StaleWriterError
 
 from headrace_mysql.connection import quoted_for_parameters, translating
 from headrace_mysql.settings import MySQLSinkSettings

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.clock import Clock
-from headrace.errors import DataError, HeadraceError, JobError
-from headrace.messages import Queue, RawBatch, ReadPosition
-from headrace.source import Reader
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import DataError, HeadraceError, JobError
+from headrace.interfaces.source import Reader
 from numpy.typing import NDArray
 from pymysql.cursors import SSCursor
 

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pymysql
-from headrace.errors import DataError
+from headrace.foundation.errors import DataError
 from numpy.typing import NDArray
 from pymysql.constants import CR
 from pymysql.protocol import MysqlPacket

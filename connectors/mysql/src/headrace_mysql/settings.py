@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from headrace.errors import OptionError
-from headrace.settings import Secret, Settings, option
-from headrace.sink import SinkSettings
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Secret, Settings, option
+from headrace.interfaces.sink import SinkSettings
 
 
 class MySQLSourceSettings(Settings, frozen=True, kw_only=True):

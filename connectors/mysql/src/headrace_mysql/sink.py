@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.changelog import collapsed
-from headrace.errors import DataError, HeadraceError, JobError, RetriableError, did_you_mean
-from headrace.messages import HEADER_COLUMNS, Position, Queue
-from headrace.sink import SinkBatch, SinkSettings, TransactionalSink
+from headrace.flow.changelog import collapsed
+from headrace.flow.messages import HEADER_COLUMNS, Position, Queue
+from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError, did_you_mean
+from headrace.interfaces.sink import SinkBatch, SinkSettings, TransactionalSink
 
 from headrace_mysql.changes import check_key, delete_statements
 from headrace_mysql.connection import connect, listed, quoted, translating
@@ -24,8 +24,8 @@ from headrace_mysql.types import EXACT_COLLATIONS, declared_type, misfit
 
 if TYPE_CHECKING:
     import polars as pl
-    from headrace.output_definition import InputRead, OutputDefinition
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
+    from headrace.interfaces.output_definition import InputRead, OutputDefinition
 
 #: One statement is at most so long, unless the server takes less: longer ones are hardly quicker.
 STATEMENT_BYTES_MAX = 1024 * 1024

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headrace.clock import Clock, SystemClock
-from headrace.errors import JobError, did_you_mean
-from headrace.messages import Queue, ReadPosition
-from headrace.schema import Schema
-from headrace.settings import Settings
-from headrace.source import EARLIEST, Reader, Source, StartAt, StartPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.flow.schema import Schema
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import JobError, did_you_mean
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.source import EARLIEST, Reader, Source, StartAt, StartPosition
 
 from headrace_mysql.connection import connect, quoted, translating
 from headrace_mysql.reader import KeyRange, MySQLReader

@@ -11,10 +11,10 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 import pymysql
-from headrace.errors import CheckpointError, DataError, JobError, RetriableError
-from headrace.settings import Settings
-from headrace.sink import StaleWriterError
-from headrace.state_store import KeyedStateStore, StoredVersion, versions_to_load, versions_to_remove
+from headrace.foundation.errors import CheckpointError, DataError, JobError, RetriableError
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.sink import StaleWriterError
+from headrace.interfaces.state_store import KeyedStateStore, StoredVersion, versions_to_load, versions_to_remove
 
 from headrace_mysql.connection import connect, quoted_for_parameters, translating
 from headrace_mysql.settings import MySQLStateSettings

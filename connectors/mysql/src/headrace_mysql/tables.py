@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import JobError, did_you_mean
+from headrace.foundation.errors import JobError, did_you_mean
 
 from headrace_mysql.connection import is_mariadb, translating
 from headrace_mysql.settings import MySQLSettings

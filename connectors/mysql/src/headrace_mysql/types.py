@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
-from headrace.schema import type_name
+from headrace.flow.schema import type_name
 
 from headrace_mysql.connection import quoted
 from headrace_mysql.tables import TableColumn

@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TextIO
 
 import msgspec
-from headrace.changelog import KIND_MARKS
-from headrace.errors import JobError
-from headrace.messages import CHANGE, HEADER_COLUMNS
-from headrace.registry import default_registry
-from headrace.settings import option
-from headrace.sink import Sink, SinkBatch, SinkSettings
+from headrace.flow.changelog import KIND_MARKS
+from headrace.flow.messages import CHANGE, HEADER_COLUMNS
+from headrace.foundation.errors import JobError
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.settings import option
+from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
 
 from headrace_print.table import TableWriter
 
 if TYPE_CHECKING:
-    from headrace.codec import Encoder
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
+    from headrace.interfaces.codec import Encoder
 
 
 class PrintSettings(SinkSettings, frozen=True, kw_only=True):

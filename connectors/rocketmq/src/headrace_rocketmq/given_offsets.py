@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headrace.errors import OptionError, did_you_mean
+from headrace.foundation.errors import OptionError, did_you_mean
 
 from headrace_rocketmq.routes import MessageQueue
 from headrace_rocketmq.settings import PLUGIN, RocketMQSourceSettings

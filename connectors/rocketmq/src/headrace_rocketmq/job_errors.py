@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.errors import DataError, HeadraceError, JobError, OptionError, RetriableError, did_you_mean
-from headrace.topics import is_own_topic
+from headrace.foundation.errors import DataError, HeadraceError, JobError, OptionError, RetriableError, did_you_mean
+from headrace.interfaces.topics import is_own_topic
 
 from headrace_rocketmq.client import Client
 from headrace_rocketmq.errors import (

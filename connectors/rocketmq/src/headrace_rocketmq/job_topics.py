@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-from headrace.errors import DataError, HeadraceError, JobError, RetriableError
-from headrace.messages import Queue
-from headrace.source import EARLIEST
-from headrace.topics import Topics
+from headrace.flow.messages import Queue
+from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError
+from headrace.interfaces.source import EARLIEST
+from headrace.interfaces.topics import Topics
 
 from headrace_rocketmq.client import Client
 from headrace_rocketmq.errors import PermissionDeniedError, RocketMQError, TopicNotFoundError

@@ -14,7 +14,7 @@ import random
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from headrace.retrying import Backoff
+from headrace.foundation.retrying import Backoff
 
 from headrace_rocketmq import fastjson
 from headrace_rocketmq.allocation import Allocation

@@ -21,11 +21,11 @@ from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from headrace.errors import JobError, OptionError, RetriableError
-from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
-from headrace.retrying import Backoff
-from headrace.settings import Settings
-from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartPosition
+from headrace.flow.messages import Bodies, Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import JobError, OptionError, RetriableError
+from headrace.foundation.retrying import Backoff
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.source import EARLIEST, GroupListener, GroupSource, Reader, StartPosition
 
 from headrace_rocketmq.client import Client
 from headrace_rocketmq.deduplication import without_row_ids

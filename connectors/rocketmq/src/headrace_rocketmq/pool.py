@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from headrace.retrying import Backoff
+from headrace.foundation.retrying import Backoff
 
 from headrace_rocketmq.codes import RequestCode, ResponseCode
 from headrace_rocketmq.connection import Clock, Connection

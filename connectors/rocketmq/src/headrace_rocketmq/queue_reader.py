@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
-from headrace.errors import DataError
-from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
-from headrace.source import Reader
+from headrace.flow.messages import Bodies, Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import DataError
+from headrace.interfaces.source import Reader
 
 from headrace_rocketmq.batch import MessageBatch
 from headrace_rocketmq.client import Client

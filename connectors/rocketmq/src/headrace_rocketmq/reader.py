@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Literal
 
-from headrace.retrying import Backoff
+from headrace.foundation.retrying import Backoff
 
 from headrace_rocketmq.batch import BatchDecoder, MessageBatch
 from headrace_rocketmq.codes import MASTER_BROKER_ID, PullFlag, RequestCode, ResponseCode

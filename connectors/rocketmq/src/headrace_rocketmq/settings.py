@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
-from headrace.errors import OptionError
-from headrace.settings import Secret, Settings, option
-from headrace.sink import SinkSettings
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Secret, Settings, option
+from headrace.interfaces.sink import SinkSettings
 
 from headrace_rocketmq.client import Client
 from headrace_rocketmq.credentials import Credentials

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.codec import Encoder
-from headrace.errors import DataError, OptionError, RetriableError, did_you_mean
-from headrace.registry import default_registry
-from headrace.schema import Schema, type_name
-from headrace.sink import IdempotentSink, Sink, SinkBatch, SinkSettings
+from headrace.flow.schema import Schema, type_name
+from headrace.foundation.errors import DataError, OptionError, RetriableError, did_you_mean
+from headrace.interfaces.codec import Encoder
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.sink import IdempotentSink, Sink, SinkBatch, SinkSettings
 
 from headrace_rocketmq.client import Client
 from headrace_rocketmq.deduplication import upstream_name

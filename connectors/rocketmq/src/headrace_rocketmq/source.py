@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from headrace.errors import JobError, OptionError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.settings import Settings
-from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
-from headrace.topics import Topics
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import JobError, OptionError, RetriableError
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
+from headrace.interfaces.topics import Topics
 
 from headrace_rocketmq.allocation import averagely, consistent_hash
 from headrace_rocketmq.client import Client

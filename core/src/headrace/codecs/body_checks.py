@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from headrace.messages import Bodies
+from headrace.flow.messages import Bodies
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

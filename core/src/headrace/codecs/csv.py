@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from headrace import settings as declared
-from headrace.codec import Codec, Decoder, Encoder
-from headrace.errors import OptionError, did_you_mean
-from headrace.settings import option
+from headrace.foundation.errors import OptionError, did_you_mean
+from headrace.interfaces import settings as declared
+from headrace.interfaces.codec import Codec, Decoder, Encoder
+from headrace.interfaces.settings import option
 
 if TYPE_CHECKING:
     from headrace.codecs.csv_records import Dialect
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
 
 
 class CsvSettings(declared.Settings, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from headrace.codec import BadBody, Decoded, Decoder
 from headrace.codecs.body_checks import (
     BYTE_ORDER_MARK,
     byte_order_mark_rows,
@@ -26,9 +25,10 @@ from headrace.codecs.csv_records import (
     without_carriage_returns,
 )
 from headrace.codecs.text_columns import UNEXPLAINED, TextColumn, either, shown
-from headrace.errors import DataError
-from headrace.messages import Bodies
-from headrace.schema import type_name
+from headrace.flow.messages import Bodies
+from headrace.flow.schema import type_name
+from headrace.foundation.errors import DataError
+from headrace.interfaces.codec import BadBody, Decoded, Decoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,13 +8,13 @@ from typing import Any
 
 import polars as pl
 
-from headrace.codec import Encoder
 from headrace.codecs.csv_records import Dialect
 from headrace.codecs.json_encoder import JsonEncoder, json_text_of
 from headrace.codecs.value_texts import text_forms, value_text
-from headrace.errors import DataError
-from headrace.messages import ROW
-from headrace.rows import unpack_rows
+from headrace.flow.messages import ROW
+from headrace.flow.rows import unpack_rows
+from headrace.foundation.errors import DataError
+from headrace.interfaces.codec import Encoder
 
 #: Delimiters that no number, date or time can hold, so that only texts need a look.
 _PLAIN_DELIMITERS = frozenset(",;\t| ")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headrace.errors import DataError
+from headrace.foundation.errors import DataError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

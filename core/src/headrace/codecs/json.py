@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from headrace import settings as declared
-from headrace.codec import Codec, Decoder, Encoder
-from headrace.errors import OptionError
-from headrace.settings import option
+from headrace.foundation.errors import OptionError
+from headrace.interfaces import settings as declared
+from headrace.interfaces.codec import Codec, Decoder, Encoder
+from headrace.interfaces.settings import option
 
 if TYPE_CHECKING:
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
 
 
 class JsonSettings(declared.Settings, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class JsonCodec(Codec):
         return JsonDecoder(made, options.max_body_bytes)
 
     def encoder(self, schema: Schema | None) -> Encoder:
-        """Return an encoder; it also takes frames of dynamic rows (see ``headrace.rows``)."""
+        """Return an encoder; it also takes frames of dynamic rows (see ``headrace.flow.rows``)."""
         from headrace.codecs.json_encoder import JsonEncoder
 
         return JsonEncoder(self._json_columns(schema))

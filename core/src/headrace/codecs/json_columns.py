@@ -36,8 +36,8 @@ from headrace.codecs.text_columns import (
     timestamp_pattern,
 )
 from headrace.codecs.timestamps import parse_moments
-from headrace.errors import OptionError
-from headrace.schema import RESERVED_PREFIX, type_name
+from headrace.flow.schema import RESERVED_PREFIX, type_name
+from headrace.foundation.errors import OptionError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 from msgspec.structs import astuple
 
-from headrace.codec import BadBody, Decoded, Decoder
 from headrace.codecs.body_checks import (
     REFUSALS,
     invalid_text_rows,
@@ -22,7 +21,8 @@ from headrace.codecs.body_checks import (
 )
 from headrace.codecs.json_columns import JsonColumn, build_columns_apart, object_type
 from headrace.codecs.json_reasons import JsonReasons
-from headrace.messages import Bodies
+from headrace.flow.messages import Bodies
+from headrace.interfaces.codec import BadBody, Decoded, Decoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

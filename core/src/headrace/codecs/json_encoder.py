@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from headrace.codec import Encoder
 from headrace.codecs.value_texts import text_forms, value_text
-from headrace.errors import DataError
-from headrace.messages import ROW
-from headrace.rows import unpack_rows
+from headrace.flow.messages import ROW
+from headrace.flow.rows import unpack_rows
+from headrace.foundation.errors import DataError
+from headrace.interfaces.codec import Encoder
 
 #: From here on polars and Python write floating point numbers with an exponent, and msgspec writes it without a sign.
 _EXPONENT_FROM = 1e16

@@ -13,7 +13,7 @@ import msgspec
 from headrace.codecs.body_checks import NESTING_MAX, REFUSALS, is_too_deep, nesting, on_fresh_stack
 from headrace.codecs.json_columns import JsonColumn, build_columns
 from headrace.codecs.text_columns import UNEXPLAINED
-from headrace.schema import type_name
+from headrace.flow.schema import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from headrace.codec import BadBody, Decoded, Decoder
 from headrace.codecs.body_checks import invalid_text_rows, other_rows, oversized_rows
 from headrace.codecs.text_columns import UNEXPLAINED, TextColumn, either, shown
-from headrace.errors import OptionError
-from headrace.messages import Bodies
-from headrace.schema import RESERVED_PREFIX, type_name
+from headrace.flow.messages import Bodies
+from headrace.flow.schema import RESERVED_PREFIX, type_name
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.codec import BadBody, Decoded, Decoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

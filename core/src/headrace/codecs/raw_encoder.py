@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from headrace.codec import Encoder
-from headrace.errors import DataError
-from headrace.messages import ROW
-from headrace.rows import unpack_rows
+from headrace.flow.messages import ROW
+from headrace.flow.rows import unpack_rows
+from headrace.foundation.errors import DataError
+from headrace.interfaces.codec import Encoder
 
 
 class RawEncoder(Encoder):

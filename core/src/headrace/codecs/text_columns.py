@@ -27,13 +27,13 @@ from headrace.codecs.timestamps import (
     Moments,
     parse_moments,
 )
-from headrace.errors import OptionError, did_you_mean
-from headrace.schema import type_name
+from headrace.flow.schema import type_name
+from headrace.foundation.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
 
 #: How many of each unit make a second.
 UNITS_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}

@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from headrace.errors import DataError
-from headrace.schema import type_name
+from headrace.flow.schema import type_name
+from headrace.foundation.errors import DataError
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import polars as pl
-from headrace.errors import ExpressionError, OptionError, did_you_mean
-from headrace.schema import Schema, data_type
+from headrace.flow.schema import Schema, data_type
+from headrace.foundation.errors import ExpressionError, OptionError, did_you_mean
 from headrace_columnar import casts, comparisons, dialect, logic, operators, registry
 from headrace_columnar.evaluation import Check, FunctionCall, UserFunction
 from headrace_columnar.sql_types import NOT_CONSTANT, Typed, column_hint, in_calendar, shown

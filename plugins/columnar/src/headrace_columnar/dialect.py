@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 from sqlglot import exp
 from sqlglot import parser as sqlglot_parser
 from sqlglot import tokens as sqlglot_tokens

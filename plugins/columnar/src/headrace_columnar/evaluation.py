@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import polars as pl
-from headrace.errors import DataError, FunctionError, JobError, RetriableError
+from headrace.foundation.errors import DataError, FunctionError, JobError, RetriableError
 from headrace_columnar.python_values import is_shallow, series_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ RowFailure = tuple[int, Exception]
 
 @runtime_checkable
 class UserFunction(Protocol):
-    """What the compiler needs of a user's scalar function; ``headrace.functions.ScalarFunction`` is one."""
+    """What the compiler needs of a user's scalar function; ``headrace.interfaces.functions.ScalarFunction`` is one."""
 
     @property
     def name(self) -> str: ...

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace.errors import ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar.evaluation import Check, FunctionCall, RowFailure, UserFunction, evaluate, evaluate_all
 from headrace_columnar.polars_check import check_polars
 from headrace_columnar.sql_types import MonthInterval, shown

@@ -1,6 +1,6 @@
 """The normal form of expressions: two texts that differ in white space, case of words, quotes or needless brackets are one.
 
-For the definitions of states (``headrace.state_definition``): names of columns stand in double quotes.
+For the definitions of states (``headrace.interfaces.state_definition``): names of columns stand in double quotes.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
-from headrace.errors import ExpressionError
-from headrace.operator import Derivation
-from headrace.schema import Schema
-from headrace.state_inputs import quoted
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
+from headrace.interfaces.operator import Derivation
+from headrace.interfaces.state_definition import quoted
 
 
 def normal_text(source: str | pl.Expr) -> str:

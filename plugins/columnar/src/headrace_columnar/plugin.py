@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.hookspecs import hookimpl
+from headrace.interfaces.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from headrace.plan import Plan
+    from headrace.plan.graph import Plan
 
 
 @hookimpl

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import polars as pl
-from headrace.errors import ExpressionError
-from headrace.schema import Schema, type_name
+from headrace.flow.schema import Schema, type_name
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar.sql_types import column_hint
 
 _WHY = (

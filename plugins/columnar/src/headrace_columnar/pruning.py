@@ -11,8 +11,18 @@ from dataclasses import replace
 
 import polars as pl
 from headrace.codecs.json import JsonCodec
-from headrace.plan import Node, OperatorNode, Plan, ShuffleNode, SinkNode, SourceNode, UnionNode, input_schema, rebuilt
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.plan.graph import (
+    Node,
+    OperatorNode,
+    Plan,
+    ShuffleNode,
+    SinkNode,
+    SourceNode,
+    UnionNode,
+    input_schema,
+    rebuilt,
+)
 from headrace_columnar.expressions import CompiledExpression
 from headrace_columnar.verbs.projection import Drop, Rename, Select, WithColumns
 from headrace_columnar.verbs.selection import Where

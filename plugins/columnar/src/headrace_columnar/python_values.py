@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.rows import DEPTH_MAX
+from headrace.flow.rows import DEPTH_MAX
 
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, pl.Series)
 

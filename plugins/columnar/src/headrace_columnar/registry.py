@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace.schema import data_type
+from headrace.flow.schema import data_type
 from headrace_columnar.sql_types import (
     Typed,
     common_type,
@@ -30,7 +30,7 @@ from headrace_columnar.sql_types import (
 )
 
 if TYPE_CHECKING:
-    from headrace.errors import ExpressionError
+    from headrace.foundation.errors import ExpressionError
     from headrace_columnar.compiler import Compiler
 
 #: Modules that declare functions, in the order of the documentation.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace.errors import DataError
+from headrace.foundation.errors import DataError
 from headrace_columnar.rowwise import by_series
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
-from headrace.errors import nearest
-from headrace.schema import type_name
+from headrace.flow.schema import type_name
+from headrace.foundation.errors import nearest
 from headrace_columnar.rowwise import by_series
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import polars as pl
 import pytest
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
 from headrace_columnar.expressions import compile_expression, evaluate
 
 KINDS = [(10, 2), (12, 3), (38, 0), (38, 10), (38, 18), (38, 37), (5, 5), (19, 0)]

@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.errors import DataError, JobError, RetriableError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, JobError, RetriableError
 from headrace_columnar.evaluation import by_parts
 from headrace_columnar.expressions import CompiledExpression, compile_expression, evaluate, evaluate_all
 

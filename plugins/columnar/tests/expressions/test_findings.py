@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar.expressions import compile_expression, evaluate
 
 EDGE = Decimal("9" * 28 + "." + "9" * 10)

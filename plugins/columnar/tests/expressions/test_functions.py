@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
 from headrace_columnar import dialect, function_docs, registry
 from headrace_columnar.expressions import compile_expression, evaluate
 from headrace_columnar.registry import Function

@@ -8,7 +8,7 @@ import sys
 CODE = """
 import sys
 import polars as pl
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
 from headrace_columnar.expressions import compile_expression
 schema = Schema({"a": pl.Int64()})
 compile_expression(pl.col("a") + 1, schema)

@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 
 import pytest
-from headrace.errors import ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar.expressions import compile_expression
 
 GOLDEN = Path(__file__).parent / "golden" / "messages.txt"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar.expressions import compile_expression, evaluate
 
 SCHEMA = Schema(

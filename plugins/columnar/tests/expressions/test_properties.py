@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 import polars as pl
-from headrace.errors import ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar.expressions import compile_expression, compile_predicate, evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st

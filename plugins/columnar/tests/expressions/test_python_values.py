@@ -8,9 +8,9 @@ import headrace as hr
 import numpy as np
 import polars as pl
 import pytest
-from headrace.errors import DataError, FunctionError
-from headrace.rows import DEPTH_MAX, pack_row, unpack_rows
-from headrace.schema import Schema, data_type
+from headrace.flow.rows import DEPTH_MAX, pack_row, unpack_rows
+from headrace.flow.schema import Schema, data_type
+from headrace.foundation.errors import DataError, FunctionError
 from headrace_columnar.expressions import compile_expression, evaluate
 from headrace_columnar.python_values import series_of
 

@@ -10,8 +10,8 @@ import textwrap
 
 import polars as pl
 import pytest
-from headrace.errors import DataError, ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, ExpressionError
 from headrace_columnar import regular_expressions
 from headrace_columnar.expressions import compile_expression, evaluate
 
@@ -63,7 +63,7 @@ def test_signals_reach_a_process_within_a_pattern() -> None:
     code = f"""
         import signal, threading
         import polars as pl
-        from headrace.schema import Schema
+        from headrace.flow.schema import Schema
         from headrace_columnar.expressions import compile_expression, evaluate
         compiled = compile_expression("s RLIKE '{BACKTRACKING}'", Schema({{"s": pl.String()}}))
         def work():

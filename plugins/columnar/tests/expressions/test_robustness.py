@@ -11,8 +11,8 @@ from decimal import Decimal
 
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar import registry
 from headrace_columnar.expressions import CompiledExpression, compile_expression, evaluate, evaluate_all
 from headrace_columnar.registry import Function, Parameter

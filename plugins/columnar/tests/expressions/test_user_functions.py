@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError, FunctionError, RetriableError
-from headrace.functions import AggregateFunction, ScalarFunction, TableFunction
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError, FunctionError, RetriableError
+from headrace.interfaces.functions import AggregateFunction, ScalarFunction, TableFunction
 from headrace_columnar.expressions import UserFunction, compile_expression, compile_predicate, evaluate, evaluate_all
 
 SCHEMA = Schema({"a": pl.Int64(), "s": pl.String()})

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.errors import DataError, ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, ExpressionError
 from headrace_columnar.expressions import compile_expression, compile_predicate, conjuncts, evaluate, output_name
 
 UTC = datetime.UTC

@@ -6,10 +6,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.errors import ExpressionError
-from headrace.messages import INDEX, OFFSET, Batch, Queue
-from headrace.operator import RejectedRows
-from headrace.schema import Schema
+from headrace.flow.messages import INDEX, OFFSET, Batch, Queue
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
+from headrace.interfaces.operator import RejectedRows
 from headrace_columnar.verbs.script import Script
 
 SCHEMA = Schema.of({"a": "int64", "b": "string"})

@@ -9,11 +9,11 @@ from typing import Any, TypedDict
 import headrace as hr
 import polars as pl
 import pytest
-from headrace.errors import FunctionError, RetriableError
-from headrace.messages import INDEX, OFFSET, ROW, Batch, Queue
-from headrace.operator import OperatorSpec, RejectedRows
-from headrace.rows import pack_rows, unpack_rows
-from headrace.schema import Schema
+from headrace.flow.messages import INDEX, OFFSET, ROW, Batch, Queue
+from headrace.flow.rows import pack_rows, unpack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import FunctionError, RetriableError
+from headrace.interfaces.operator import OperatorSpec, RejectedRows
 from headrace_columnar.verbs.batch_functions import MapBatches
 from headrace_columnar.verbs.projection import Drop, Rename, Select, WithColumns
 from headrace_columnar.verbs.row_functions import FlatMap, ForEach, Map

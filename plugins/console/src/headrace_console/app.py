@@ -185,7 +185,7 @@ def savepoint(
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):
-        from headrace.control import ask_for_savepoint
+        from headrace.runtime.control import ask_for_savepoint
 
         typer.echo(ask_for_savepoint(checkpoint, path, stop=stop))
 

@@ -11,12 +11,12 @@ from importlib import metadata
 from typing import Any
 
 import headrace
-from headrace.errors import HeadraceError, MissingPluginError, did_you_mean
-from headrace.functions import AggregateFunction, ScalarFunction, TableFunction, resolve
-from headrace.registry import GROUP, HOOKS, Registry, default_registry
-from headrace.schema import type_name
-from headrace.settings import OptionHelp, Settings, describe_options
-from headrace.sink import SinkSettings
+from headrace.flow.schema import type_name
+from headrace.foundation.errors import HeadraceError, MissingPluginError, did_you_mean
+from headrace.interfaces.functions import AggregateFunction, ScalarFunction, TableFunction, resolve
+from headrace.interfaces.registry import GROUP, HOOKS, Registry, default_registry
+from headrace.interfaces.settings import OptionHelp, Settings, describe_options
+from headrace.interfaces.sink import SinkSettings
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headrace.backend import RunOptions
-from headrace.errors import JobError, OptionError
-from headrace.plan import Plan
+from headrace.foundation.errors import JobError, OptionError
+from headrace.interfaces.backend import RunOptions
+from headrace.plan.graph import Plan
 
 from headrace_console.job_files import load_job, parse_assignments
 from headrace_console.reporting import say
@@ -39,7 +39,7 @@ def renderer(format: str) -> Callable[[Plan], str]:
         from headrace_console.picture import plan_as_svg
 
         return plan_as_svg
-    from headrace.explain import plan_as_mermaid, plan_as_text
+    from headrace.plan.explain import plan_as_mermaid, plan_as_text
 
     return plan_as_mermaid if format == "mermaid" else plan_as_text
 

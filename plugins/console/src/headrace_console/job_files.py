@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import msgspec
-from headrace.errors import HeadraceError, JobError, did_you_mean
-from headrace.jobs import Job
-from headrace.registry import default_registry
+from headrace.foundation.errors import HeadraceError, JobError, did_you_mean
+from headrace.interfaces.registry import default_registry
+from headrace.jobs.job import Job
 
 from headrace_console.reporting import UserCodeError
 

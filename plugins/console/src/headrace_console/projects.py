@@ -9,9 +9,9 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 
-from headrace.dsl import Stream
-from headrace.errors import JobError
-from headrace.registry import default_registry
+from headrace.foundation.errors import JobError
+from headrace.interfaces.registry import default_registry
+from headrace.jobs.dsl import Stream
 
 from headrace_console.reporting import say
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
-from headrace.errors import HeadraceError, JobError
+from headrace.foundation.errors import HeadraceError, JobError
 
 from headrace_console.command import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import msgspec
 import typer
-from headrace.backend import JobHandle, JobReport, JobState, RunOptions
-from headrace.errors import JobFailedError, OptionError
-from headrace.jobs import Job
+from headrace.foundation.errors import JobFailedError, OptionError
+from headrace.interfaces.backend import JobHandle, JobReport, JobState, RunOptions
+from headrace.jobs.job import Job
 
 from headrace_console.command import StopAsked
 from headrace_console.command import ask_to_stop as ask_to_stop_at_once

@@ -11,12 +11,18 @@ from typing import Any
 from urllib.parse import unquote
 
 import typer
-from headrace.errors import CheckpointError, MissingPluginError, OptionError, did_you_mean
-from headrace.plan import Plan
-from headrace.registry import default_registry
-from headrace.savepoints import MANIFEST, Savepoint, operators_of
-from headrace.shard_states import StageStates
-from headrace.state_contents import OperatorContents, ShardContents, operator_contents, rows_of_key, shard_contents
+from headrace.foundation.errors import CheckpointError, MissingPluginError, OptionError, did_you_mean
+from headrace.interfaces.registry import default_registry
+from headrace.plan.graph import Plan
+from headrace.runtime.savepoints import MANIFEST, Savepoint, operators_of
+from headrace.runtime.shard_states import StageStates
+from headrace.runtime.state_contents import (
+    OperatorContents,
+    ShardContents,
+    operator_contents,
+    rows_of_key,
+    shard_contents,
+)
 
 from headrace_console.job_files import load_job, parse_assignments
 from headrace_console.reporting import say

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from headrace import at_work
-from headrace.backend import JobHandle
-from headrace.errors import OptionError
-from headrace.settings import parse_duration
+from headrace.foundation import at_work
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.backend import JobHandle
+from headrace.interfaces.settings import parse_duration
 
 from headrace_console.reporting import say
 

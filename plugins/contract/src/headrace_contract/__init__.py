@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.lazy_names import lazy_names
+from headrace.foundation.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 

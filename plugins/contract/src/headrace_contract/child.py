@@ -60,8 +60,8 @@ def _load_module(name: str, path: str) -> None:
 
 
 def _write(task: WriteTask) -> None:
-    from headrace.messages import Batch, Checkpoint
-    from headrace.sink_writer import SinkWriter
+    from headrace.flow.messages import Batch, Checkpoint
+    from headrace.runtime.sink_writer import SinkWriter
 
     def refuse(batch: Batch) -> None:
         raise SystemExit(f"the sink refuses a row: {batch.frame.row(0, named=True)['reason']}")
@@ -135,7 +135,7 @@ def _strike(action: str) -> None:
 
 
 def _read(task: ReadTask) -> None:
-    from headrace.source import EARLIEST
+    from headrace.interfaces.source import EARLIEST
 
     source = task.source
     queue = next(q for q in source.queues() if q.name == task.queue_name)

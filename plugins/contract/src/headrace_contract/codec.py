@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 import pytest
-from headrace.codec import Codec, Decoded
-from headrace.messages import Bodies
-from headrace.schema import Schema
+from headrace.flow.messages import Bodies
+from headrace.flow.schema import Schema
+from headrace.interfaces.codec import Codec, Decoded
 
 from headrace_contract.contract import expect, for_each, shortened, violated
 from headrace_contract.operator_harness import expect_same_frame

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from headrace.messages import Batch, ReadPosition
-from headrace.sink import Sink
-from headrace.source import Source
+from headrace.flow.messages import Batch, ReadPosition
+from headrace.interfaces.sink import Sink
+from headrace.interfaces.source import Source
 
 from headrace_contract.contract import violated
 from headrace_contract.pickling import pickled

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import msgspec
 import polars as pl
 import pytest
-from headrace.functions import AggregateFunction, ScalarFunction, TableFunction, UserFunction, resolve
-from headrace.schema import data_type
+from headrace.flow.schema import data_type
+from headrace.interfaces.functions import AggregateFunction, ScalarFunction, TableFunction, UserFunction, resolve
 
 from headrace_contract.contract import Contract, expect, shortened, violated
 from headrace_contract.pickling import through_pickle

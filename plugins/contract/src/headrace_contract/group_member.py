@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from headrace.errors import RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.source import EARLIEST, GroupListener, GroupSource, Reader
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import RetriableError
+from headrace.interfaces.source import EARLIEST, GroupListener, GroupSource, Reader
 
 #: How long a member waits in ``poll_group``.
 _POLL = timedelta(milliseconds=50)

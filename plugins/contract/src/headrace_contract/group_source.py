@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Any, ClassVar, TypeVar, cast
 
 import pytest
-from headrace.messages import ReadPosition
-from headrace.source import EARLIEST, GroupSource, Source
+from headrace.flow.messages import ReadPosition
+from headrace.interfaces.source import EARLIEST, GroupSource, Source
 
 from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.crash import Child
@@ -252,7 +252,7 @@ class GroupSourceContract(SourceHarness):
         source: Source = self.make_source()
         expect(
             isinstance(source, GroupSource),
-            expected="make_source() returns a headrace.source.GroupSource",
+            expected="make_source() returns a headrace.interfaces.source.GroupSource",
             found=shortened(source),
             mend="derive the class from GroupSource, or use SourceContract alone",
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from headrace.errors import RetriableError
-from headrace.state_store import KeyedStateStore
+from headrace.foundation.errors import RetriableError
+from headrace.interfaces.state_store import KeyedStateStore
 
 from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.state_store import StateStoreContract

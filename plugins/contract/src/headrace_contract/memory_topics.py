@@ -14,11 +14,11 @@ from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from headrace.errors import DataError, HeadraceError, JobError, RetriableError, did_you_mean
-from headrace.messages import Bodies, Queue, RawBatch, ReadPosition
-from headrace.settings import Settings, option
-from headrace.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
-from headrace.topics import Topics, is_own_topic
+from headrace.flow.messages import Bodies, Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError, did_you_mean
+from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
+from headrace.interfaces.topics import Topics, is_own_topic
 
 logger = logging.getLogger(__name__)
 _brokers: weakref.WeakValueDictionary[str, MemoryBroker] = weakref.WeakValueDictionary()

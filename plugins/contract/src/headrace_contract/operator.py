@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from headrace.errors import JobError
-from headrace.messages import HEADER_COLUMNS, INDEX, KEY, OFFSET, ROW, TIME, Batch, Queue
-from headrace.schema import Schema
+from headrace.flow.messages import HEADER_COLUMNS, INDEX, KEY, OFFSET, ROW, TIME, Batch, Queue
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError
 
 from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.operator_harness import (
@@ -118,7 +118,7 @@ class OperatorContract(OperatorHarness):
         Steps: run 120 records. Passes when each row that comes out has its record's time and key.
         """
         outcome = self.run([self.input()])
-        mend = "carry the columns named in headrace.messages.HEADER_COLUMNS along, unchanged"
+        mend = "carry the columns named in headrace.flow.messages.HEADER_COLUMNS along, unchanged"
         for output in outcome.outputs():
             rows = outcome.frame(output)
             assert rows is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import polars as pl
-from headrace.messages import (
+from headrace.flow.messages import (
     HEADER_COLUMNS,
     INDEX,
     KEY,
@@ -20,8 +20,8 @@ from headrace.messages import (
     SystemMessage,
     Watermark,
 )
-from headrace.operator import Operator, OperatorSpec, RejectedRows
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows
 
 from headrace_contract.contract import Contract, expect, optional_hook, shortened, violated
 from headrace_contract.values import mixed_rows

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from headrace.errors import HeadraceError, OptionError
-from headrace.settings import Secret, Settings, describe_options
+from headrace.foundation.errors import HeadraceError, OptionError
+from headrace.interfaces.settings import Secret, Settings, describe_options
 
 from headrace_contract.contract import Contract, expect, optional_hook, shortened, violated
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
-from headrace.errors import HeadraceError, did_you_mean
+from headrace.foundation.errors import HeadraceError, did_you_mean
 
 from headrace_contract.contract import Contract, ContractViolation, checks_of
 from headrace_contract.time_limit import ends_within

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from headrace.clock import SystemClock
-from headrace.errors import JobError, JobFailedError, RetriableError
-from headrace.messages import Batch, Position, Queue, QueueRemoved
-from headrace.schema import Schema
-from headrace.sink import Sink, StaleWriterError, TransactionalSink
+from headrace.flow.messages import Batch, Position, Queue, QueueRemoved
+from headrace.flow.schema import Schema
+from headrace.foundation.clock import SystemClock
+from headrace.foundation.errors import JobError, JobFailedError, RetriableError
+from headrace.interfaces.sink import Sink, StaleWriterError, TransactionalSink
 
 from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.options import raises_clearly

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import msgspec
 import polars as pl
-from headrace.clock import Clock
-from headrace.errors import JobFailedError, RetriableError
-from headrace.messages import INDEX, OFFSET, TIME, Batch, Position, Queue
-from headrace.schema import Schema
-from headrace.sink import IdempotentSink, Sink, SinkBatch, TransactionalSink
-from headrace.sink_writer import SinkWriter
+from headrace.flow.messages import INDEX, OFFSET, TIME, Batch, Position, Queue
+from headrace.flow.schema import Schema
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import JobFailedError, RetriableError
+from headrace.interfaces.sink import IdempotentSink, Sink, SinkBatch, TransactionalSink
+from headrace.runtime.sink_writer import SinkWriter
 
 from headrace_contract.contract import ContractViolation, expect, optional_hook, shortened, violated
 from headrace_contract.options import OptionChecks

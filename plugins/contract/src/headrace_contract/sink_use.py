@@ -7,9 +7,9 @@ import threading
 from typing import Any
 
 import pytest
-from headrace.messages import Queue
-from headrace.schema import Schema
-from headrace.sink import Sink, TransactionalSink
+from headrace.flow.messages import Queue
+from headrace.flow.schema import Schema
+from headrace.interfaces.sink import Sink, TransactionalSink
 
 from headrace_contract.contract import expect, shortened
 from headrace_contract.handled_errors import Injection, Watched

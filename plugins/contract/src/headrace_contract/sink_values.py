@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
-from headrace.errors import JobError
-from headrace.messages import INDEX, OFFSET, ROW, Batch, Checkpoint, Queue
-from headrace.rows import pack_rows
-from headrace.schema import Schema
+from headrace.flow.messages import INDEX, OFFSET, ROW, Batch, Checkpoint, Queue
+from headrace.flow.rows import pack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError
 
 from headrace_contract.contract import expect, for_each, shortened, violated
 from headrace_contract.sink_harness import SinkHarness, batch_of

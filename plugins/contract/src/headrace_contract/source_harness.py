@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
-from headrace.errors import RetriableError
-from headrace.messages import Queue, RawBatch, ReadPosition
-from headrace.source import EARLIEST, Reader, Source, StartPosition
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import RetriableError
+from headrace.interfaces.source import EARLIEST, Reader, Source, StartPosition
 
 from headrace_contract.contract import expect, optional_hook, shortened, violated
 from headrace_contract.options import OptionChecks

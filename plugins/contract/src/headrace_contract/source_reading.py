@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from headrace.errors import DataError
-from headrace.messages import RawBatch, ReadPosition
-from headrace.source import LATEST, Reader, StartAt
+from headrace.flow.messages import RawBatch, ReadPosition
+from headrace.foundation.errors import DataError
+from headrace.interfaces.source import LATEST, Reader, StartAt
 
 from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.source_harness import Reading, SourceHarness, as_checkpointed

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import headrace as hr
 import pytest
-from headrace.errors import BrokenQueueError, HeadraceError, JobError, RetriableError
-from headrace.lane import DEAD_LETTERS, Lane
-from headrace.messages import Batch, Queue, ReadPosition
-from headrace.source import EARLIEST
+from headrace.flow.messages import Batch, Queue, ReadPosition
+from headrace.foundation.errors import BrokenQueueError, HeadraceError, JobError, RetriableError
+from headrace.interfaces.source import EARLIEST
+from headrace.runtime.lane import DEAD_LETTERS, Lane
 from headrace.testing import MemorySink
 
 from headrace_contract.contract import expect, shortened, violated

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from headrace.state_store import StateStore
+from headrace.interfaces.state_store import StateStore
 
 from headrace_contract.contract import Contract, expect, shortened
 from headrace_contract.processes import Mends, run_and_kill

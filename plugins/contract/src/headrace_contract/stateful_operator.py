@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 import pytest
-from headrace.errors import CheckpointError
-from headrace.key_shares import KeyShare
-from headrace.messages import (
+from headrace.flow.messages import (
     CHANGE,
     INDEX,
     OFFSET,
@@ -24,10 +22,12 @@ from headrace.messages import (
     Tick,
     Watermark,
 )
-from headrace.operator import PartedOperator, RejectedRows, StatefulOperator, StatefulSpec
-from headrace.schema import Schema
-from headrace.shuffle import by_shard
-from headrace.state_parts import Restore, pack_parts
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import PartedOperator, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_parts import Restore, pack_parts
+from headrace.runtime.shuffle import by_shard
 
 from headrace_contract.contract import Contract, expect, shortened, violated
 from headrace_contract.pickling import through_pickle

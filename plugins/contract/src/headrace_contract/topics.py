@@ -11,10 +11,10 @@ from datetime import timedelta
 from typing import ClassVar
 
 import pytest
-from headrace.errors import HeadraceError, JobError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.source import EARLIEST, GroupSource, Reader
-from headrace.topics import Topics
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import HeadraceError, JobError, RetriableError
+from headrace.interfaces.source import EARLIEST, GroupSource, Reader
+from headrace.interfaces.topics import Topics
 
 from headrace_contract.contract import Contract, expect, optional_hook, shortened, violated
 from headrace_contract.group_member import Member, RunningMember

@@ -9,11 +9,11 @@ from decimal import Decimal
 from typing import Any
 
 import polars as pl
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
 
 _EPOCH = dt.datetime(2024, 2, 29, 23, 59, 58, tzinfo=dt.UTC)
 
-#: Every type of ``headrace.schema``, as a user writes it.
+#: Every type of ``headrace.flow.schema``, as a user writes it.
 ALL_TYPES: tuple[str, ...] = (
     "string", "boolean", "int8", "int16", "int32", "int64", "float32", "float64", "decimal(38, 18)", "decimal(12, 2)",
     "date", "time", "timestamp", "timestamp_ntz", "duration", "binary", "json", "array<int64>", "array<string>",

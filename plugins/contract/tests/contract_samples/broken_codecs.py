@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import headrace as hr
 import polars as pl
-from headrace.codec import BadBody, Codec, Decoded, Decoder, Encoder
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.interfaces.codec import BadBody, Codec, Decoded, Decoder, Encoder
 
 from contract_samples.broken import Fault
 from contract_samples.codec_contracts import ArrayContract

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import polars as pl
-from headrace.functions import AggregateFunction, ScalarFunction, TableFunction
-from headrace.schema import Schema, data_type
+from headrace.flow.schema import Schema, data_type
+from headrace.interfaces.functions import AggregateFunction, ScalarFunction, TableFunction
 from headrace_contract import FunctionContract
 
 from contract_samples.broken import Fault

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import headrace as hr
-from headrace.source import EARLIEST, GroupListener
+from headrace.interfaces.source import EARLIEST, GroupListener
 
 from contract_samples import group_sources
 from contract_samples.broken import Fault

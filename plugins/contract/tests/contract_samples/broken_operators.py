@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import headrace as hr
 import polars as pl
-from headrace.messages import HEADER_COLUMNS, KEY
-from headrace.schema import Schema
+from headrace.flow.messages import HEADER_COLUMNS, KEY
+from headrace.flow.schema import Schema
 
 from contract_samples.broken import Fault
 from contract_samples.operator_contracts import EvenContract, RepeatContract, ScaleContract

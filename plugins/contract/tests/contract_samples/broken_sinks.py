@@ -15,9 +15,9 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 import headrace as hr
 import msgspec
 import polars as pl
-from headrace.errors import JobError
-from headrace.schema import Schema
-from headrace.sink import SinkBatch
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError
+from headrace.interfaces.sink import SinkBatch
 from headrace_contract import Moment
 
 from contract_samples.broken import Fault

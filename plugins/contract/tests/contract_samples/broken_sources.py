@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import headrace as hr
 import numpy as np
-from headrace.errors import BrokenQueueError as DamagedQueue  # names that begin so are samples here
-from headrace.errors import DataError, JobError, RetriableError
-from headrace.source import EARLIEST, LATEST, StartPosition
+from headrace.foundation.errors import BrokenQueueError as DamagedQueue  # names that begin so are samples here
+from headrace.foundation.errors import DataError, JobError, RetriableError
+from headrace.interfaces.source import EARLIEST, LATEST, StartPosition
 
 from contract_samples.broken import Fault
 from contract_samples.segments import SegmentContract, SegmentReader, SegmentSource

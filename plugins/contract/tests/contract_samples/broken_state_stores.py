@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from headrace.errors import RetriableError
-from headrace.state_store import KeyedStateStore, StateStore, StoredVersion
+from headrace.foundation.errors import RetriableError
+from headrace.interfaces.state_store import KeyedStateStore, StateStore, StoredVersion
 from headrace_contract import KeyedStateStoreContract, StateStoreContract
 
 from contract_samples.broken import Fault

@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
-from headrace.errors import JobError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.source import Reader, StartPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import JobError, RetriableError
+from headrace.interfaces.source import Reader, StartPosition
 from headrace_contract import MemoryBroker, MemoryTopics, MemoryTopicSource, TopicsContract
 
 from contract_samples.broken import Fault

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.codec import Codec
+from headrace.interfaces.codec import Codec
 from headrace_contract import CodecContract
 
 from contract_samples.codecs import ArrayCodec

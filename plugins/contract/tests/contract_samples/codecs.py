@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import headrace as hr
 import numpy as np
 import polars as pl
-from headrace.codec import BadBody, Codec, Decoded, Decoder, Encoder
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.interfaces.codec import BadBody, Codec, Decoded, Decoder, Encoder
 
 
 class ArraySettings(hr.Settings, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import headrace as hr
-from headrace.source import GroupListener, GroupSource
+from headrace.interfaces.source import GroupListener, GroupSource
 
 from contract_samples.sources import LogSource
 

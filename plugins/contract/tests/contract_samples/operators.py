@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import headrace as hr
 import polars as pl
-from headrace.errors import PlanError, did_you_mean
-from headrace.messages import HEADER_COLUMNS, ROW
-from headrace.rows import pack_rows
-from headrace.schema import Schema
+from headrace.flow.messages import HEADER_COLUMNS, ROW
+from headrace.flow.rows import pack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import PlanError, did_you_mean
 
 Results = Iterable[hr.Batch | hr.RejectedRows]
 

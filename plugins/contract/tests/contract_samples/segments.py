@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import headrace as hr
 import numpy as np
-from headrace.errors import DataError
-from headrace.source import EARLIEST, StartPosition
+from headrace.foundation.errors import DataError
+from headrace.interfaces.source import EARLIEST, StartPosition
 from headrace_contract import SourceContract
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import headrace as hr
-from headrace.errors import DataError, JobError, RetriableError
-from headrace.schema import Schema
-from headrace.sink import SinkBatch
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, JobError, RetriableError
+from headrace.interfaces.sink import SinkBatch
 
 
 class LineSettings(hr.SinkSettings, frozen=True, kw_only=True):

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import headrace as hr
 import numpy as np
 import polars as pl
-from headrace.errors import BrokenQueueError, DataError, JobError, RetriableError
-from headrace.schema import Schema
-from headrace.source import EARLIEST, LATEST, StartPosition
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import BrokenQueueError, DataError, JobError, RetriableError
+from headrace.interfaces.source import EARLIEST, LATEST, StartPosition
 
 
 class LogSettings(hr.Settings, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from headrace.errors import RetriableError
-from headrace.state_store import KeyedStateStore, StateStore, StoredVersion
+from headrace.foundation.errors import RetriableError
+from headrace.interfaces.state_store import KeyedStateStore, StateStore, StoredVersion
 
 
 class LineStore(StateStore):

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
-from headrace.key_shares import KeyShare
-from headrace.messages import Batch, EndOfInput, SystemMessage
-from headrace.operator import PartedOperator, RejectedRows, StatefulOperator, StatefulSpec, Watermark
-from headrace.schema import Schema
-from headrace.shuffle import key_hashes
-from headrace.state_parts import Restore, part_numbers
+from headrace.flow.key_hashes import key_hashes
+from headrace.flow.messages import Batch, EndOfInput, SystemMessage
+from headrace.flow.schema import Schema
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import PartedOperator, RejectedRows, StatefulOperator, StatefulSpec, Watermark
+from headrace.interfaces.state_parts import Restore, part_numbers
 from numpy.typing import NDArray
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from headrace.errors import JobError
+from headrace.foundation.errors import JobError
 from numpy.typing import NDArray
 
 from headrace_dimension.columns import Parts, compact, runs

@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import polars as pl
-from headrace.errors import DataError, JobError
-from headrace.lane import Lane
-from headrace.messages import HEADER_COLUMNS, Queue
-from headrace.plan import Plan, SinkNode
+from headrace.flow.messages import HEADER_COLUMNS, Queue
+from headrace.foundation.errors import DataError, JobError
+from headrace.plan.graph import Plan, SinkNode
+from headrace.runtime.lane import Lane
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 _POLL_RECORDS = 50_000

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary, finalize
 
 import polars as pl
-from headrace.errors import OptionError, PlanError, did_you_mean
-from headrace.messages import HEADER_COLUMNS, Batch, Watermark
-from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
-from headrace.plan import Node, SinkNode
-from headrace.schema import Schema, type_name
-from headrace.settings import parse_duration
-from headrace.sink import Sink, SinkBatch
+from headrace.flow.messages import HEADER_COLUMNS, Batch, Watermark
+from headrace.flow.schema import Schema, type_name
+from headrace.foundation.errors import OptionError, PlanError, did_you_mean
+from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows, renumber
+from headrace.interfaces.settings import parse_duration
+from headrace.interfaces.sink import Sink, SinkBatch
+from headrace.plan.graph import Node, SinkNode
 
 from headrace_dimension.loading import load_table, table_plan
 from headrace_dimension.shared_table import SharedTable, sharing_for, table_of_another_process
@@ -25,7 +25,7 @@ from headrace_dimension.table import Lookup, Table, places_for_all
 from headrace_dimension.table_files import TableFiles, can_share, remove_tables
 
 if TYPE_CHECKING:
-    from headrace.dsl import Stream
+    from headrace.jobs.dsl import Stream
 
 On = str | Sequence[str] | Mapping[str, Any]
 

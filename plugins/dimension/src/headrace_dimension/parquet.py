@@ -9,11 +9,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from headrace.errors import DataError, JobError, OptionError, did_you_mean
-from headrace.messages import Queue, RawBatch, ReadPosition
-from headrace.schema import Schema
-from headrace.settings import Settings, option
-from headrace.source import EARLIEST, LATEST, Reader, Source, StartAt, StartPosition
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, JobError, OptionError, did_you_mean
+from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.source import EARLIEST, LATEST, Reader, Source, StartAt, StartPosition
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from headrace.errors import DataError
+from headrace.foundation.errors import DataError
 from numpy.typing import NDArray
 
 from headrace_dimension.columns import Parts, compact, runs

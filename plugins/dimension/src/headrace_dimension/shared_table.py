@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import polars as pl
 import pyarrow as pa
-from headrace.clock import Clock, SystemClock
+from headrace.foundation.clock import Clock, SystemClock
 
 from headrace_dimension.table import Lookup, Table
 from headrace_dimension.table_files import TableFile, TableFiles, can_share

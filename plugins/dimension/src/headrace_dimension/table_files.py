@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
-from headrace.errors import JobError
+from headrace.foundation.errors import JobError
 
 from headrace_dimension.columns import Parts
 

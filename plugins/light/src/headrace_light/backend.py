@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from headrace import at_work
-from headrace.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
-from headrace.clock import Clock, SystemClock
-from headrace.plan import Plan
-from headrace.registry import default_registry
-from headrace.settings import Settings, option_fields
-from headrace.state_store import StateStore
+from headrace.foundation import at_work
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.interfaces.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.settings import Settings, option_fields
+from headrace.interfaces.state_store import StateStore
+from headrace.plan.graph import Plan
 
 from headrace_light.elasticity import elasticity_of
 from headrace_light.engine import Engine

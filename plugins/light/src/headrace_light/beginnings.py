@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from headrace.errors import RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.plan import SourceNode
-from headrace.source import EARLIEST, GroupSource, StartPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import RetriableError
+from headrace.interfaces.source import EARLIEST, GroupSource, StartPosition
+from headrace.plan.graph import SourceNode
 
 from headrace_light.membership import Membership
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.checksums import checksum_of
-from headrace.durable_files import replace_durably
-from headrace.errors import CheckpointError
-from headrace.messages import Queue, ReadPosition
-from headrace.private_files import FILE_MODE, make_private_directory
-from headrace.state_definition import DefinedState, definitions_from_json, definitions_to_json
-from headrace.storage_faults import storage_error
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.checksums import checksum_of
+from headrace.foundation.durable_files import replace_durably
+from headrace.foundation.errors import CheckpointError
+from headrace.foundation.private_files import FILE_MODE, make_private_directory
+from headrace.foundation.storage_faults import storage_error
+from headrace.interfaces.state_definition import DefinedState, definitions_from_json, definitions_to_json
 
 #: 2 has a checksum; files of format 1 are read as they are.
 FORMAT_VERSION = 2

@@ -18,24 +18,24 @@ from pathlib import Path
 from typing import Literal, TypeVar
 from zlib import crc32
 
-from headrace.backend import QueueStatus
-from headrace.clock import Clock
-from headrace.errors import CheckpointError, JobFailedError, RetriableError
-from headrace.faults import fault_point
-from headrace.lane import Delivery, Shipment
-from headrace.messages import Queue, QueueRemoved, ReadPosition
-from headrace.patience import WaitFor
-from headrace.plan import Plan
-from headrace.retrying import Outages
-from headrace.shard import Shard
-from headrace.shuffle import Envelope
-from headrace.sink import Sink
-from headrace.sinks_ahead import newest_rows, sink_is_ahead
-from headrace.source import EARLIEST, GroupListener, GroupSource, StartPosition
-from headrace.stages import tick_seconds, upstream_of
-from headrace.state_check import check_definitions
-from headrace.state_store import StateStore
-from headrace.topics import Topics
+from headrace.flow.messages import Queue, QueueRemoved, ReadPosition
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import CheckpointError, JobFailedError, RetriableError
+from headrace.foundation.faults import fault_point
+from headrace.foundation.retrying import Outages
+from headrace.interfaces.backend import QueueStatus
+from headrace.interfaces.sink import Sink
+from headrace.interfaces.source import EARLIEST, GroupListener, GroupSource, StartPosition
+from headrace.interfaces.state_store import StateStore
+from headrace.interfaces.topics import Topics
+from headrace.plan.graph import Plan
+from headrace.plan.stages import tick_seconds, upstream_of
+from headrace.plan.state_check import check_definitions
+from headrace.runtime.lane import Delivery, Shipment
+from headrace.runtime.patience import WaitFor
+from headrace.runtime.shard import Shard
+from headrace.runtime.shuffle import Envelope
+from headrace.runtime.sinks_ahead import newest_rows, sink_is_ahead
 
 from headrace_light.membership import Membership
 from headrace_light.routing import Pending, route, shard_counts

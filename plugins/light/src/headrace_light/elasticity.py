@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from headrace.backend import RunOptions
-from headrace.errors import OptionError, PlanError
-from headrace.plan import Plan
-from headrace.registry import default_registry
-from headrace.source import GroupSource
-from headrace.state_store import StateStore
-from headrace.topics import Topics
+from headrace.foundation.errors import OptionError, PlanError
+from headrace.interfaces.backend import RunOptions
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.source import GroupSource
+from headrace.interfaces.state_store import StateStore
+from headrace.interfaces.topics import Topics
+from headrace.plan.graph import Plan
 
 from headrace_light.elastic_stages import Elasticity, Known
 from headrace_light.settings import LightSettings

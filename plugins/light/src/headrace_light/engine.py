@@ -15,22 +15,22 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from headrace.backend import JobReport, JobState, JobStatus, RunOptions
-from headrace.clock import Clock
-from headrace.errors import BrokenQueueError, HeadraceError, JobError, JobFailedError, RetriableError
-from headrace.faults import fault_point
-from headrace.lane import Lane, Shipment
-from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, ReadPosition
-from headrace.outlets import Outlets
-from headrace.output_definition import tell_outputs
-from headrace.patience import Patience
-from headrace.plan import Plan
-from headrace.progress import ProgressLine
-from headrace.registry import default_registry
-from headrace.source import GroupSource
-from headrace.stages import idle_timeouts_us
-from headrace.state_check import check_definitions
-from headrace.state_store import StateStore
+from headrace.flow.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, ReadPosition
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import BrokenQueueError, HeadraceError, JobError, JobFailedError, RetriableError
+from headrace.foundation.faults import fault_point
+from headrace.interfaces.backend import JobReport, JobState, JobStatus, RunOptions
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.source import GroupSource
+from headrace.interfaces.state_store import StateStore
+from headrace.plan.graph import Plan
+from headrace.plan.outputs import tell_outputs
+from headrace.plan.stages import idle_timeouts_us
+from headrace.plan.state_check import check_definitions
+from headrace.runtime.lane import Lane, Shipment
+from headrace.runtime.outlets import Outlets
+from headrace.runtime.patience import Patience
+from headrace.runtime.progress import ProgressLine
 
 from headrace_light.beginnings import commit_without_group, start_of
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint

@@ -8,21 +8,21 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from headrace.clock import Clock
-from headrace.errors import CheckpointError, RetriableError
-from headrace.faults import fault_point
-from headrace.lane import Delivery, Shipment
-from headrace.messages import Queue, ReadPosition
-from headrace.patience import WaitFor
-from headrace.plan import Plan, ShuffleNode
-from headrace.shard import Shard
-from headrace.shuffle import Envelope
-from headrace.sink import Sink
-from headrace.sinks_ahead import newest_rows, sink_is_ahead
-from headrace.stages import tick_seconds
-from headrace.state_check import check_definitions
-from headrace.state_store import StateStore
-from headrace.waiting import waiting
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import CheckpointError, RetriableError
+from headrace.foundation.faults import fault_point
+from headrace.interfaces.sink import Sink
+from headrace.interfaces.state_store import StateStore
+from headrace.plan.graph import Plan, ShuffleNode
+from headrace.plan.stages import tick_seconds
+from headrace.plan.state_check import check_definitions
+from headrace.runtime.lane import Delivery, Shipment
+from headrace.runtime.patience import WaitFor
+from headrace.runtime.shard import Shard
+from headrace.runtime.shuffle import Envelope
+from headrace.runtime.sinks_ahead import newest_rows, sink_is_ahead
+from headrace.runtime.waiting import waiting
 
 from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.order_log import Entry, EntryKind, OrderLog

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headrace.messages import Queue, ReadPosition
-from headrace.output_definition import InputRead, check_same_input, tell_completed
-from headrace.plan import Plan
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.interfaces.output_definition import InputRead
+from headrace.plan.graph import Plan
+from headrace.plan.outputs import check_same_input, tell_completed
 
 from headrace_light.queue_run import QueueRun
 

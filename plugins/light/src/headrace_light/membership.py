@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from headrace.clock import Clock
-from headrace.errors import JobFailedError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.plan import Plan
-from headrace.retrying import Outages
-from headrace.source import LATEST, GroupListener, GroupSource
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import JobFailedError, RetriableError
+from headrace.foundation.retrying import Outages
+from headrace.interfaces.source import LATEST, GroupListener, GroupSource
+from headrace.plan.graph import Plan
 
 logger = logging.getLogger(__name__)
 

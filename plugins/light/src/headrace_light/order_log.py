@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
-from headrace.durable_files import write_whole
-from headrace.errors import CheckpointError
-from headrace.messages import Queue, ReadPosition
-from headrace.private_files import FILE_MODE
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.durable_files import write_whole
+from headrace.foundation.errors import CheckpointError
+from headrace.foundation.private_files import FILE_MODE
 
 EntryKind = Literal["read", "added", "removed", "idle", "tick", "end"]
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from headrace.clock import Clock
+from headrace.foundation.clock import Clock
 
 #: The first pause after something came; each further one is twice as long.
 _FIRST_SECONDS = 0.001

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from headrace.backend import JobStatus, QueueStatus, RunOptions
-from headrace.broken_queues import BrokenQueues
-from headrace.clock import Clock
-from headrace.dead_letters import of_queue
-from headrace.errors import BrokenQueueError, JobError
-from headrace.lane import DEAD_LETTERS, Delivery
-from headrace.messages import Queue, ReadPosition
-from headrace.plan import Plan
+from headrace.flow.dead_letters import of_queue
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import BrokenQueueError, JobError
+from headrace.interfaces.backend import JobStatus, QueueStatus, RunOptions
+from headrace.plan.graph import Plan
+from headrace.runtime.broken_queues import BrokenQueues
+from headrace.runtime.lane import DEAD_LETTERS, Delivery
 
 from headrace_light.queue_run import QueueRun
 

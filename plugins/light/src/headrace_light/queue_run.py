@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from headrace.backend import QueueStatus
-from headrace.clock import Clock
-from headrace.errors import BrokenQueueError, DataError, JobFailedError, RetriableError
-from headrace.faults import fault_point
-from headrace.lane import Delivery, Lane
-from headrace.messages import Queue, RawBatch, ReadPosition
-from headrace.retrying import Backoff
-from headrace.source import Reader
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import BrokenQueueError, DataError, JobFailedError, RetriableError
+from headrace.foundation.faults import fault_point
+from headrace.foundation.retrying import Backoff
+from headrace.interfaces.backend import QueueStatus
+from headrace.interfaces.source import Reader
+from headrace.runtime.lane import Delivery, Lane
 
 logger = logging.getLogger(__name__)
 _REPEAT_WAIT = timedelta(seconds=30)

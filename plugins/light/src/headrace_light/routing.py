@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headrace.lane import Shipment
-from headrace.messages import Batch, QueueAdded, Watermark
-from headrace.plan import Plan, ShuffleNode
-from headrace.shuffle import Envelope, by_shard
+from headrace.flow.messages import Batch, QueueAdded, Watermark
+from headrace.plan.graph import Plan, ShuffleNode
+from headrace.runtime.lane import Shipment
+from headrace.runtime.shuffle import Envelope, by_shard
 
 #: Envelopes by shuffle and number of the shard, in the order in which they are to be taken.
 Pending = dict[tuple[str, int], list[Envelope]]

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 
-from headrace.backend import RunOptions
-from headrace.clock import Clock
-from headrace.errors import CheckpointError, JobError
-from headrace.messages import Queue
-from headrace.patience import WaitFor
-from headrace.plan import Plan
-from headrace.savepoint_start import SavepointStart
-from headrace.savepoints import Place
+from headrace.flow.messages import Queue
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import CheckpointError, JobError
+from headrace.interfaces.backend import RunOptions
+from headrace.plan.graph import Plan
+from headrace.runtime.patience import WaitFor
+from headrace.runtime.savepoint_start import SavepointStart
+from headrace.runtime.savepoints import Place
 
 from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.keyed_stages import KeyedStages

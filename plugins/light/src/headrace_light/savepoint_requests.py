@@ -8,9 +8,9 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 
-from headrace.errors import CheckpointError, HeadraceError, JobError
-from headrace.plan import Plan
-from headrace.savepoints import Place, SavepointWriter, check_free
+from headrace.foundation.errors import CheckpointError, HeadraceError, JobError
+from headrace.plan.graph import Plan
+from headrace.runtime.savepoints import Place, SavepointWriter, check_free
 
 logger = logging.getLogger(__name__)
 

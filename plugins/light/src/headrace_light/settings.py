@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
-from headrace.settings import Settings, option
+from headrace.interfaces.settings import Settings, option
 
 
 class LightSettings(Settings, frozen=True, kw_only=True):

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from headrace.backend import QueueStatus
-from headrace.errors import DataError, RetriableError
-from headrace.lane import Delivery, Shipment
-from headrace.messages import Queue, ReadPosition
-from headrace.shard import Shard
-from headrace.source import Reader
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import DataError, RetriableError
+from headrace.interfaces.backend import QueueStatus
+from headrace.interfaces.source import Reader
+from headrace.runtime.lane import Delivery, Shipment
+from headrace.runtime.shard import Shard
 
 from headrace_light.shuffle_records import decoded
 

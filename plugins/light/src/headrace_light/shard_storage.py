@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
 
-from headrace.errors import CheckpointError
-from headrace.shard import Shard
-from headrace.state_store import KeyedStateStore, StateStore, StoredVersion
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.state_store import KeyedStateStore, StateStore, StoredVersion
+from headrace.runtime.shard import Shard
 
 #: Deltas of a shard are replaced by a snapshot when there are so many, or when they are larger than it.
 _DELTAS_MAX = 100

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from headrace.checksums import sealed, unsealed
-from headrace.errors import CheckpointError, DataError
-from headrace.messages import Queue
-from headrace.shuffle import Envelope
+from headrace.flow.messages import Queue
+from headrace.foundation.checksums import sealed, unsealed
+from headrace.foundation.errors import CheckpointError, DataError
+from headrace.runtime.shuffle import Envelope
 
 if TYPE_CHECKING:
     import polars as pl

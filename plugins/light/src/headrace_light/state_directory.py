@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from headrace.durable_files import sync_directory, write_durably
-from headrace.errors import CheckpointError
-from headrace.private_files import make_private_directory
-from headrace.settings import Settings, option
-from headrace.state_store import StateStore, versions_to_load, versions_to_remove
+from headrace.foundation.durable_files import sync_directory, write_durably
+from headrace.foundation.errors import CheckpointError
+from headrace.foundation.private_files import make_private_directory
+from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.state_store import StateStore, versions_to_load, versions_to_remove
 
 _NAME = re.compile(r"(\d{20})\.(delta|snapshot)")
 

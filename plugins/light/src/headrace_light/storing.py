@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, cast
 
-from headrace.clock import Clock
-from headrace.errors import HeadraceError, JobFailedError, RetriableError
-from headrace.retrying import Tries, until_done
-from headrace.storage_faults import storage_error
-from headrace.waiting import Waiting
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import HeadraceError, JobFailedError, RetriableError
+from headrace.foundation.retrying import Tries, until_done
+from headrace.foundation.storage_faults import storage_error
+from headrace.runtime.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -17,12 +17,12 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from headrace.clock import Clock, SystemClock
-from headrace.errors import CheckpointError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.source import EARLIEST, GroupSource, Reader
-from headrace.state_store import StateStore
-from headrace.topics import Topics
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import CheckpointError, RetriableError
+from headrace.interfaces.source import EARLIEST, GroupSource, Reader
+from headrace.interfaces.state_store import StateStore
+from headrace.interfaces.topics import Topics
 
 FORMAT_VERSION = 1
 #: What a record takes beside its part of the content, at most.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.hookspecs import hookimpl
+from headrace.interfaces.hookspecs import hookimpl
 
 
 @hookimpl

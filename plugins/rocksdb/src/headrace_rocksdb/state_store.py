@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
-from headrace.errors import CheckpointError
-from headrace.settings import Settings, option
-from headrace.state_store import StateStore, versions_to_load, versions_to_remove
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.state_store import StateStore, versions_to_load, versions_to_remove
 
 _DELTA, _SNAPSHOT = b"\x00", b"\x01"
 _VERSION_BYTES = 8

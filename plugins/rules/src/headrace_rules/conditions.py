@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
 from headrace_columnar import patterns, regular_expressions
 from headrace_columnar.expressions import CompiledExpression, compile_node
 from sqlglot import exp

@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 import typer
 from headrace.codecs.json import JsonCodec
-from headrace.errors import JobError, OptionError, did_you_mean
-from headrace.messages import Bodies
-from headrace.plan import OperatorNode, input_schema
-from headrace.schema import Schema
+from headrace.flow.messages import Bodies
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError, OptionError, did_you_mean
+from headrace.plan.graph import OperatorNode, input_schema
 from headrace_columnar.expressions import compile_expression, conjuncts, evaluate
 from headrace_console.job_files import load_job
 from headrace_console.reporting import say

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.batch_trials import may_be_the_rows_fault
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.runtime.batch_trials import may_be_the_rows_fault
 from numpy.typing import NDArray
 
 from headrace_rules.background import behind_batches

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.clock import Clock, SystemClock
-from headrace.messages import OFFSET, Batch, Queue
-from headrace.schema import Schema
+from headrace.flow.messages import OFFSET, Batch, Queue
+from headrace.flow.schema import Schema
+from headrace.foundation.clock import Clock, SystemClock
 from numpy.typing import NDArray
 
 from headrace_rules.background import behind_batches, pause

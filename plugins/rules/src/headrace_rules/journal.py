@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckpointError, JobError
+from headrace.foundation.errors import CheckpointError, JobError
 
 from headrace_rules.background import pause
 from headrace_rules.model import Rejection, Rule, RuleSet

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from headrace.errors import ExpressionError, HeadraceError, JobError, OptionError, did_you_mean
+from headrace.foundation.errors import ExpressionError, HeadraceError, JobError, OptionError, did_you_mean
 
 from headrace_rules.background import pause
 from headrace_rules.model import DEFAULT_SEVERITY, SEVERITIES, Rejection, Rule, RulesError, RuleSet

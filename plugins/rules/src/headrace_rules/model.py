@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import JobError
+from headrace.foundation.errors import JobError
 
 #: From the least to the most severe.
 SEVERITIES = ("informational", "low", "medium", "high", "critical")

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headrace.clock import SystemClock
-from headrace.errors import HeadraceError
-from headrace.plan import Node, OperatorNode, Plan, SourceNode, input_schema, rebuilt
+from headrace.foundation.clock import SystemClock
+from headrace.foundation.errors import HeadraceError
+from headrace.plan.graph import Node, OperatorNode, Plan, SourceNode, input_schema, rebuilt
 from headrace_columnar import dialect
 from headrace_columnar.verbs.selection import Where
 

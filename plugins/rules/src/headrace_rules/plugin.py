@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.hookspecs import hookimpl
+from headrace.interfaces.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from headrace.backend import JobReport
-    from headrace.plan import Plan
+    from headrace.interfaces.backend import JobReport
+    from headrace.plan.graph import Plan
 
 #: Conditions of fewer texts are evaluated by polars as fast as a scan could be.
 PATTERNS_MIN = 8
@@ -23,7 +23,7 @@ def headrace_operators() -> Mapping[str, str]:
 
 @hookimpl
 def headrace_optimize(plan: Plan) -> Plan | None:
-    from headrace.plan import OperatorNode
+    from headrace.plan.graph import OperatorNode
 
     # Only a plan with rules, or with enough texts in its conditions, is worth importing the optimizer for.
     specs = [node.spec for node in plan.of_kind(OperatorNode).values()]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
-from headrace.errors import ExpressionError
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar import dialect
 from headrace_columnar.expressions import CompiledExpression, compile_node, compile_predicate
 from sqlglot import exp

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from headrace.codec import BodyFilter
-from headrace.messages import Bodies, Queue, RawBatch
-from headrace.schema import Schema
+from headrace.flow.messages import Bodies, Queue, RawBatch
+from headrace.flow.schema import Schema
+from headrace.interfaces.codec import BodyFilter
 from numpy.typing import NDArray
 
 from headrace_rules.database_cache import DatabaseCache

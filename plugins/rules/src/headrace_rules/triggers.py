@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import polars as pl
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
 from headrace_columnar import patterns, regular_expressions
 from sqlglot import exp
 

@@ -14,12 +14,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
-from headrace.clock import SystemClock
-from headrace.errors import HeadraceError, OptionError, PlanError, did_you_mean
-from headrace.messages import Batch, Queue
-from headrace.operator import Operator, RejectedRows
-from headrace.schema import Schema
-from headrace.settings import parse_duration
+from headrace.flow.messages import Batch, Queue
+from headrace.flow.schema import Schema
+from headrace.foundation.clock import SystemClock
+from headrace.foundation.errors import HeadraceError, OptionError, PlanError, did_you_mean
+from headrace.interfaces.operator import Operator, RejectedRows
+from headrace.interfaces.settings import parse_duration
 from headrace_columnar.verbs.base import BoundVerb, Results, ShapedVerb, VerbSpec
 from numpy.typing import NDArray
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.batch_trials import may_be_the_rows_fault
+from headrace.runtime.batch_trials import may_be_the_rows_fault
 from headrace_columnar.expressions import CompiledExpression, evaluate, evaluate_all
 from numpy.typing import NDArray
 

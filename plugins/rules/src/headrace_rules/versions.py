@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from headrace.clock import Clock, SystemClock
-from headrace.errors import HeadraceError
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import HeadraceError
 
 from headrace_rules.background import behind_batches
 from headrace_rules.journal import FIRST, RuleJournal

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.backend import Backend, JobHandle, RunOptions
-from headrace.plan import Plan
-from headrace.settings import Settings
+from headrace.interfaces.backend import Backend, JobHandle, RunOptions
+from headrace.interfaces.settings import Settings
+from headrace.plan.graph import Plan
 
 from headrace_spark.settings import SparkSettings
 
 if TYPE_CHECKING:
-    from headrace.jobs import Job
+    from headrace.jobs.job import Job
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -43,7 +43,7 @@ def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
     stopped. Stopping it breaks off the batch at hand, which the next start from the same checkpoint does again. Raises
     JobError as ``start`` does.
     """
-    from headrace.jobs import options_of
+    from headrace.jobs.job import options_of
 
     from headrace_spark.query import start_query
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.checksums import checksum_of
-from headrace.clock import Clock, SystemClock
-from headrace.errors import CheckpointError
-from headrace.private_files import make_private_directory
-from headrace.state_definition import DefinedState, definitions_from_json, definitions_to_json
+from headrace.foundation.checksums import checksum_of
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import CheckpointError
+from headrace.foundation.private_files import make_private_directory
+from headrace.interfaces.state_definition import DefinedState, definitions_from_json, definitions_to_json
 from pyspark.sql import SparkSession
 
 from headrace_spark.offsets import JobOffsets

@@ -32,8 +32,8 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 import pyarrow as pa
-from headrace.lane import Delivery
-from headrace.messages import OFFSET, Batch, Queue
+from headrace.flow.messages import OFFSET, Batch, Queue
+from headrace.runtime.lane import Delivery
 
 Kind = Literal["begin", "rows", "end", "gone", "shard", "ship", "control"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)

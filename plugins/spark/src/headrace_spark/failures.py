@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from headrace import errors
-from headrace.errors import HeadraceError
+from headrace.foundation import errors
+from headrace.foundation.errors import HeadraceError
 
 _MARK = "headrace-failure"
 _PATTERN = re.compile(_MARK + r"<([A-Za-z0-9+/=]+)>")

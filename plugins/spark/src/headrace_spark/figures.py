@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from headrace.backend import JobState, JobStatus, QueueStatus
-from headrace.dead_letters import DeadLetterReason, ReasonCounts, dead_letter_places
-from headrace.messages import Queue
-from headrace.plan import Plan
-from headrace.stages import upstream_of
+from headrace.flow.dead_letters import DeadLetterReason, ReasonCounts
+from headrace.flow.messages import Queue
+from headrace.interfaces.backend import JobState, JobStatus, QueueStatus
+from headrace.plan.dead_letter_places import dead_letter_places
+from headrace.plan.graph import Plan
+from headrace.plan.stages import upstream_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -12,16 +12,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from headrace.backend import JobHandle, JobReport, JobState, JobStatus, RunOptions
-from headrace.broken_queues import tell_mended, tell_set_aside
-from headrace.clock import Clock, SystemClock
-from headrace.errors import BrokenQueueError, CheckpointError, HeadraceError, JobFailedError
-from headrace.messages import Queue
-from headrace.output_definition import tell_completed
-from headrace.plan import Plan
-from headrace.progress import ProgressLine
-from headrace.registry import default_registry
-from headrace.savepoints import check_free
+from headrace.flow.messages import Queue
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import BrokenQueueError, CheckpointError, HeadraceError, JobFailedError
+from headrace.interfaces.backend import JobHandle, JobReport, JobState, JobStatus, RunOptions
+from headrace.interfaces.registry import default_registry
+from headrace.plan.graph import Plan
+from headrace.plan.outputs import tell_completed
+from headrace.runtime.broken_queues import tell_mended, tell_set_aside
+from headrace.runtime.progress import ProgressLine
+from headrace.runtime.savepoints import check_free
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
 from headrace_spark.failures import original_error

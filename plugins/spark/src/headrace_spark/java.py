@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from headrace.errors import JobError
+from headrace.foundation.errors import JobError
 
 #: Spark's classes are compiled for it.
 OLDEST_JAVA = 17

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
-from headrace import shuffle
-from headrace.clock import SystemClock
-from headrace.faults import fault_point
-from headrace.messages import Queue
-from headrace.shard import Shard, ShardOutput
-from headrace.waiting import Waiting, waiting
+from headrace.flow.messages import Queue
+from headrace.foundation.clock import SystemClock
+from headrace.foundation.faults import fault_point
+from headrace.runtime import shuffle
+from headrace.runtime.shard import Shard, ShardOutput
+from headrace.runtime.waiting import Waiting, waiting
 
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.payload import JobPayload

@@ -14,12 +14,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
-from headrace.dead_letters import of_queue
-from headrace.errors import BrokenQueueError, RetriableError
-from headrace.faults import fault_point
-from headrace.lane import DEAD_LETTERS, Delivery, Lane
-from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, RawBatch
-from headrace.source import Reader
+from headrace.flow.dead_letters import of_queue
+from headrace.flow.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, RawBatch
+from headrace.foundation.errors import BrokenQueueError, RetriableError
+from headrace.foundation.faults import fault_point
+from headrace.interfaces.source import Reader
+from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane
 
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.payload import JobPayload

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from headrace.errors import JobError
-from headrace.secrecy import is_secret_name
+from headrace.foundation.errors import JobError
+from headrace.foundation.secrecy import is_secret_name
 from pyspark import SparkConf
 
 from headrace_spark.java import JavaRuntime

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from headrace.clock import Clock
-from headrace.messages import Queue
+from headrace.flow.messages import Queue
+from headrace.foundation.clock import Clock
 
 from headrace_spark.offsets import JobOffsets, KeyedMarks
 from headrace_spark.payload import KeyedPlan

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from headrace.plan import Plan
-from headrace.sink import Sink, TransactionalSink
-from headrace.sinks_ahead import newest_rows, sink_is_ahead
+from headrace.interfaces.sink import Sink, TransactionalSink
+from headrace.plan.graph import Plan
+from headrace.runtime.sinks_ahead import newest_rows, sink_is_ahead
 
 from headrace_spark.offsets import JobOffsets
 from headrace_spark.payload import KeyedPlan, unpickled

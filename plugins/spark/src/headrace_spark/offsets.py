@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.checksums import checksum_of
-from headrace.errors import CheckpointError
-from headrace.messages import Queue, ReadPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.checksums import checksum_of
+from headrace.foundation.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from headrace.plan import Plan
+    from headrace.plan.graph import Plan
 
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 2

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.faults import fault_point
-from headrace.messages import Checkpoint, Queue, QueueAdded, QueueRemoved
-from headrace.outlets import Outlets
+from headrace.flow.messages import Checkpoint, Queue, QueueAdded, QueueRemoved
+from headrace.foundation.faults import fault_point
+from headrace.runtime.outlets import Outlets
 
 from headrace_spark.envelopes import Envelope
 from headrace_spark.payload import JobPayload

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.errors import BrokenQueueError, JobError, PlanError
-from headrace.source import Source
-from headrace.stages import idle_timeouts_us, tick_seconds
+from headrace.foundation.errors import BrokenQueueError, JobError, PlanError
+from headrace.interfaces.source import Source
+from headrace.plan.stages import idle_timeouts_us, tick_seconds
 from pyspark import cloudpickle as untyped_cloudpickle
 
 from headrace_spark.offsets import JobIdentity
@@ -24,7 +24,7 @@ from headrace_spark.state_files import state_files
 from headrace_spark.topology import Address, Topology
 
 if TYPE_CHECKING:
-    from headrace.plan import Plan
+    from headrace.plan.graph import Plan
 
     from headrace_spark.shard_state import StateChain
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from headrace.broken_queues import BrokenQueues
-from headrace.clock import Clock, SystemClock
-from headrace.errors import BrokenQueueError, CheckpointError, JobError, JobFailedError, RetriableError
-from headrace.messages import Queue, ReadPosition
-from headrace.source import EARLIEST, Reader, Source, StartPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobError, JobFailedError, RetriableError
+from headrace.interfaces.source import EARLIEST, Reader, Source, StartPosition
+from headrace.runtime.broken_queues import BrokenQueues
 
 from headrace_spark.marks import MarkKeeper
 from headrace_spark.offsets import JobIdentity, JobOffsets

@@ -16,16 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from headrace.backend import RunOptions
-from headrace.clock import SystemClock
-from headrace.errors import CheckpointError, JobError
-from headrace.output_definition import InputRead, check_same_input, tell_outputs
-from headrace.patience import Patience
-from headrace.plan import Plan, input_schema
-from headrace.savepoint_start import SavepointStart
-from headrace.shard import Shard
-from headrace.source import Source
-from headrace.state_check import check_definitions
+from headrace.foundation.clock import SystemClock
+from headrace.foundation.errors import CheckpointError, JobError
+from headrace.interfaces.backend import RunOptions
+from headrace.interfaces.output_definition import InputRead
+from headrace.interfaces.source import Source
+from headrace.plan.graph import Plan, input_schema
+from headrace.plan.outputs import check_same_input, tell_outputs
+from headrace.plan.state_check import check_definitions
+from headrace.runtime.patience import Patience
+from headrace.runtime.savepoint_start import SavepointStart
+from headrace.runtime.shard import Shard
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.udf import UserDefinedFunction

@@ -10,14 +10,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.backend import RunOptions
-from headrace.clock import Clock
-from headrace.errors import CheckpointError
-from headrace.messages import Queue
-from headrace.plan import Plan
-from headrace.savepoint_start import SavepointStart
-from headrace.savepoints import Place, SavepointWriter
-from headrace.shard_states import StageStates
+from headrace.flow.messages import Queue
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.backend import RunOptions
+from headrace.plan.graph import Plan
+from headrace.runtime.savepoint_start import SavepointStart
+from headrace.runtime.savepoints import Place, SavepointWriter
+from headrace.runtime.shard_states import StageStates
 
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.numbering import opened

@@ -9,9 +9,9 @@ from datetime import timedelta
 from typing import Annotated, Literal
 
 import msgspec
-from headrace.errors import OptionError
-from headrace.secrecy import is_secret_name
-from headrace.settings import Secret, Settings, option
+from headrace.foundation.errors import OptionError
+from headrace.foundation.secrecy import is_secret_name
+from headrace.interfaces.settings import Secret, Settings, option
 
 
 class SparkSettings(Settings, frozen=True, kw_only=True):

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from headrace.checksums import sealed, unsealed
-from headrace.errors import CheckpointError
-from headrace.shard import Shard
+from headrace.foundation.checksums import sealed, unsealed
+from headrace.foundation.errors import CheckpointError
+from headrace.runtime.shard import Shard
 
 from headrace_spark.state_files import StateFiles
 from headrace_spark.topology import Address

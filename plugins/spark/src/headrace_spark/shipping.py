@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 import polars as pl
-from headrace.lane import Shipment
-from headrace.messages import WATERMARK, Batch, Queue, Watermark
-from headrace.plan import Plan, ShuffleNode
-from headrace.shuffle import by_shard
+from headrace.flow.messages import WATERMARK, Batch, Queue, Watermark
+from headrace.plan.graph import Plan, ShuffleNode
+from headrace.runtime.lane import Shipment
+from headrace.runtime.shuffle import by_shard
 
 from headrace_spark.envelopes import Envelope, blobs
 from headrace_spark.topology import Address, Topology

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Protocol, cast
 
-from headrace.errors import CheckpointError
-from headrace.private_files import private_opener
+from headrace.foundation.errors import CheckpointError
+from headrace.foundation.private_files import private_opener
 from pyarrow import fs as untyped_fs
 
 #: Schemes of stores where a file appears as a whole when it is closed; a rename would be a copy there.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.errors import JobFailedError
-from headrace.storage_faults import storage_trouble
+from headrace.foundation.errors import JobFailedError
+from headrace.foundation.storage_faults import storage_trouble
 
 #: Spark writes a few small files per micro-batch; with less than this the next one would fail again.
 _ROOM_BYTES = 64 * 1024

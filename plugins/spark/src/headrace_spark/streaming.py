@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.faults import fault_point
+from headrace.foundation.faults import fault_point
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from zlib import crc32
 
-from headrace.messages import Queue
-from headrace.plan import Plan
-from headrace.stages import upstream_of
+from headrace.flow.messages import Queue
+from headrace.plan.graph import Plan
+from headrace.plan.stages import upstream_of
 
 
 @dataclass(frozen=True, order=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from headrace.dsl import FunctionCatalog, Pipeline, Stream
-from headrace.errors import OptionError, PlanError
-from headrace.jobs import Job
-from headrace.language import Language
+from headrace.foundation.errors import OptionError, PlanError
+from headrace.interfaces.language import Language
+from headrace.jobs.dsl import FunctionCatalog, Pipeline, Stream
+from headrace.jobs.job import Job
 
 from headrace_sql.frames import polars_frame
 from headrace_sql.script import Script

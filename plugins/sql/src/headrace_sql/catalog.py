@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace.dsl import Pipeline, Stream
-from headrace.errors import FunctionError, did_you_mean
-from headrace.functions import UserFunction, resolve
+from headrace.foundation.errors import FunctionError, did_you_mean
+from headrace.interfaces.functions import UserFunction, resolve
+from headrace.jobs.dsl import Pipeline, Stream
 from sqlglot import exp
 
 from headrace_sql import connectors, nodes, types
@@ -20,7 +20,7 @@ from headrace_sql.scope import Column, Relation, error_at
 from headrace_sql.zones import zone_name
 
 if TYPE_CHECKING:
-    from headrace.jobs import Job
+    from headrace.jobs.job import Job
 
 
 @dataclass

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 import msgspec
-from headrace.errors import OptionError, PlanError, did_you_mean
-from headrace.registry import default_registry
-from headrace.schema import Schema, type_name
+from headrace.flow.schema import Schema, type_name
+from headrace.foundation.errors import OptionError, PlanError, did_you_mean
+from headrace.interfaces.registry import default_registry
 from sqlglot import exp
 
 from headrace_sql import json_maps
@@ -23,8 +23,8 @@ from headrace_sql.emitting import duration_us
 from headrace_sql.scope import error_at
 
 if TYPE_CHECKING:
-    from headrace.dsl import Stream
-    from headrace.jobs import Job
+    from headrace.jobs.dsl import Stream
+    from headrace.jobs.job import Job
 
     from headrace_sql.catalog import Catalog, Table
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 import polars as pl
-from headrace.errors import PlanError
-from headrace.messages import CHANGE, HEADER_COLUMNS, OFFSET, Batch, ChangeKind
-from headrace.operator import Changes, Operator, OperatorSpec, renumber
-from headrace.schema import Schema
+from headrace.flow.messages import CHANGE, HEADER_COLUMNS, OFFSET, Batch, ChangeKind
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import PlanError
+from headrace.interfaces.operator import Changes, Operator, OperatorSpec, renumber
 
 
 class Copies(OperatorSpec):

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
-from headrace.functions import TableFunction
-from headrace.messages import HEADER_COLUMNS, Batch
-from headrace.operator import Changes, Operator, OperatorSpec, RejectedRows, renumber
-from headrace.schema import Schema
+from headrace.flow.messages import HEADER_COLUMNS, Batch
+from headrace.flow.schema import Schema
+from headrace.interfaces.functions import TableFunction
+from headrace.interfaces.operator import Changes, Operator, OperatorSpec, RejectedRows, renumber
 from headrace_columnar.evaluation import evaluate_all
 from headrace_columnar.expressions import compile_expression
 from sqlglot import exp

@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import numpy as np
 import polars as pl
-from headrace.errors import OptionError
-from headrace.messages import Queue, ReadPosition
-from headrace.schema import Schema
-from headrace.settings import Settings, option
-from headrace.source import LATEST, Reader, Source, StartPosition
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
 
 from headrace_sql.frames import RangeReader
 

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
-from headrace.errors import OptionError
-from headrace.messages import CHANGE, HEADER_COLUMNS, WATERMARK, Batch, ChangeKind
-from headrace.operator import Changes, Operator, OperatorSpec
-from headrace.windows import Emit
+from headrace.flow.messages import CHANGE, HEADER_COLUMNS, WATERMARK, Batch, ChangeKind
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.operator import Changes, Operator, OperatorSpec
+from headrace.interfaces.windows import Emit
 from sqlglot import exp
 
 from headrace_sql.expressions import interval_us
 
 if TYPE_CHECKING:
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
 
 _PREFIX = "table.exec.emit."
 _TTL = "table.exec.state.ttl"

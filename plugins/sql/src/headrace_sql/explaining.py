@@ -6,9 +6,9 @@ import sys
 from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
-from headrace.explain import plan_as_text
-from headrace.jobs import Job
-from headrace.sink import Sink, SinkBatch, SinkSettings
+from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
+from headrace.jobs.job import Job
+from headrace.plan.explain import plan_as_text
 
 from headrace_sql.frames import FrameSource
 from headrace_sql.scope import Column, Relation

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import polars as pl
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 from headrace_columnar.dialect import Headrace
 from headrace_columnar.expressions import CompiledExpression, compile_node
 from sqlglot import exp

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from headrace.errors import PlanError
-from headrace.messages import Batch
-from headrace.operator import Changes, StatefulOperator, StatefulSpec
-from headrace.schema import Schema
-from headrace.state_definition import StateDefinition
+from headrace.flow.messages import Batch
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import PlanError
+from headrace.interfaces.operator import Changes, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition
 from headrace_stateful.state_bytes import pack, unpack
 
 

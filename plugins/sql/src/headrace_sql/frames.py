@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-from headrace.errors import OptionError
-from headrace.messages import Queue, RawBatch, ReadPosition
-from headrace.schema import Schema
-from headrace.settings import Settings
-from headrace.source import LATEST, Reader, Source, StartPosition
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
 
 _QUEUE = "rows"
 

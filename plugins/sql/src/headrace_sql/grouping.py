@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace.keyed import shuffled
-from headrace.windows import Window
+from headrace.interfaces.windows import Window
+from headrace.jobs.keyed import shuffled
 from headrace_stateful.window_shape import WINDOW_END, WINDOW_RESULT, WINDOW_START
 from sqlglot import exp
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import ExpressionError, did_you_mean
+from headrace.foundation.errors import ExpressionError, did_you_mean
 from sqlglot import exp
 
 from headrace_sql.emitting import duration_us, state_ttl

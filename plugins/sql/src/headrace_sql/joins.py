@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import ExpressionError
-from headrace.keyed import WATERMARK_VERB, has_watermark
+from headrace.foundation.errors import ExpressionError
+from headrace.jobs.keyed import WATERMARK_VERB, has_watermark
 from headrace_columnar.sql_types import common_type
 from headrace_stateful.join import Join
 from sqlglot import exp
@@ -409,7 +409,7 @@ def _is_processing(compiler: QueryCompiler, relation: Relation, node: exp.Column
 
 
 def _pair_schema(sides: Sides) -> Any:
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
 
     return Schema({**sides.left.schema, **sides.right.schema})
 

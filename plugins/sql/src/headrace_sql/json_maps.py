@@ -13,10 +13,10 @@ from decimal import Decimal
 from typing import Any
 
 import polars as pl
-from headrace.dsl import Stream
-from headrace.errors import FunctionError
-from headrace.functions import ScalarFunction
-from headrace.schema import Schema, type_name
+from headrace.flow.schema import Schema, type_name
+from headrace.foundation.errors import FunctionError
+from headrace.interfaces.functions import ScalarFunction
+from headrace.jobs.dsl import Stream
 from headrace_columnar.sql_types import entry_types
 
 from headrace_sql.expressions import physical, text_of

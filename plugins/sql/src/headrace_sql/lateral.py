@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 from sqlglot import exp
 
 from headrace_sql.expressions import part_key

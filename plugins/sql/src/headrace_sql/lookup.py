@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import polars as pl
-from headrace.errors import PlanError
-from headrace.lane import Lane
-from headrace.messages import HEADER_COLUMNS, Batch
-from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
-from headrace.plan import Input, Plan, SinkNode
-from headrace.schema import Schema
-from headrace.sink import Sink, SinkBatch
-from headrace.source import EARLIEST
+from headrace.flow.messages import HEADER_COLUMNS, Batch
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import PlanError
+from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows, renumber
+from headrace.interfaces.sink import Sink, SinkBatch
+from headrace.interfaces.source import EARLIEST
+from headrace.plan.graph import Input, Plan, SinkNode
+from headrace.runtime.lane import Lane
 from headrace_columnar.evaluation import evaluate
 from headrace_columnar.expressions import compile_predicate
 

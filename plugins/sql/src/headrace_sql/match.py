@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.keyed import shuffled
+from headrace.jobs.keyed import shuffled
 from sqlglot import exp
 
 from headrace_sql.expressions import interval_us

@@ -18,13 +18,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-from headrace.errors import JobError, PlanError
-from headrace.key_shares import KeyShare
-from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark, watermark_times
-from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
-from headrace.schema import Schema
-from headrace.state_definition import StateDefinition
-from headrace.state_inputs import quoted
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark, watermark_times
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError, PlanError
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace_columnar.evaluation import evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_expression
 from headrace_stateful.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots

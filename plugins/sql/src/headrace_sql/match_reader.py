@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
 from sqlglot import exp
 
 from headrace_sql.constants import whole_number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.errors import OptionError, did_you_mean
+from headrace.foundation.errors import OptionError, did_you_mean
 
 #: Options that mean something here.
 KNOWN = (

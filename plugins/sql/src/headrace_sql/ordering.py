@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.keyed import shuffled
+from headrace.jobs.keyed import shuffled
 from sqlglot import exp
 
 from headrace_sql.constants import whole_number

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace.keyed import shuffled
+from headrace.jobs.keyed import shuffled
 from headrace_columnar.sql_types import common_type
 from sqlglot import exp
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace.plan import Input
+from headrace.plan.graph import Input
 from sqlglot import exp
 
 from headrace_sql import nodes, types, zones
@@ -17,7 +17,7 @@ from headrace_sql.hints import StateTtls, check_query_hints
 from headrace_sql.scope import MEANT, Column, Ranking, Relation, error_at, unused_name
 
 if TYPE_CHECKING:
-    from headrace.operator import Changes
+    from headrace.interfaces.operator import Changes
 
     from headrace_sql.catalog import Catalog
 
@@ -29,8 +29,8 @@ _CLAUSES = {
 
 def changes_of(edge: Input) -> Changes | None:
     """Return whether the rows on an edge change earlier results, and by which key."""
-    from headrace.operator import Changes, StatefulSpec
-    from headrace.plan import OperatorNode, ShuffleNode, UnionNode
+    from headrace.interfaces.operator import Changes, StatefulSpec
+    from headrace.plan.graph import OperatorNode, ShuffleNode, UnionNode
 
     node = edge.node
     if isinstance(node, OperatorNode) and edge.output and isinstance(node.spec, StatefulSpec):
@@ -68,7 +68,7 @@ def own_columns(node: exp.Expr) -> list[exp.Column]:
 
 def is_aggregate(node: exp.Expr, functions: Any) -> bool:
     """Return whether a node is the call of an aggregate function, built in or the user's."""
-    from headrace.functions import AggregateFunction
+    from headrace.interfaces.functions import AggregateFunction
 
     if isinstance(node, exp.Filter):
         return is_aggregate(node.this, functions)

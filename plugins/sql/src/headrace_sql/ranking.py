@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.keyed import shuffled
+from headrace.jobs.keyed import shuffled
 from sqlglot import exp
 
 from headrace_sql.constants import constant, names_columns

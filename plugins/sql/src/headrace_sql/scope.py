@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.errors import ExpressionError, did_you_mean
+from headrace.foundation.errors import ExpressionError, did_you_mean
 from headrace_columnar.dialect import span
 from sqlglot import exp
 
 if TYPE_CHECKING:
     import polars as pl
-    from headrace.dsl import Stream
+    from headrace.jobs.dsl import Stream
 
 Time = Literal["event", "processing"]
 

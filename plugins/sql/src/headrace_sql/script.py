@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-from headrace import errors
-from headrace.dsl import Pipeline, Stream
-from headrace.errors import ExpressionError, OptionError, PlanError, did_you_mean
-from headrace.jobs import Job
+from headrace.foundation import errors
+from headrace.foundation.errors import ExpressionError, OptionError, PlanError, did_you_mean
+from headrace.jobs.dsl import Pipeline, Stream
+from headrace.jobs.job import Job
 from headrace_columnar import dialect as columnar_dialect
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
@@ -129,7 +129,7 @@ class Script:
         views: Mapping[str, Any] | None = None,
         known_functions: Mapping[str, Any] | None = None,
     ) -> None:
-        from headrace.dsl import FunctionCatalog
+        from headrace.jobs.dsl import FunctionCatalog
 
         self.text = text
         statements, self.dialect = parse(text, dialect)

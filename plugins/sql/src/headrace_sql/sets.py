@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.keyed import shuffled
+from headrace.jobs.keyed import shuffled
 from headrace_columnar.sql_types import common_type
 from sqlglot import exp
 

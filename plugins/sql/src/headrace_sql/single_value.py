@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 import polars as pl
-from headrace.errors import JobError
-from headrace.messages import CHANGE, Batch, ChangeKind
-from headrace.operator import Changes, Operator, OperatorSpec
-from headrace.schema import Schema
+from headrace.flow.messages import CHANGE, Batch, ChangeKind
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError
+from headrace.interfaces.operator import Changes, Operator, OperatorSpec
 
 
 class SingleValue(OperatorSpec):

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import polars as pl
-from headrace.messages import CHANGE, HEADER_COLUMNS, Batch, ChangeKind
-from headrace.operator import Changes, Operator, OperatorSpec
-from headrace.settings import option
-from headrace.sink import Sink, SinkBatch, SinkSettings
+from headrace.flow.messages import CHANGE, HEADER_COLUMNS, Batch, ChangeKind
+from headrace.interfaces.operator import Changes, Operator, OperatorSpec
+from headrace.interfaces.settings import option
+from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
 
 if TYPE_CHECKING:
-    from headrace.schema import Schema
+    from headrace.flow.schema import Schema
 
 _KINDS = {
     ChangeKind.INSERT: "+I", ChangeKind.UPDATE_BEFORE: "-U", ChangeKind.UPDATE_AFTER: "+U", ChangeKind.DELETE: "-D",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import did_you_mean
+from headrace.foundation.errors import did_you_mean
 from sqlglot import exp
 
 from headrace_sql import nodes

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from headrace.keyed import joined
-from headrace.plan import OperatorNode, ShuffleNode, SourceNode, UnionNode
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.jobs.keyed import joined
+from headrace.plan.graph import OperatorNode, ShuffleNode, SourceNode, UnionNode
 from headrace_dimension.lookup_join import LookupJoin
 from sqlglot import exp
 

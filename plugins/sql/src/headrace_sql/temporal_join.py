@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-from headrace.errors import PlanError
-from headrace.key_shares import KeyShare
-from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark, watermark_times
-from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
-from headrace.schema import Schema
-from headrace.state_definition import StateDefinition
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark, watermark_times
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import PlanError
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition
 from headrace_columnar.evaluation import evaluate
 from headrace_columnar.expressions import compile_predicate
 from headrace_columnar.normal_form import conditions

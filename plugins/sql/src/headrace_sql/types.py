@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
-from headrace.errors import ExpressionError
+from headrace.foundation.errors import ExpressionError
 from sqlglot import exp
 
 _SIMPLE: dict[str, pl.DataType] = {

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-from headrace.messages import Batch
-from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
-from headrace.schema import Schema
+from headrace.flow.messages import Batch
+from headrace.flow.schema import Schema
+from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows, renumber
 from headrace_stateful.watermark import event_times_us
 from headrace_stateful.window_shape import NEVER
 
@@ -104,7 +104,7 @@ def assigned(relation: Relation) -> Relation:
 
 def _in_sessions(relation: Relation, window: TableWindow, names: Mapping[str, str]) -> Relation:
     """Return rows with their sessions: they come when their session closes, before anything of a later one."""
-    from headrace.windows import Window
+    from headrace.interfaces.windows import Window
     from headrace_stateful.window_shape import WINDOW_END, WINDOW_START
 
     from headrace_sql.correlate import Correlate

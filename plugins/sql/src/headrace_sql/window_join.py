@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.windows import Window
+from headrace.interfaces.windows import Window
 from headrace_stateful.window_shape import WINDOW_END, WINDOW_START
 
 from headrace_sql.expressions import physical, text_of
@@ -13,7 +13,7 @@ from headrace_sql.query import is_updating
 from headrace_sql.scope import Column, Relation, Time, hidden_suffix, unused_name
 
 if TYPE_CHECKING:
-    from headrace.dsl import Stream
+    from headrace.jobs.dsl import Stream
 
     from headrace_sql.joins import Sides
 

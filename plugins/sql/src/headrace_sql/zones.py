@@ -12,7 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
-from headrace.errors import OptionError
+from headrace.foundation.errors import OptionError
 from sqlglot import exp
 
 #: Functions of the parts or the text of a time, and CONVERT_TZ's like that take a time of a calendar.

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 import polars as pl
-from headrace.errors import DataError, JobError, RetriableError
-from headrace.functions import AggregateFunction
-from headrace.waiting import until_answered
+from headrace.foundation.errors import DataError, JobError, RetriableError
+from headrace.interfaces.functions import AggregateFunction
+from headrace.runtime.waiting import until_answered
 
 from headrace_stateful.aggregate_numbers import greatest_codes
 

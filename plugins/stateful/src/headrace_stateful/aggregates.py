@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-from headrace.errors import ExpressionError, OptionError, did_you_mean
-from headrace.functions import AggregateFunction, decorated_functions
-from headrace.schema import Schema
-from headrace.state_definition import Kept
-from headrace.state_inputs import kept
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError, OptionError, did_you_mean
+from headrace.interfaces.functions import AggregateFunction, decorated_functions
+from headrace.interfaces.state_definition import Kept, kept
 from headrace_columnar import dialect, registry
 from headrace_columnar.evaluation import RowFailure, evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_node

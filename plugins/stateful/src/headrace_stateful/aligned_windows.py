@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.errors import CheckpointError
-from headrace.key_shares import KeyShare
-from headrace.messages import CHANGE, ChangeKind, with_column
+from headrace.flow.messages import CHANGE, ChangeKind, with_column
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.key_shares import KeyShare
 
 from headrace_stateful.partial_log import END, PartialLog
 from headrace_stateful.shares import Reached, rows_of, snapshots, together

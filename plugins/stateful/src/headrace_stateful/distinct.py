@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
-from headrace import changelog
-from headrace.errors import PlanError
-from headrace.messages import WATERMARK, Batch, ChangeKind, watermark_times
-from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
-from headrace.schema import Schema
-from headrace.state_definition import StateDefinition
-from headrace.windows import Duration, microseconds
+from headrace.flow import changelog
+from headrace.flow.messages import WATERMARK, Batch, ChangeKind, watermark_times
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import PlanError
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition
+from headrace.interfaces.windows import Duration, microseconds
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.columns import Places

@@ -25,13 +25,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace.errors import OptionError, PlanError, did_you_mean
-from headrace.keyed import joined, with_watermark
-from headrace.operator import Changes, StatefulOperator, StatefulSpec
-from headrace.plan import Input, OperatorNode, ShuffleNode, UnionNode
-from headrace.schema import Schema
-from headrace.state_definition import StateDefinition
-from headrace.windows import Duration, Window, microseconds
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import OptionError, PlanError, did_you_mean
+from headrace.interfaces.operator import Changes, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition
+from headrace.interfaces.windows import Duration, Window, microseconds
+from headrace.jobs.keyed import joined, with_watermark
+from headrace.plan.graph import Input, OperatorNode, ShuffleNode, UnionNode
 from headrace_columnar.normal_form import conditions
 
 from headrace_stateful.join_interval import IntervalJoin
@@ -42,7 +42,7 @@ from headrace_stateful.state_columns import brought_over, kept_sides, side_types
 from headrace_stateful.ticks import CLOCK_TICK_SECONDS, ttl_tick_seconds
 
 if TYPE_CHECKING:
-    from headrace.dsl import Stream
+    from headrace.jobs.dsl import Stream
 
 Within = tuple[Duration, Duration]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import polars as pl
-from headrace.key_shares import KeyShare
-from headrace.operator import StatefulOperator
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import StatefulOperator
 
 from headrace_stateful.join_shape import NEVER
 from headrace_stateful.row_log import RowLog

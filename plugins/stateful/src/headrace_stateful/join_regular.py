@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from headrace import changelog
-from headrace.changelog import netted
-from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
-from headrace.operator import RejectedRows
+from headrace.flow import changelog
+from headrace.flow.changelog import netted
+from headrace.flow.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
+from headrace.interfaces.operator import RejectedRows
 
 from headrace_stateful.columns import Flags, Places
 from headrace_stateful.join_logs import SIDES, JoinLogs

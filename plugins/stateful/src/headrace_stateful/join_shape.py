@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-from headrace.errors import PlanError, did_you_mean
-from headrace.messages import CHANGE, WATERMARK
-from headrace.operator import RejectedRows
-from headrace.schema import Schema
+from headrace.flow.messages import CHANGE, WATERMARK
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import PlanError, did_you_mean
+from headrace.interfaces.operator import RejectedRows
 from headrace_columnar.evaluation import evaluate
 from headrace_columnar.expressions import CompiledExpression, compile_predicate
 

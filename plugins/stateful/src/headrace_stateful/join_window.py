@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import numpy as np
 import polars as pl
-from headrace.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
-from headrace.operator import RejectedRows
-from headrace.windows import Window
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
+from headrace.interfaces.operator import RejectedRows
+from headrace.interfaces.windows import Window
 
 from headrace_stateful.columns import Flags, Places
 from headrace_stateful.join_logs import SIDES, TimedJoinLogs

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
-from headrace.errors import PlanError, did_you_mean
-from headrace.messages import WATERMARK, watermark_times
-from headrace.schema import Schema
+from headrace.flow.messages import WATERMARK, watermark_times
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import PlanError, did_you_mean
 
 from headrace_stateful.columns import Places, grown
 from headrace_stateful.join_shape import nullable

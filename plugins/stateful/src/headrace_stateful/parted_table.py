@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.operator import PartedOperator
-from headrace.state_parts import Restore
+from headrace.interfaces.operator import PartedOperator
+from headrace.interfaces.state_parts import Restore
 from numpy.typing import NDArray
 
 from headrace_stateful.slots import SlotTable

@@ -37,9 +37,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.errors import DataError, FunctionError, HeadraceError, JobError, PlanError, RetriableError
-from headrace.key_shares import KeyShare
-from headrace.messages import (
+from headrace.flow.messages import (
     HEADER_COLUMNS,
     WATERMARK,
     Batch,
@@ -50,12 +48,13 @@ from headrace.messages import (
     Watermark,
     watermark_times,
 )
-from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
-from headrace.rows import pack_row, unpack_rows
-from headrace.schema import Schema
-from headrace.state_definition import StateDefinition
-from headrace.state_inputs import quoted
-from headrace.waiting import until_answered
+from headrace.flow.rows import pack_row, unpack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, FunctionError, HeadraceError, JobError, PlanError, RetriableError
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition, quoted
+from headrace.runtime.waiting import until_answered
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.join_shape import NEVER, nullable

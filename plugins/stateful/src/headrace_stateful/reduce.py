@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.errors import FunctionError, JobError, PlanError, RetriableError
-from headrace.messages import WATERMARK, Batch, ChangeKind, watermark_times
-from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
-from headrace.schema import Schema
-from headrace.state_definition import StateDefinition
-from headrace.waiting import until_answered
-from headrace.windows import Duration, microseconds
+from headrace.flow.messages import WATERMARK, Batch, ChangeKind, watermark_times
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import FunctionError, JobError, PlanError, RetriableError
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition
+from headrace.interfaces.windows import Duration, microseconds
+from headrace.runtime.waiting import until_answered
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.columns import equal_rows

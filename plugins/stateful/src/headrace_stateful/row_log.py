@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.shuffle import key_hashes
+from headrace.flow.key_hashes import key_hashes
 from numpy.typing import NDArray
 
 from headrace_stateful.columns import ChunkedFrame, Flags, Places, equal_rows, equal_series, grown

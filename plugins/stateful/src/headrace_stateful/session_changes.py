@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-from headrace.errors import CheckpointError
-from headrace.key_shares import KeyShare
-from headrace.messages import CHANGE, ChangeKind
-from headrace.windows import Emit
+from headrace.flow.messages import CHANGE, ChangeKind
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.windows import Emit
 
 from headrace_stateful.partial_log import END
 from headrace_stateful.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots, together

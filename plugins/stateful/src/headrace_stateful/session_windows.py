@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.errors import CheckpointError
-from headrace.key_shares import KeyShare
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.key_shares import KeyShare
 
 from headrace_stateful.aligned_windows import MOST_PENDING
 from headrace_stateful.partial_log import END

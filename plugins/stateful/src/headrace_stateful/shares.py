@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.errors import CheckpointError
-from headrace.key_shares import KeyShare
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.key_shares import KeyShare
 from numpy.typing import NDArray
 
 from headrace_stateful.columns import Flags, Places

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
-from headrace.key_shares import KeyShare
-from headrace.messages import Batch, SystemMessage, Tick
-from headrace.operator import RejectedRows
+from headrace.flow.messages import Batch, SystemMessage, Tick
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import RejectedRows
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.parted_table import PartedTable

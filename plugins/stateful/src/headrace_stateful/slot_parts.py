@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import numpy as np
 import polars as pl
-from headrace.errors import CheckpointError
-from headrace.state_parts import part_numbers
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.state_parts import part_numbers
 from numpy.typing import NDArray
 
 from headrace_stateful.columns import Flags, Places

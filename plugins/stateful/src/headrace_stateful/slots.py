@@ -1,7 +1,7 @@
 """From key to slot: a vectorised hash table, and a table of keys and values that says what has changed in it.
 
 Open addressing with linear probing (Knuth, The Art of Computer Programming, vol. 3, 6.4) over the 64-bit hashes of
-``headrace.shuffle.key_hashes``; whole batches probe at once, and keys of equal hash are compared. At most half of the table
+``headrace.flow.key_hashes``; whole batches probe at once, and keys of equal hash are compared. At most half of the table
 is in use, so that few rounds are needed.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
-from headrace.errors import CheckpointError
-from headrace.shuffle import key_hashes
-from headrace.state_parts import Restore
+from headrace.flow.key_hashes import key_hashes
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.state_parts import Restore
 from numpy.typing import NDArray
 
 from headrace_stateful.columns import Flags, Places, SlotColumns, equal_rows, grown

@@ -1,7 +1,7 @@
-"""State as bytes: see ``headrace.state_frames``."""
+"""State as bytes: see ``headrace.runtime.state_frames``."""
 
 from __future__ import annotations
 
-from headrace.state_frames import FORMAT_VERSION, pack, unpack
+from headrace.runtime.state_frames import FORMAT_VERSION, pack, unpack
 
 __all__ = ["FORMAT_VERSION", "pack", "unpack"]

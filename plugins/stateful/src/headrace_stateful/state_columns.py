@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
-from headrace.errors import CheckpointError
-from headrace.schema import Schema
-from headrace.state_definition import Kept, StateDefinition
-from headrace.state_inputs import kept, quoted
-from headrace.windows import Emit, Window
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.state_definition import Kept, StateDefinition, kept, quoted
+from headrace.interfaces.windows import Emit, Window
 
 from headrace_stateful.slot_parts import pack_part, unpack_part
 from headrace_stateful.state_bytes import pack, unpack

@@ -14,15 +14,14 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from headrace import changelog
-from headrace.errors import OptionError
-from headrace.key_shares import KeyShare
-from headrace.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
-from headrace.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
-from headrace.schema import Schema
-from headrace.state_definition import StateDefinition
-from headrace.state_inputs import quoted
-from headrace.windows import Duration, microseconds
+from headrace.flow import changelog
+from headrace.flow.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition, quoted
+from headrace.interfaces.windows import Duration, microseconds
 
 from headrace_stateful import keyed_rows
 from headrace_stateful.columns import Places, equal_rows

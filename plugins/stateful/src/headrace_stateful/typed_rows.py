@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
-from headrace.errors import DataError
+from headrace.foundation.errors import DataError
 
 #: Python types that are kept as they are. All others go through polars, which says whether and how they fit.
 _PLAIN: Mapping[type[pl.DataType], type] = {

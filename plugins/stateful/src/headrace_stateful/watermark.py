@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 import polars as pl
-from headrace.clock import Clock, SystemClock
-from headrace.errors import OptionError, PlanError, did_you_mean
-from headrace.messages import TIME, Batch, Watermark, watermark_column, with_column
-from headrace.operator import Operator, OperatorSpec
-from headrace.schema import Schema
-from headrace.windows import Duration, microseconds
+from headrace.flow.messages import TIME, Batch, Watermark, watermark_column, with_column
+from headrace.flow.schema import Schema
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import OptionError, PlanError, did_you_mean
+from headrace.interfaces.operator import Operator, OperatorSpec
+from headrace.interfaces.windows import Duration, microseconds
 
 _NEVER = -(2**63)
 _MILLISECOND_US = 1_000

@@ -6,12 +6,11 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from headrace.errors import PlanError
-from headrace.operator import Changes, Derivation, StatefulOperator, StatefulSpec
-from headrace.schema import Schema, per_schema
-from headrace.state_definition import StateDefinition
-from headrace.state_inputs import quoted
-from headrace.windows import Emit, Window
+from headrace.flow.schema import Schema, per_schema
+from headrace.foundation.errors import PlanError
+from headrace.interfaces.operator import Changes, Derivation, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition, quoted
+from headrace.interfaces.windows import Emit, Window
 
 from headrace_stateful.aggregates import AggregatePlan, compile_aggregates
 from headrace_stateful.state_columns import brought_over, emit_setting, kept_columns, window_setting

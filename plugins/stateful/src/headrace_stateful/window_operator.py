@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from headrace.messages import (
+from headrace.flow.messages import (
     INDEX,
     OFFSET,
     Batch,
@@ -19,7 +19,7 @@ from headrace.messages import (
     Watermark,
     watermark_times,
 )
-from headrace.operator import RejectedRows, StatefulOperator
+from headrace.interfaces.operator import RejectedRows, StatefulOperator
 
 from headrace_stateful.watermark import event_times_us
 from headrace_stateful.window_shape import NEVER, Times, WindowShape

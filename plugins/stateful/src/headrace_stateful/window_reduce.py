@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import polars as pl
-from headrace.errors import FunctionError, JobError, PlanError, RetriableError, did_you_mean
-from headrace.schema import Schema
-from headrace.waiting import until_answered
-from headrace.windows import Emit, Window
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import FunctionError, JobError, PlanError, RetriableError, did_you_mean
+from headrace.interfaces.windows import Emit, Window
+from headrace.runtime.waiting import until_answered
 from headrace_columnar.evaluation import RowFailure
 
 from headrace_stateful.aggregate_partials import PartialColumn

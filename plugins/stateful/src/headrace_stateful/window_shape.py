@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from headrace.errors import PlanError, did_you_mean
-from headrace.messages import CHANGE, WATERMARK, ChangeKind
-from headrace.schema import Schema
-from headrace.windows import Emit, Window
+from headrace.flow.messages import CHANGE, WATERMARK, ChangeKind
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import PlanError, did_you_mean
+from headrace.interfaces.windows import Emit, Window
 from numpy.typing import NDArray
 
 from headrace_stateful.aggregates import AggregatePlan

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-from headrace.errors import HeadraceError, JobError
-from headrace.messages import HEADER_COLUMNS, INDEX, OFFSET, ROW, Batch
-from headrace.operator import Operator, OperatorSpec, RejectedRows
-from headrace.rows import pack_rows, unpack_rows
-from headrace.schema import Schema
+from headrace.flow.messages import HEADER_COLUMNS, INDEX, OFFSET, ROW, Batch
+from headrace.flow.rows import pack_rows, unpack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import HeadraceError, JobError
+from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows
 from headrace_columnar.evaluation import RowFailure
 
 #: (output, rows that go there, with header columns)

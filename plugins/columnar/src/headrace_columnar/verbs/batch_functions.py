@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import polars as pl
-from headrace.errors import FunctionError, JobError, PlanError, RetriableError
-from headrace.messages import HEADER_COLUMNS, Batch
-from headrace.operator import Operator, OperatorSpec, RejectedRows
-from headrace.schema import Schema
+from headrace.flow.messages import HEADER_COLUMNS, Batch
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import FunctionError, JobError, PlanError, RetriableError
+from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows
 from headrace_columnar.evaluation import RowFailure
 from headrace_columnar.verbs.base import rejected_of, without_failed
 

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 import polars as pl
-from headrace.errors import ExpressionError, OptionError, did_you_mean
-from headrace.functions import UserFunction
-from headrace.messages import HEADER_COLUMNS, ROW
-from headrace.operator import Changes, Derivation
-from headrace.schema import RESERVED_PREFIX, Schema, per_schema
-from headrace.state_inputs import quoted
+from headrace.flow.messages import HEADER_COLUMNS, ROW
+from headrace.flow.schema import RESERVED_PREFIX, Schema, per_schema
+from headrace.foundation.errors import ExpressionError, OptionError, did_you_mean
+from headrace.interfaces.functions import UserFunction
+from headrace.interfaces.operator import Changes, Derivation
+from headrace.interfaces.state_definition import quoted
 from headrace_columnar.evaluation import evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_expression, output_name
 from headrace_columnar.normal_form import derivation_of

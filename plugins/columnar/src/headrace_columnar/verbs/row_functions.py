@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import msgspec
 import polars as pl
-from headrace.errors import DataError, FunctionError, JobError, RetriableError
-from headrace.functions import TableFunction, import_object
-from headrace.messages import HEADER_COLUMNS, ROW, Batch
-from headrace.operator import Operator, OperatorSpec, RejectedRows, renumber
-from headrace.rows import pack_row, unpack_rows
-from headrace.schema import Schema
+from headrace.flow.messages import HEADER_COLUMNS, ROW, Batch
+from headrace.flow.rows import pack_row, unpack_rows
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import DataError, FunctionError, JobError, RetriableError
+from headrace.interfaces.functions import TableFunction, import_object
+from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows, renumber
 from headrace_columnar.evaluation import RowFailure
 from headrace_columnar.python_values import series_of
 from headrace_columnar.verbs.base import rejected_of

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import polars as pl
-from headrace.errors import ExpressionError
-from headrace.functions import UserFunction
-from headrace.operator import RejectedRows
-from headrace.schema import Schema
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
+from headrace.interfaces.functions import UserFunction
+from headrace.interfaces.operator import RejectedRows
 from headrace_columnar import dialect
 from headrace_columnar.expressions import compile_expression
 from headrace_columnar.verbs.base import BoundVerb, Results, VerbSpec

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import polars as pl
-from headrace.errors import FunctionError, JobError, OptionError, RetriableError
-from headrace.functions import UserFunction
-from headrace.operator import Derivation
-from headrace.schema import Schema, per_schema
-from headrace.state_inputs import quoted
+from headrace.flow.schema import Schema, per_schema
+from headrace.foundation.errors import FunctionError, JobError, OptionError, RetriableError
+from headrace.interfaces.functions import UserFunction
+from headrace.interfaces.operator import Derivation
+from headrace.interfaces.state_definition import quoted
 from headrace_columnar.evaluation import RowFailure, evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_predicate
 from headrace_columnar.normal_form import conditions

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.explain import NodeDescription
+from headrace.plan.explain import NodeDescription
 
 from headrace_console.picture.layout import Size
 from headrace_console.picture.text_width import fitted, monospace_width, text_width

@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET  # only written here, never read
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from headrace.explain import StageDescription, describe_nodes, describe_stages
-from headrace.plan import Plan
+from headrace.plan.explain import StageDescription, describe_nodes, describe_stages
+from headrace.plan.graph import Plan
 
 from headrace_console.picture import boxes, theme
 from headrace_console.picture.boxes import Box, Chip, box_of, chip_width

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.explain import NodeDescription
+from headrace.plan.explain import NodeDescription
 
 _ICONS: Mapping[str, str] = {
     # an arrow that leaves a tray

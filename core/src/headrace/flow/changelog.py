@@ -1,0 +1,95 @@
+"""Changelogs: batches whose rows add to, change and take back a result. Read by operators and sinks.
+
+Rows carry their ``ChangeKind`` in the column ``CHANGE``. Taken in order they make a table: an insert or update-after adds a row,
+an update-before or delete takes an equal one away (or, where the rows have a key, the one with that key).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.flow.messages import CHANGE, ChangeKind
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+#: How kinds are shown: as in Flink's changelogs.
+KIND_MARKS: Mapping[int, str] = {
+    ChangeKind.INSERT: "+I", ChangeKind.UPDATE_BEFORE: "-U", ChangeKind.UPDATE_AFTER: "+U", ChangeKind.DELETE: "-D",
+}  # fmt: skip
+#: How kinds are written where there is room for a word.
+KIND_NAMES: Mapping[int, str] = {
+    ChangeKind.INSERT: "insert", ChangeKind.UPDATE_BEFORE: "update_before",
+    ChangeKind.UPDATE_AFTER: "update_after", ChangeKind.DELETE: "delete",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Collapsed:
+    """What rows of a changelog come to, by key: no key is in both frames, or twice in one. Header columns are kept."""
+
+    #: The rows that are there after, in the order of their last change.
+    upserts: pl.DataFrame
+    #: Rows that are gone after: only their keys matter.
+    deletes: pl.DataFrame
+
+
+def collapsed(frame: pl.DataFrame, key: Sequence[str]) -> Collapsed:
+    """Return what the rows of a batch come to: for each key the last change decides. For sinks that update by key.
+
+    Rows without the column ``CHANGE`` are upserts. An update-before that is the last of its key counts as a delete: where a
+    batch ends between the two halves of an update, the row is missing until the next batch brings the other half.
+    """
+    import polars as pl
+
+    last = frame.unique(subset=list(key), keep="last", maintain_order=True) if key else frame.tail(1)
+    if CHANGE not in frame.columns:
+        return Collapsed(last, last.clear())
+    gone = pl.col(CHANGE).is_in([ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE])
+    return Collapsed(last.filter(~gone), last.filter(gone))
+
+
+def signs(frame: pl.DataFrame) -> NDArray[np.int64]:
+    """Return 1 for rows that add, -1 for rows that take away."""
+    import numpy as np
+
+    result = np.ones(frame.height, dtype=np.int64)
+    if CHANGE in frame.columns:
+        kinds = frame[CHANGE].fill_null(ChangeKind.INSERT).to_numpy()
+        result[(kinds == ChangeKind.UPDATE_BEFORE) | (kinds == ChangeKind.DELETE)] = -1
+    return result
+
+
+def netted(
+    frame: pl.DataFrame, columns: Sequence[str], row_signs: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (row of ``frame``, sign) of the difference that rows make, equal rows (in ``columns``) added up.
+
+    What is left is taken away where it first was, and added where it last was; the result is in that order.
+    """
+    import numpy as np
+    import polars as pl
+
+    if not (row_signs < 0).any():
+        return np.arange(frame.height), row_signs
+    marked = frame.select(columns).with_columns(
+        pl.Series("__hr_sign", row_signs), pl.int_range(frame.height, dtype=pl.Int64).alias("__hr_place")
+    )
+    sums = (
+        marked.group_by(list(columns), maintain_order=True)
+        .agg(
+            pl.col("__hr_sign").sum().alias("__hr_net"),
+            pl.col("__hr_place").first().alias("__hr_first"),
+            pl.col("__hr_place").last().alias("__hr_last"),
+        )
+        .filter(pl.col("__hr_net") != 0)
+    )
+    net = sums["__hr_net"].to_numpy()
+    places = np.where(net < 0, sums["__hr_first"].to_numpy(), sums["__hr_last"].to_numpy())
+    order = np.argsort(places, kind="stable")
+    times = np.abs(net[order])
+    return np.repeat(places[order], times), np.repeat(np.sign(net[order]), times)

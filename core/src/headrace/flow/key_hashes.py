@@ -1,0 +1,128 @@
+"""The hash of a key, which decides the shard of its rows.
+
+It is part of headrace's storage format: it is the same in every process, on every machine and in every
+version, because shards keep state for their keys. It is made column by column from the stored values: integers,
+instants and booleans by splitmix64's finalizer (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
+2014), texts and bytes by a polynomial over their UTF-8 bytes modulo 2**64 before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.foundation.errors import PlanError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+_MULTIPLIER = 0x9E3779B97F4A7C15
+#: Odd, so that it has an inverse modulo 2**64.
+_BASE = 0x100000001B3
+_NULL = 0x6A09E667F3BCC909
+
+
+def key_hashes(frame: pl.DataFrame, keys: Sequence[str]) -> NDArray[np.uint64]:
+    """Return one 64-bit hash per row over the key columns. Equal keys have equal hashes; NULL equals NULL, NaN NaN.
+
+    Raises PlanError for a column of a type that cannot be a key.
+    """
+    import numpy as np
+
+    result = np.zeros(frame.height, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for name in keys:
+            result = _mixed(result * np.uint64(31) + _column_hashes(frame[name]))
+    return result
+
+
+def _column_hashes(column: pl.Series) -> NDArray[np.uint64]:
+    import numpy as np
+    import polars as pl
+
+    kind = column.dtype
+    if kind in (pl.String, pl.Binary, pl.Categorical, pl.Enum):
+        hashes = _text_hashes(column if kind == pl.Binary else column.cast(pl.String).cast(pl.Binary))
+    elif kind in (pl.Float32, pl.Float64):
+        values = column.cast(pl.Float64).fill_null(0.0).to_numpy()
+        values = np.where(values == 0.0, 0.0, values)  # -0.0 is 0.0
+        values = np.where(np.isnan(values), np.nan, values)  # one kind of NaN
+        hashes = _mixed(np.ascontiguousarray(values).view(np.uint64))
+    elif kind.is_integer() or kind.is_temporal() or kind == pl.Boolean:
+        whole = column.cast(pl.Int64) if kind not in (pl.UInt64, pl.Int128) else column.cast(pl.String)
+        if whole.dtype == pl.String:
+            return _column_hashes(whole)
+        hashes = _mixed(whole.fill_null(0).to_numpy().astype(np.int64).view(np.uint64))
+    elif kind == pl.Null:
+        hashes = np.zeros(len(column), dtype=np.uint64)
+    elif isinstance(kind, pl.Decimal | pl.Struct | pl.List | pl.Array):
+        return _column_hashes(_as_text(column))
+    else:
+        raise PlanError(f"column {column.name!r} of type {kind} cannot be a key")
+    if column.null_count():
+        hashes = np.where(column.is_null().to_numpy(), np.uint64(_NULL), hashes)
+    return hashes
+
+
+def _as_text(column: pl.Series) -> pl.Series:
+    """Return values of nested and exact types as texts which are equal when the values are."""
+    import polars as pl
+
+    if isinstance(column.dtype, pl.Decimal):
+        return column.cast(pl.String)
+    return column.to_frame("v").select(pl.struct("v").struct.json_encode().alias(column.name)).to_series()
+
+
+def _text_hashes(column: pl.Series) -> NDArray[np.uint64]:
+    """Return a polynomial hash of each value's bytes: sum of byte[i] * BASE**i, made from prefix sums, then mixed."""
+    import numpy as np
+
+    # Arrow's layout: one buffer of bytes and the ends of the values in it.
+    array = column.rechunk().to_arrow(compat_level=_oldest())
+    lengths = column.bin.size().fill_null(0).to_numpy().astype(np.int64)
+    _, offsets_buffer, data_buffer = array.buffers()
+    count = len(column)
+    if count == 0:
+        return np.zeros(0, dtype=np.uint64)
+    width = np.int64 if str(array.type).startswith("large") else np.int32
+    offsets = np.frombuffer(offsets_buffer, dtype=width)[array.offset : array.offset + count + 1].astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = np.frombuffer(data_buffer, dtype=np.uint8)[first:last] if last > first else np.zeros(0, dtype=np.uint8)
+    starts = offsets[:-1] - first
+    sizes = np.diff(offsets)  # behind NULL there may be bytes, too: of a decimal that was cast
+    powers = _powers(int(sizes.max()))
+    # The place of each byte within its value.
+    places = np.arange(len(data), dtype=np.int64) - np.repeat(starts, sizes)
+    terms = (data.astype(np.uint64) + np.uint64(1)) * powers[places]
+    sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])
+    ends = offsets[1:] - first
+    return _mixed(sums[ends] - sums[starts] + lengths.astype(np.uint64) * np.uint64(_MULTIPLIER))
+
+
+def _oldest() -> pl.CompatLevel:
+    import polars as pl
+
+    return pl.CompatLevel.oldest()
+
+
+def _powers(count: int) -> NDArray[np.uint64]:
+    import numpy as np
+
+    if count == 0:
+        return np.ones(1, dtype=np.uint64)
+    factors = np.full(count, _BASE, dtype=np.uint64)
+    factors[0] = 1
+    return np.cumprod(factors, dtype=np.uint64)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Splitmix64's finalizer, over an increment so that 0 does not stay 0."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        z = values + np.uint64(_MULTIPLIER)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))

@@ -1,0 +1,61 @@
+"""Which names belong to secrets, and texts in which the values of such names are masked.
+
+Options that are declared as ``Secret`` never show. But a SQL text, an address or a mapping of foreign properties may hold
+a secret too, and an error that quotes it would write it into logs.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_NAME = r"passw(?:or)?d|passwd|pwd|secret|token|credential|private[._-]?key|api[._-]?key|access[._-]?key|jaas|oauth\w*[._]config|\.pem\b"
+_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+#: ``'password' = 'value'``, ``password='value'``, ``"password": "value"``; a value without an end goes to the end of the line.
+_ASSIGNED = re.compile(
+    rf"""(?P<name>['"`]?[\w.\-]*(?:{_NAME})[\w.\-]*['"`]?\s*(?:=>|=|:)\s*)(?P<quote>['"])(?P<value>(?:(?!(?P=quote))[^\n]|(?P=quote){{2}})*)""",
+    re.IGNORECASE,
+)
+_UNQUOTED = re.compile(rf"(?P<name>[?&;][\w.\-]*(?:{_NAME})[\w.\-]*=)(?P<value>[^&\s'\"]*)", re.IGNORECASE)
+_USER_PART = re.compile(r"(?P<name>\w[\w+.\-]*://[^\s/:@'\"]*:)(?P<value>[^\s/@'\"]+)(?=@)")
+#: What stands for a value in a hint, or names a variable of the environment.
+_NO_VALUE = re.compile(r"\$\{[^{}]*\}|[.…*]*")
+_MASK = "*"
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether an option or property of that name holds a secret, as far as its name tells."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def masked(text: str) -> str:
+    """Return a text with the values of secret names as stars, one a character: places in the text stay where they are.
+
+    Called for every text of a user that an error or a log line quotes.
+    """
+    for pattern in (_ASSIGNED, _UNQUOTED, _USER_PART):
+        text = pattern.sub(_stars, text)
+    return text
+
+
+def _stars(found: re.Match[str]) -> str:
+    if _NO_VALUE.fullmatch(found["value"]):
+        return found[0]
+    start, end = found.span("value")
+    start, end = start - found.start(), end - found.start()
+    whole = found[0]
+    return whole[:start] + _MASK * (end - start) + whole[end:]
+
+
+def read_secret_file(path: str) -> str:
+    """Return the text of a file without the line break at its end: the secret store ``file``. Raises OptionError."""
+    from headrace.foundation.errors import OptionError
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise OptionError(
+            f"the file {path!r} of a secret cannot be read: {reason}", hint="let the user that runs the job read it"
+        ) from None
+    return text.removesuffix("\n").removesuffix("\r")

@@ -1,0 +1,264 @@
+"""What a backend is: something that runs a job; and what it tells of a running one."""
+
+from __future__ import annotations
+
+import enum
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from headrace.flow.dead_letters import DeadLetterReason
+from headrace.foundation.errors import CheckpointError, JobError
+from headrace.interfaces.settings import Settings
+
+if TYPE_CHECKING:
+    from headrace.jobs.job import Job
+    from headrace.plan.graph import Plan
+
+
+class JobState(enum.Enum):
+    """Where a job is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """How far one queue is. Offsets are those of the next record to read; ``lag`` is in records.
+
+    ``latest`` is the end of the queue at the last look at it. What was read since then shows that the queue is longer by
+    now, so ``latest`` is never below ``offset``: a backend may pass the older value.
+    ``broken`` says why the queue was set aside, if it is: nothing is read from it beyond ``offset`` for now.
+    """
+
+    queue: str
+    offset: int
+    latest: int | None = None
+    records: int = 0
+    dead_letters: int = 0
+    broken: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.latest is not None and self.latest < self.offset:
+            object.__setattr__(self, "latest", self.offset)
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.latest is None else max(0, self.latest - self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What ``handle.status()`` gives: a consistent picture at one moment."""
+
+    job: str
+    backend: str
+    state: JobState
+    records_read: int = 0
+    rows_written: Mapping[str, int] = field(default_factory=dict)
+    #: Rows that sinks had stored before, in this run or an earlier one: a replay.
+    rows_skipped: int = 0
+    dead_letters: int = 0
+    #: The most frequent reasons of this run's dead letters.
+    dead_letter_reasons: tuple[DeadLetterReason, ...] = ()
+    #: Where dead letters go: each sink with its path (or topic, table, …).
+    dead_letter_places: tuple[str, ...] = ()
+    queues: tuple[QueueStatus, ...] = ()
+    checkpoint_id: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    #: Where event time is behind the first shuffle; None: not known, or the job has no event time.
+    watermark: datetime | None = None
+    #: Rows (keys, groups, waiting rows) that operators remember.
+    state_rows: int = 0
+    #: Rows that came too late for their window or join, in this run.
+    late_rows: int = 0
+    #: Shards of keyed stages that this instance has, with how far each is in its shuffle, where instances share them.
+    shards: tuple[QueueStatus, ...] = ()
+
+    @property
+    def only_broken_queues(self) -> bool:
+        """Whether nothing was read, and every queue was set aside: a bounded run that ends so has failed."""
+        return bool(self.queues) and not self.records_read and all(queue.broken is not None for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What a job did, given when it has ended. ``rows_written`` counts rows per sink."""
+
+    job: str
+    backend: str
+    state: JobState
+    records_read: int
+    rows_written: Mapping[str, int]
+    dead_letters: int
+    seconds: float
+    queues: tuple[QueueStatus, ...] = ()
+    error: str | None = None
+    rows_skipped: int = 0
+    late_rows: int = 0
+    dead_letter_reasons: tuple[DeadLetterReason, ...] = ()
+    dead_letter_places: tuple[str, ...] = ()
+
+    @property
+    def all_dead_letters(self) -> bool:
+        """Whether records were read and came to nothing but dead letters."""
+        stored = sum(self.rows_written.values()) + self.rows_skipped
+        return not stored and self.dead_letters >= self.records_read > 0
+
+    @property
+    def broken_queues(self) -> tuple[QueueStatus, ...]:
+        """The queues that were set aside when the job ended: what they hold after their offset was not read."""
+        return tuple(queue for queue in self.queues if queue.broken is not None)
+
+    @classmethod
+    def of(cls, status: JobStatus) -> JobReport:
+        """Return the report of a job whose last status this is."""
+        return cls(
+            job=status.job,
+            backend=status.backend,
+            state=status.state,
+            records_read=status.records_read,
+            rows_written=status.rows_written,
+            dead_letters=status.dead_letters,
+            seconds=status.seconds,
+            queues=status.queues,
+            error=status.error,
+            rows_skipped=status.rows_skipped,
+            late_rows=status.late_rows,
+            dead_letter_reasons=status.dead_letter_reasons,
+            dead_letter_places=status.dead_letter_places,
+        )
+
+    def __str__(self) -> str:
+        rate = self.records_read / self.seconds if self.seconds else 0.0
+        rows = ", ".join(f"{count:,} rows to {sink}" for sink, count in self.rows_written.items()) or "no rows written"
+        skipped = f" ({self.rows_skipped:,} were there already)" if self.rows_skipped else ""
+        late = f", {self.late_rows:,} too late" if self.late_rows else ""
+        places = f" to {', '.join(self.dead_letter_places)}" if self.dead_letters and self.dead_letter_places else ""
+        reasons = "".join(f"\n  {reason}" for reason in self.dead_letter_reasons)
+        reasons += "".join(f"\n  set aside: {q.queue} at {q.offset}: {q.broken}" for q in self.broken_queues)
+        return (
+            f"{self.job} on {self.backend}: {self.state.value} after {self.seconds:.1f} s; "
+            f"{self.records_read:,} records read ({rate:,.0f}/s), {rows}{skipped}, {self.dead_letters:,} dead letters"
+            f"{places}{late}{reasons}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a job is to be run, whatever the backend.
+
+    ``until``: ``"end"`` reads to the end of what is there when the job starts and then stops; None runs until stopped.
+    ``checkpoint``: a directory to restart from; None: the job begins anew each time and nothing is kept.
+    ``allow_changed_input``: go on over the state of a verb although the filters, projections or sources before it have changed.
+    ``replace_output``: outputs that remember what made their rows remove them first, also those of another job.
+    ``from_savepoint``: a savepoint to begin at, with an empty ``checkpoint`` or none. A checkpoint that began at it is gone on from.
+    ``broken_queues``: a queue that cannot be read as it is (permission, damage) is set aside and tried again now and then while
+    the others are read ("set_aside"), or stops the job ("stop").
+    ``drop_state``: ids of verbs whose state in the savepoint is left out. ``sinks_ahead``: what to do when a sink has rows that came
+    after the checkpoint or savepoint at which the job begins: "refuse", or "write" them once more, behind those that are there.
+    """
+
+    until: Literal["end"] | None = "end"
+    checkpoint: str | None = None
+    checkpoint_interval: timedelta = timedelta(seconds=10)
+    discovery_interval: timedelta = timedelta(seconds=2)
+    max_batch_records: int = 10_000
+    #: How long the start waits for servers that are away: sources, sinks, state stores. What is wrong for good fails at once.
+    start_timeout: timedelta = timedelta(minutes=1)
+    show_progress: bool = False
+    allow_changed_input: bool = False
+    replace_output: bool = False
+    broken_queues: Literal["set_aside", "stop"] = "set_aside"
+    from_savepoint: str | None = None
+    drop_state: Sequence[str] = ()
+    sinks_ahead: Literal["refuse", "write"] = "refuse"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class JobHandle(ABC):
+    """A job that was started. Usable from any thread; also a context manager that stops the job at its end."""
+
+    #: What runs; None for a handle that was not made by ``Job.start``.
+    plan: Plan | None = None
+
+    @abstractmethod
+    def status(self) -> JobStatus:
+        """Return how far the job is."""
+
+    @abstractmethod
+    def stop(
+        self, timeout: timedelta = timedelta(seconds=30), *, savepoint: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Stop gracefully: finish the batch at hand, flush, checkpoint, close. Returns when that is done.
+
+        With ``savepoint`` one is written there, of the place where the job stops. Raises TimeoutError when it is not done in
+        time, CheckpointError when the savepoint cannot be written (the job has stopped then all the same). Stopping an ended
+        job does nothing, except that a savepoint of it is refused.
+        """
+
+    def savepoint(self, path: str | os.PathLike[str], timeout: timedelta = timedelta(minutes=5)) -> Path:
+        """Write a savepoint, a directory from which any backend can start the job again, while the job goes on.
+
+        Returns its path when it is on the disk. Raises CheckpointError when it cannot be written, JobError when the job has
+        ended or cannot be saved so, TimeoutError when it takes too long (the savepoint may still come).
+        """
+        raise CheckpointError(f"{type(self).__name__} takes no savepoints", option="savepoint")
+
+    @abstractmethod
+    def wait(self, timeout: timedelta | None = None) -> JobReport:
+        """Wait until the job ends and return its report.
+
+        Raises JobFailedError (with the cause chained) when it failed, TimeoutError when it has not ended in time.
+        """
+
+    def update_rules(self, rules: Any, *, node: str | None = None, who: str | None = None) -> Any:
+        """Replace the rules of a ``rules`` verb while the job runs; nothing is paused or read again.
+
+        ``rules`` is what the verb takes; ``node`` names the verb where the job has several; ``who`` is for the audit
+        file. Returns the new version and which rules were rejected. Raises JobError when no rule can be used.
+        """
+        if self.plan is None:
+            raise JobError(
+                "this handle does not know what its job runs",
+                hint="replace rules through the handle that job.start() gave",
+            )
+        spec, schema = self.plan.with_rules(node)
+        return spec.replace_rules(rules, schema, who)
+
+    def __enter__(self) -> JobHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class Backend(ABC):
+    """Runs plans. Made from validated options by name (``job.run(backend="light", **options)``)."""
+
+    Settings: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings: Any = settings if settings is not None else self.Settings()
+
+    @abstractmethod
+    def start(self, plan: Plan, options: RunOptions) -> JobHandle:
+        """Start the plan and return at once. Raises JobError for what can be seen before anything is read."""
+
+    @staticmethod
+    def start_query(job: Job, session: Any, **options: Any) -> Any:
+        """Start a job in a session of the user's and return the engine's own handle of it: what ``job.to_spark(…)`` calls.
+
+        For backends that drive an engine with sessions. Raises JobError as ``start`` does.
+        """
+        raise JobError("this backend has no sessions that a job could be started in", hint="use job.start()")

@@ -1,0 +1,21 @@
+"""What core itself offers, through the same hooks as everybody: formats that every connector needs, secrets in files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.interfaces.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_codecs() -> Mapping[str, str]:
+    return {
+        "json": "headrace.codecs.json:JsonCodec",
+        "csv": "headrace.codecs.csv:CsvCodec",
+        "raw": "headrace.codecs.raw:RawCodec",
+    }
+
+
+@hookimpl
+def headrace_secret_stores() -> Mapping[str, str]:
+    return {"file": "headrace.foundation.secrecy:read_secret_file"}

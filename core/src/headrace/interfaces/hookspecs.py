@@ -1,0 +1,108 @@
+"""Every hook that a plug-in can implement. They run when a job is built or changes state, never per record or batch.
+
+A plug-in is a module or object named by an entry point of group ``headrace``; its hooks are functions marked with
+``headrace.hookimpl``. Hooks that offer things return ``{name: thing}``, where the thing is a class or the text
+``"package.module:Class"``, which is imported only when it is used: plug-in modules should import nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from headrace.flow.messages import Queue
+    from headrace.interfaces.backend import Backend, JobReport
+    from headrace.interfaces.codec import Codec
+    from headrace.interfaces.functions import UserFunction
+    from headrace.interfaces.language import Language
+    from headrace.interfaces.operator import OperatorSpec
+    from headrace.interfaces.sink import Sink
+    from headrace.interfaces.source import Source
+    from headrace.interfaces.state_store import StateStore
+    from headrace.plan.graph import Plan
+
+PROJECT = "headrace"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def headrace_sources() -> Mapping[str, type[Source] | str]:  # type: ignore[empty-body]
+    """Offer sources: ``{"kafka": KafkaSource}`` makes ``stream.from_kafka(...)`` work."""
+
+
+@hookspec
+def headrace_sinks() -> Mapping[str, type[Sink] | str]:  # type: ignore[empty-body]
+    """Offer sinks: ``{"kafka": KafkaSink}`` makes ``stream.to_kafka(...)`` work."""
+
+
+@hookspec
+def headrace_operators() -> Mapping[str, type[OperatorSpec] | str]:  # type: ignore[empty-body]
+    """Offer operators: ``{"sample": Sample}`` makes ``stream.sample(...)`` work with the arguments of ``Sample``."""
+
+
+@hookspec
+def headrace_functions() -> Mapping[str, UserFunction | str]:  # type: ignore[empty-body]
+    """Offer functions for SQL expressions, by name."""
+
+
+@hookspec
+def headrace_codecs() -> Mapping[str, type[Codec] | str]:  # type: ignore[empty-body]
+    """Offer formats: ``{"json": JsonCodec}`` makes ``format="json"`` work."""
+
+
+@hookspec
+def headrace_state_stores() -> Mapping[str, type[StateStore] | str]:  # type: ignore[empty-body]
+    """Offer state stores for runtimes to keep operators' state in."""
+
+
+@hookspec
+def headrace_backends() -> Mapping[str, type[Backend] | str]:  # type: ignore[empty-body]
+    """Offer backends: ``{"spark": SparkBackend}`` makes ``job.run(backend="spark")`` work."""
+
+
+@hookspec
+def headrace_languages() -> Mapping[str, type[Language] | str]:  # type: ignore[empty-body]
+    """Offer languages that jobs can be written in: ``{"sql": SqlLanguage}`` makes ``headrace.sql(text)`` work."""
+
+
+@hookspec
+def headrace_secret_stores() -> Mapping[str, Callable[[str], str] | str]:  # type: ignore[empty-body]
+    """Offer places of secrets: ``{"vault": read}`` makes ``password="${vault:team/db}"`` call ``read("team/db")``.
+
+    The function is called in every process that uses the secret, whenever it is used. It returns the secret, or raises
+    HeadraceError without it in the message.
+    """
+
+
+@hookspec
+def headrace_optimize(plan: Plan) -> Plan | None:
+    """Return a plan that gives the same results at less cost, or None to leave it. Called once before a job starts."""
+
+
+@hookspec
+def headrace_job_started(job: str, backend: str) -> None:
+    """A job has started. ``job`` is ``namespace.pipeline``. Called in the process that started it."""
+
+
+@hookspec
+def headrace_checkpoint_completed(job: str, checkpoint_id: int, seconds: float) -> None:
+    """A checkpoint is durable; making it took ``seconds``."""
+
+
+@hookspec
+def headrace_queue_added(job: str, queue: Queue) -> None:
+    """The job reads this queue from now on."""
+
+
+@hookspec
+def headrace_queue_removed(job: str, queue: Queue) -> None:
+    """The job reads this queue no more."""
+
+
+@hookspec
+def headrace_job_stopped(job: str, report: JobReport) -> None:
+    """A job has ended: at the end of its input, by ``stop``, or by an error that the report names."""

@@ -1,0 +1,49 @@
+"""The share of one shard in keyed state: which rows of a state belong to it, when state is divided anew.
+
+A job that starts from a savepoint may have another number of shards than before. The state of all shards before is then
+divided by the hash of the key, as the rows of its input are (``headrace.flow.key_hashes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.flow.key_hashes import key_hashes
+from headrace.foundation.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class KeyShare:
+    """Shard ``number`` of ``count`` behind a shuffle. Made by headrace, given to ``StatefulOperator.share_of``."""
+
+    number: int
+    count: int
+    #: Per side of the shuffle the columns of its input by whose hash rows are divided.
+    keys: tuple[tuple[str, ...], ...]
+
+    def holds(self, frame: pl.DataFrame, *, side: int = 0, names: Sequence[str] | None = None) -> NDArray[np.bool_]:
+        """Return which rows of a state belong to the shard.
+
+        ``names``: the columns of ``frame`` that hold the shuffle's key, in its order, where they are called otherwise than in
+        the rows that came in. They must have the types of those. Raises CheckpointError when a column is not there.
+        """
+        import numpy as np
+
+        columns = tuple(self.keys[side] if names is None else names)
+        missing = [name for name in columns if name not in frame.columns]
+        if missing or len(columns) != len(self.keys[side]):
+            raise CheckpointError(
+                f"the state cannot be divided by the key {', '.join(self.keys[side])}: its rows do not hold {missing or columns}",
+                hint="start with as many shards as before",
+            )
+        if not columns:
+            return np.full(frame.height, self.number == 0)
+        result: NDArray[np.bool_] = key_hashes(frame, columns) % np.uint64(self.count) == np.uint64(self.number)
+        return result

@@ -1,0 +1,205 @@
+"""Finds plug-ins by entry point and loads one only when something it offers is named."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import pluggy
+
+from headrace.foundation.errors import JobError, MissingPluginError, PluginConflictError, did_you_mean
+from headrace.interfaces import hookspecs
+
+GROUP = "headrace"
+#: Where each kind of thing is offered, and how a user meets it.
+HOOKS: Mapping[str, str] = {
+    "source": "headrace_sources",
+    "sink": "headrace_sinks",
+    "operator": "headrace_operators",
+    "function": "headrace_functions",
+    "codec": "headrace_codecs",
+    "state store": "headrace_state_stores",
+    "backend": "headrace_backends",
+    "language": "headrace_languages",
+    "secret store": "headrace_secret_stores",
+}
+#: Names that users meet first, and the distribution that offers them: for the hint when it is not installed.
+_KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
+    "spark": "headrace-spark", "light": "headrace-light", "file": "headrace-file", "print": "headrace-print",
+    "kafka": "headrace-kafka", "rocketmq": "headrace-rocketmq", "mysql": "headrace-mysql",
+    "elasticsearch": "headrace-elasticsearch", "sql": "headrace-sql", "rules": "headrace-rules",
+    **dict.fromkeys(("where", "select", "with_columns", "drop", "rename", "map", "flat_map", "map_batches", "for_each",
+                     "script", "split"), "headrace-columnar"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """One installed plug-in, for ``headrace plugins``."""
+
+    name: str
+    distribution: str
+    version: str
+    module: str
+
+
+class Registry:
+    """The installed plug-ins. One per process, made on first use; tests make their own."""
+
+    def __init__(self, entries: list[EntryPoint] | None = None) -> None:
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        found = entries if entries is not None else list(entry_points(group=GROUP))
+        self._entries: dict[str, EntryPoint] = {}
+        for entry in sorted(found, key=lambda e: e.name):
+            other = self._entries.get(entry.name)
+            if other is not None and _distribution(other) != _distribution(entry):
+                raise PluginConflictError(
+                    f"two installed distributions offer the plug-in {entry.name!r}: "
+                    f"{_distribution(other)} and {_distribution(entry)}",
+                    plugin=entry.name,
+                    hint="uninstall one of them",
+                )
+            self._entries[entry.name] = entry
+        self._loaded: set[str] = set()
+        self._offers: dict[str, dict[str, tuple[str, Any]]] = {kind: {} for kind in HOOKS}
+        from headrace.interfaces import builtin_plugin
+
+        self.register(builtin_plugin, "headrace")
+
+    def register(self, plugin: object, name: str) -> None:
+        """Add a plug-in that no entry point names (tests, notebooks). Raises PluginConflictError as for installed ones."""
+        self._manager.register(plugin, name)
+        self._manager.check_pending()
+        for kind, hook_name in HOOKS.items():
+            hook = getattr(self._manager.hook, hook_name)
+            for implementation in hook.get_hookimpls():
+                if implementation.plugin_name != name:
+                    continue
+                for offered, thing in implementation.function().items():
+                    other = self._offers[kind].get(offered)
+                    if other is not None and other[0] != name:
+                        raise PluginConflictError(
+                            f"plug-ins {self._describe(other[0])} and {self._describe(name)} both offer "
+                            f"the {kind} {offered!r}",
+                            plugin=name,
+                            hint="uninstall one of the two distributions",
+                        )
+                    self._offers[kind][offered] = (name, thing)
+
+    def find(self, kind: str, name: str) -> Any:
+        """Return what is offered as ``kind`` under ``name``; loads no other plug-in than needed to find it.
+
+        Raises MissingPluginError saying what to install or the nearest name.
+        """
+        if name not in self._offers[kind] and name in self._entries:
+            self._load(name)
+        for entry_name in self._entries:
+            if name in self._offers[kind]:
+                break
+            self._load(entry_name)
+        if name not in self._offers[kind]:
+            raise self._missing(kind, name)
+        plugin, thing = self._offers[kind][name]
+        if isinstance(thing, str):
+            thing = _import(thing, plugin)
+            self._offers[kind][name] = (plugin, thing)
+        return thing
+
+    def has(self, kind: str, name: str) -> bool:
+        """Return whether ``find`` would find it."""
+        try:
+            self.find(kind, name)
+        except MissingPluginError:
+            return False
+        return True
+
+    def names(self, kind: str) -> list[str]:
+        """Return all names offered of a kind. Loads every plug-in."""
+        self.load_all()
+        return sorted(self._offers[kind])
+
+    def owner(self, kind: str, name: str) -> str:
+        """Return the name of the plug-in that offers it."""
+        self.find(kind, name)
+        return self._offers[kind][name][0]
+
+    def offers(self, plugin: str) -> Iterator[tuple[str, str, Any]]:
+        """Yield (kind, name, thing) for everything that a plug-in offers."""
+        for kind, offered in self._offers.items():
+            for name, (owner, _) in sorted(offered.items()):
+                if owner == plugin:
+                    yield kind, name, self.find(kind, name)
+
+    def installed(self) -> list[PluginInfo]:
+        """Return the installed plug-ins without loading them."""
+        infos = []
+        for name, entry in self._entries.items():
+            version = entry.dist.version if entry.dist else ""
+            infos.append(PluginInfo(name, _distribution(entry), version, entry.value))
+        return infos
+
+    def load_all(self) -> pluggy.HookRelay:
+        """Load every installed plug-in and return the hooks, to call optimizers and observers."""
+        for name in self._entries:
+            self._load(name)
+        return self._manager.hook
+
+    def _load(self, name: str) -> None:
+        if name in self._loaded:
+            return
+        try:
+            plugin = self._entries[name].load()
+        except Exception as error:  # whatever a foreign module raises when it is imported
+            raise JobError(
+                f"plug-in {self._describe(name)} cannot be loaded: {type(error).__name__}: {error}",
+                plugin=name,
+                hint="mend or uninstall it; HEADRACE_PLUGINS=a,b names the only plug-ins to look at",
+            ) from error
+        self._loaded.add(name)
+        self.register(plugin, name)
+
+    def _describe(self, plugin: str) -> str:
+        entry = self._entries.get(plugin)
+        return f"{plugin!r} ({_distribution(entry)})" if entry else repr(plugin)
+
+    def _missing(self, kind: str, name: str) -> MissingPluginError:
+        distribution = _KNOWN_DISTRIBUTIONS.get(name)
+        if distribution is not None and not any(_distribution(e) == distribution for e in self._entries.values()):
+            return MissingPluginError(
+                f"no {kind} {name!r} is installed", plugin=name, hint=f"pip install {distribution}"
+            )
+        offered = self._offers[kind]
+        hint = did_you_mean(name, offered, known=f"installed {kind}s") if offered else f"no {kind} is installed"
+        return MissingPluginError(f"no {kind} {name!r} is installed", plugin=name, hint=hint)
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else entry.value
+
+
+def _import(path: str, plugin: str) -> Any:
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise MissingPluginError(
+            f"plug-in {plugin!r} needs the module {error.name!r}, which is not installed",
+            plugin=plugin,
+            hint=f"pip install {_KNOWN_DISTRIBUTIONS.get(plugin, plugin)} with its extras",
+        ) from error
+
+
+@cache
+def default_registry() -> Registry:
+    """Return this process's registry. ``HEADRACE_PLUGINS=a,b`` limits what is looked at, for finding a faulty one."""
+    allowed = os.environ.get("HEADRACE_PLUGINS")
+    if allowed is None:
+        return Registry()
+    names = {name.strip() for name in allowed.split(",")}
+    return Registry([entry for entry in entry_points(group=GROUP) if entry.name in names])

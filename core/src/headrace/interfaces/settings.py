@@ -1,0 +1,345 @@
+"""Options of plug-ins: declared once as a typed class, from which validation, help and docs come."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Self
+
+import msgspec
+
+from headrace.foundation.errors import OptionError, did_you_mean
+
+logger = logging.getLogger(__name__)
+_DURATION_UNITS = {
+    "us": 1e-6, "microsecond": 1e-6, "ms": 1e-3, "millisecond": 1e-3, "s": 1, "sec": 1, "second": 1,
+    "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400,
+}  # fmt: skip
+_SIZE_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+
+#: Options that say where a server is: the same data may be reached under another address.
+_ADDRESSES = frozenset({"servers", "name_servers", "hosts", "host", "url"})
+
+
+@functools.cache
+def _hints_of(settings: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """Return the types of a class's options; they are texts until they are looked up."""
+    return typing.get_type_hints(settings, include_extras=True)
+
+
+def parse_duration(value: str | float | timedelta) -> timedelta:
+    """Return a duration from ``"10 s"``, ``"1 min 30 s"``, ``"500ms"``, a number of seconds, or a timedelta.
+
+    Raises ValueError when the text is none of these.
+    """
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return timedelta(seconds=value)
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a duration such as '10 s'")
+    total, at = 0.0, 0
+    for found in re.finditer(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*", value):
+        unit = found[2].lower()
+        factor = _DURATION_UNITS.get(unit, _DURATION_UNITS.get(unit.removesuffix("s")))
+        if found.start() != at or factor is None:
+            break
+        total, at = total + float(found[1]) * factor, found.end()
+    if at != len(value) or not value.strip():
+        raise ValueError(f"{value!r} is not a duration such as '10 s', '500 ms' or '1 h 30 min'")
+    return timedelta(seconds=total)
+
+
+def parse_size(value: str | int) -> int:
+    """Return a number of bytes from ``"64 MiB"``, ``"1GB"`` or a number. Raises ValueError for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value) if isinstance(value, str) else None
+    if found is None or (found[2] and found[2].lower() not in _SIZE_UNITS):
+        raise ValueError(f"{value!r} is not a size such as '64 MiB'")
+    return int(float(found[1]) * _SIZE_UNITS.get(found[2].lower(), 1))
+
+
+#: A variable of the environment, or a place in a secret store.
+_SECRET_PLACE = re.compile(r"\$\{(?:(?P<store>[A-Za-z]\w*):(?P<place>[^{}]+)|(?P<variable>\w+))\}")
+
+
+class Secret:
+    """A value that never shows in logs, ``repr`` or pickles of a job when it is given by its place.
+
+    Places are ``"${VARIABLE}"`` of the environment, ``"${file:/run/secrets/db}"``, and ``"${NAME:PLACE}"`` of a secret store that
+    a plug-in offers (``headrace_secret_stores``). A place is kept as it is and looked up where the secret is used, so that
+    every process reads its own environment and files.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the secret itself. Raises OptionError when there is none at the place, MissingPluginError for an unknown store."""
+        found = _SECRET_PLACE.fullmatch(self._value)
+        if found is None:
+            return self._value
+        if found["store"] is not None:
+            from headrace.interfaces.registry import default_registry
+
+            read = default_registry().find("secret store", found["store"])
+            return str(read(found["place"]))
+        if found["variable"] not in os.environ:
+            raise OptionError(
+                f"environment variable {found['variable']} is not set", hint="it was named as the place of a secret"
+            )
+        return os.environ[found["variable"]]
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(("Secret", self._value))
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all declared options: a frozen struct whose fields are the options.
+
+    Declare an option as ``name: Annotated[type, option("what it does", ge=1)] = default``. Fields of type ``timedelta``
+    also take texts such as ``"10 s"``, fields whose names end in ``_bytes`` take ``"64 MiB"``, and ``Secret`` fields take
+    a text or a place such as ``"${VARIABLE}"``.
+    """
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, plugin: str | None = None) -> Self:
+        """Validate options given by a user. Raises OptionError naming plug-in and option, with the nearest name."""
+        fields = {f.encode_name: f for f in msgspec.structs.fields(cls)}
+        for name in options:
+            if name not in fields:
+                hint = did_you_mean(name, fields, known="options")
+                raise OptionError(f"unknown option {name!r}", plugin=plugin, option=name, hint=hint)
+        hints = _hints_of(cls)
+        # A password that was given to another option by mistake must not show.
+        guarded = any(Secret in _alternatives(annotation) for annotation in hints.values())
+        values = {}
+        for name, field in fields.items():
+            if name in options:
+                _warn_of_references(name, options[name], Secret in _alternatives(hints[field.name]), plugin)
+                values[field.name] = _convert(options[name], hints[field.name], name, plugin, guarded=guarded)
+            elif field.required:
+                raise OptionError("required option is missing", plugin=plugin, option=name)
+        try:
+            made = cls(**values)
+        except (TypeError, ValueError) as error:
+            raise OptionError(str(error), plugin=plugin) from error
+        made.validate()
+        return made
+
+    def check_types(self, *, plugin: str | None = None) -> None:
+        """Check options that were given to the class itself, which takes any value. Called when a job is built.
+
+        Raises OptionError for a value that ``of`` would have converted or refused.
+        """
+        hints = _hints_of(type(self))
+        guarded = any(Secret in _alternatives(annotation) for annotation in hints.values())
+        for field in msgspec.structs.fields(type(self)):
+            value = getattr(self, field.name)
+            converted = _convert(value, hints[field.name], field.encode_name, plugin, guarded=guarded)
+            hidden = isinstance(converted, Secret) or (guarded and not _shows_no_secret(value))
+            if isinstance(converted, timedelta | Secret | int) and type(converted) is not type(value):
+                raise OptionError(
+                    f"{'the value' if hidden else repr(value)} is of type {type(value).__name__}, "
+                    f"not {type(converted).__name__}",
+                    plugin=plugin,
+                    option=field.encode_name,
+                    hint=f"make the options with {type(self).__name__}.of({{...}}), which converts them",
+                )
+
+    def validate(self) -> None:
+        """Check what concerns several options together. Raises OptionError. Called once, after each is converted."""
+
+
+def option(description: str, **constraints: Any) -> msgspec.Meta:
+    """Describe an option, for use in ``Annotated``. Constraints are those of ``msgspec.Meta``: ge, le, pattern, …"""
+    return msgspec.Meta(description=description, **constraints)
+
+
+def _warn_of_references(name: str, value: Any, secret: bool, plugin: str | None) -> None:
+    """Say that ``${VARIABLE}`` means nothing in an option that is no secret, and in a part of a secret."""
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+    for text in texts:
+        found = _SECRET_PLACE.search(text) if isinstance(text, str) else None
+        if found is not None and not (secret and found[0] == text):
+            logger.warning(
+                "option %s of %s holds %s, which is taken as it is: only a secret that is nothing else is looked up in the "
+                "environment or a secret store, and headrace run replaces it in SQL files by --set",
+                name, plugin or "a plug-in", found[0],
+            )  # fmt: skip
+        elif found is not None and found["variable"] is not None and found["variable"] not in os.environ:
+            logger.warning(
+                "option %s of %s names the environment variable %s, which is not set in this process",
+                name, plugin or "a plug-in", found["variable"],
+            )  # fmt: skip
+
+
+def _convert(value: Any, annotation: Any, name: str, plugin: str | None, *, guarded: bool) -> Any:
+    kinds = _alternatives(annotation)
+    try:
+        if value is None and type(None) in kinds:
+            return None
+        if timedelta in kinds and isinstance(value, str | int | float) and not isinstance(value, bool):
+            return parse_duration(value)
+        if name.endswith("_bytes") and int in kinds and isinstance(value, str):
+            value = parse_size(value)
+        if Secret in kinds and isinstance(value, str):
+            return Secret(value)
+        direct = tuple(kind for kind in kinds if isinstance(kind, type) and not _native(kind))
+        if direct and isinstance(value, direct):
+            return value
+        if isinstance(value, os.PathLike) and str in kinds:
+            value = os.fspath(value)
+        # Texts become numbers and booleans, because options also come from SQL's WITH clauses and command lines.
+        return msgspec.convert(value, annotation, strict=not isinstance(value, str), dec_hook=_accept_instance)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        choices = [
+            str(each) for kind in kinds if typing.get_origin(kind) is typing.Literal for each in typing.get_args(kind)
+        ]
+        hint = did_you_mean(str(value), choices, known="values") if choices and Secret not in kinds else None
+        if Secret in kinds or (guarded and not _shows_no_secret(value)):
+            raise OptionError(
+                f"unusable value (not shown, as it may be a secret): expected {_type_text(annotation)}",
+                plugin=plugin,
+                option=name,
+                hint=hint,
+            ) from None
+        raise OptionError(f"unusable value {value!r}: {error}", plugin=plugin, option=name, hint=hint) from error
+
+
+def _shows_no_secret(value: Any) -> bool:
+    """Return whether a value is surely no password in the wrong place: no text, or a number with a short word."""
+    return not isinstance(value, str) or re.fullmatch(r"[+-]?[\d.,_ ]*[A-Za-z]{0,6}", value) is not None
+
+
+def _accept_instance(kind: type, value: Any) -> Any:
+    if isinstance(value, kind):
+        return value
+    raise ValueError(f"expected {kind.__name__}")
+
+
+def _native(kind: type) -> bool:
+    return kind.__module__ == "builtins"
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the one type, without Annotated."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _alternatives(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (typing.Union, type(int | str)):
+        return tuple(kind for part in typing.get_args(annotation) for kind in _alternatives(part))
+    return (annotation,)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionHelp:
+    """One declared option as help and docs show it."""
+
+    name: str
+    type: str
+    default: str | None
+    description: str
+    required: bool
+
+
+def option_fields(settings: type[Settings]) -> Sequence[msgspec.structs.FieldInfo]:
+    """Return the declared options in the order in which a user meets them, which is also that of positional arguments.
+
+    A class's own options come before those that it inherits: ``to_file("alerts")`` means the file sink's ``path``, not
+    the ``batch_size`` of every sink. An inherited option whose default is declared anew keeps its place.
+    """
+    lineage = [kind for kind in settings.__mro__ if issubclass(kind, Settings)]
+
+    def generation(field: msgspec.structs.FieldInfo) -> int:
+        return max(at for at, kind in enumerate(lineage) if field.name in kind.__struct_fields__)
+
+    return sorted(msgspec.structs.fields(settings), key=generation)
+
+
+def identifying_options(settings: Any) -> dict[str, Any]:
+    """Return the options that must be given, as JSON values, without addresses of servers: they tell which data is meant."""
+    if not isinstance(settings, Settings):
+        return {}
+    names = [f.name for f in msgspec.structs.fields(type(settings)) if f.required and f.name not in _ADDRESSES]
+    found = {name: getattr(settings, name) for name in names}
+    return {name: msgspec.to_builtins(value, enc_hook=repr) for name, value in found.items()}
+
+
+def describe_options(settings: type[Settings]) -> Sequence[OptionHelp]:
+    """Return the declared options of a settings class, in order, for ``headrace plugins NAME`` and the docs."""
+    hints = _hints_of(settings)
+    described = []
+    for field in option_fields(settings):
+        annotation = hints[field.name]
+        default: str | None = None
+        if not field.required:
+            value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+            default = _default_text(field.encode_name, value)
+        described.append(
+            OptionHelp(field.encode_name, _type_text(annotation), default, _description(annotation), field.required)
+        )
+    return described
+
+
+def format_duration(value: timedelta) -> str:
+    """Return a duration as ``parse_duration`` reads it: ``"100 ms"``, ``"2 min"``, ``"1 h 30 min"``."""
+    left = round(value / timedelta(microseconds=1))
+    if left == 0:
+        return "0 s"
+    parts = []
+    for unit in ("d", "h", "min", "s", "ms", "us"):
+        size = round(_DURATION_UNITS[unit] * 10**6)
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts)
+
+
+def _default_text(name: str, value: Any) -> str:
+    """Return a default as a user would write it."""
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if name.endswith("_bytes") and isinstance(value, int):
+        for unit, size in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+            if value and value % size == 0:
+                return f"{value // size} {unit}"
+    return repr(value)
+
+
+def _description(annotation: Any) -> str:
+    for meta in getattr(annotation, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta) and meta.description:
+            return meta.description
+    return ""
+
+
+def _type_text(annotation: Any) -> str:
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _type_text(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) is typing.Literal:
+        return " | ".join(map(repr, typing.get_args(annotation)))
+    alternatives = _alternatives(annotation)
+    if len(alternatives) > 1:
+        return " | ".join(_type_text(kind) for kind in alternatives)
+    if annotation is timedelta:
+        return "duration"
+    if annotation is type(None):
+        return "None"
+    return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(
+        annotation
+    ).replace("typing.", "").replace("collections.abc.", "")  # fmt: skip

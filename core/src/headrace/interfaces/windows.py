@@ -1,0 +1,110 @@
+"""What a user says of windows: ``hr.tumbling``, ``hr.sliding``, ``hr.session``, ``hr.cumulative`` and ``hr.emit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import parse_duration
+
+Duration = str | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How rows are put into windows. Made by the functions of this module; lengths are in microseconds.
+
+    Windows are aligned to the Unix epoch plus ``offset_us``, and are [start, end). ``on`` names the event-time column;
+    None: processing time. A tumbling window has ``every_us == size_us``. ``kind`` "cumulative": windows with the same
+    start grow by ``every_us`` up to ``size_us``. "session": a window ends ``size_us`` after the last of its rows.
+    """
+
+    kind: Literal["tumbling", "sliding", "session", "cumulative"]
+    size_us: int
+    every_us: int
+    on: str | None
+    offset_us: int = 0
+
+    def __str__(self) -> str:
+        lengths = f"{timedelta(microseconds=self.size_us)}"
+        if self.kind in ("sliding", "cumulative"):
+            lengths += f" every {timedelta(microseconds=self.every_us)}"
+        return f"{self.kind} {lengths} on {self.on or 'processing time'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """When a window gives results beside the final one at its end. Made by ``emit``; lengths are in microseconds.
+
+    ``before_us``: while the window is open, at most so often (0: at every change). ``after_us``: the same for rows that come after its end.
+    ``until_us``: how long after its end a window takes rows: the allowed lateness.
+    """
+
+    before_us: int | None = None
+    after_us: int | None = None
+    until_us: int = 0
+
+
+def tumbling(size: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
+    """Windows of one size, each behind the other. ``on``: the event-time column; without, processing time."""
+    length = _microseconds(size, "size")
+    return Window("tumbling", length, length, on, _microseconds(offset, "offset", positive=False))
+
+
+def sliding(size: Duration, every: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
+    """Windows of one size that begin every so often: a row belongs to all that hold its time (hop windows)."""
+    length, step = _microseconds(size, "size"), _microseconds(every, "every")
+    if step > length:
+        raise OptionError("windows that begin more rarely than they last would lose rows", option="every")
+    return Window("sliding", length, step, on, _microseconds(offset, "offset", positive=False))
+
+
+def session(gap: Duration, *, on: str | None = None) -> Window:
+    """Windows of activity: one ends when for ``gap`` no row of its key has come; a row exactly then begins another one."""
+    length = _microseconds(gap, "gap")
+    return Window("session", length, length, on)
+
+
+def cumulative(size: Duration, every: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
+    """Windows that begin together every ``size`` and grow by ``every``: results so far, again and again."""
+    length, step = _microseconds(size, "size"), _microseconds(every, "every")
+    if length % step:
+        raise OptionError("the size must be a multiple of the step", option="every")
+    return Window("cumulative", length, step, on, _microseconds(offset, "offset", positive=False))
+
+
+def emit(*, before: Duration | None = None, after: Duration | None = None, until: Duration | None = None) -> Emit:
+    """Say when a window gives more than its final result.
+
+    ``before``: while it is open, a result of each key that has new rows whenever event time passes another ``before`` from its
+    start (of sessions: a whole multiple since 1970); "0 s": with every row. ``until``: how long after its end it takes rows
+    (default: not at all). ``after`` (needs ``until``): after its end, an update of each key that has new rows whenever event time
+    passes another ``after`` from its end, and when its time is up; "0 s": with every row. Without ``after`` there is one update,
+    when its time is up.
+    """
+    if after is not None and until is None:
+        raise OptionError("updates after the end need 'until': how long a window is kept", option="after")
+    return Emit(
+        None if before is None else _microseconds(before, "before", positive=False),
+        None if after is None else _microseconds(after, "after", positive=False),
+        0 if until is None else _microseconds(until, "until", positive=False),
+    )
+
+
+def microseconds(value: Duration, option: str) -> int:
+    """Return a length of time of any sign: ``"-5 min"``, a timedelta. Raises OptionError."""
+    if isinstance(value, str) and value.strip().startswith("-"):
+        return -microseconds(value.strip()[1:], option)
+    try:
+        return parse_duration(value) // timedelta(microseconds=1)
+    except ValueError as error:
+        raise OptionError(str(error), option=option) from error
+
+
+def _microseconds(value: Duration, option: str, *, positive: bool = True) -> int:
+    found = microseconds(value, option)
+    if found < 0 or (positive and found == 0):
+        raise OptionError(f"{value!r} is no length of time that can be used here", option=option)
+    return found

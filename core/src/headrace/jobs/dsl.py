@@ -1,0 +1,567 @@
+"""The DSL: streams are built verb by verb into a plan; nothing runs until a job is run.
+
+Verbs reach any installed plug-in: ``from_<name>``, ``to_<name>``, and operators by their own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import JobError, MissingPluginError, OptionError, PlanError, did_you_mean
+from headrace.interfaces import functions as user_functions
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.settings import Settings, option_fields
+from headrace.interfaces.sink import Sink, SinkSettings
+from headrace.interfaces.source import Source, Start, StartAt
+from headrace.interfaces.windows import Duration, Emit, Window
+from headrace.jobs.keyed import KeyedStream, WindowedStream, keyed
+from headrace.plan.graph import (
+    METADATA_FIELDS,
+    DeadLettersNode,
+    Input,
+    OperatorNode,
+    SinkNode,
+    SourceNode,
+    UnionNode,
+    input_schema,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headrace.interfaces.codec import Codec
+    from headrace.interfaces.operator import OperatorSpec
+    from headrace.jobs.job import Job
+
+
+class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
+    """The user functions that a stream's expressions can name, by lower-case name.
+
+    Looks first in the stream's own, then among those made by decorators, then in plug-ins. Pickled, it is the functions
+    that were used.
+    """
+
+    def __init__(self, own: Mapping[str, user_functions.UserFunction] | None = None) -> None:
+        self._own = dict(own or {})
+        self._used: dict[str, user_functions.UserFunction] = {}
+
+    def __getitem__(self, name: str) -> user_functions.UserFunction:
+        found = self._look_up(name.lower())
+        if found is None:
+            raise KeyError(name)
+        self._used[name.lower()] = found
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._look_up(name.lower()) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**user_functions.decorated_functions(), **self._own})
+
+    def __len__(self) -> int:
+        return len({**user_functions.decorated_functions(), **self._own})
+
+    @property
+    def own(self) -> Mapping[str, user_functions.UserFunction]:
+        """The stream's own functions; what else it has is the same for all streams of a process."""
+        return self._own
+
+    def with_function(self, name: str, function: user_functions.UserFunction) -> FunctionCatalog:
+        return FunctionCatalog({**self._own, name.lower(): function})
+
+    def add(self, name: str, function: user_functions.UserFunction) -> None:
+        """Let this catalog's streams call a function, those that exist already too."""
+        self._own[name.lower()] = function
+
+    def _look_up(self, name: str) -> user_functions.UserFunction | None:
+        found = self._own.get(name) or user_functions.decorated_functions().get(name)
+        if found is not None:
+            return found
+        try:
+            offered = default_registry().find("function", name)
+        except MissingPluginError:
+            return None
+        return user_functions.resolve(offered, name=name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FunctionCatalog, (dict(self._used),))
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A named job to be: what ``headrace.stream(namespace, pipeline)`` gives. Call ``from_<name>`` on it."""
+
+    namespace: str
+    pipeline: str
+    functions: FunctionCatalog
+    #: "dead_letters" or "stop"; None: as the namespace says.
+    bad_records: str | None = None
+
+    def from_(
+        self,
+        source: Source,
+        *,
+        format: str | None = None,
+        schema: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        name: str | None = None,
+        start: str | datetime | Start | StartAt | None = None,
+        **format_options: Any,
+    ) -> Stream:
+        """Begin a stream with a source object.
+
+        ``format`` names the codec of the bodies and ``schema`` their columns (type names, Python or polars types);
+        ``metadata`` adds columns from the header: ``{"partition": "queue", "at": "time"}``. ``start`` is where queues
+        without a checkpoint begin. Raises JobError for what does not fit.
+        """
+        label = name or _label_of(source, "source")
+        settings = source.settings
+        if isinstance(settings, Settings):
+            settings.check_types(plugin=label)
+        source.start = _start_of(source, start)
+        codec = _codec_of(format, format_options)
+        body_schema = _body_schema(source, codec, format, schema, label, self)
+        source.use_format(format, codec, body_schema)
+        source.check()
+        extra = dict(metadata or {})
+        for column, what in extra.items():
+            if what not in METADATA_FIELDS:
+                hint = did_you_mean(what, METADATA_FIELDS, known="header fields")
+                raise OptionError(
+                    f"unknown header field {what!r}", plugin=label, option=f"metadata.{column}", hint=hint
+                )
+        source.header_fields = frozenset(extra.values())
+        if codec is not None:
+            codec.decoder(body_schema)  # says now what the format cannot do with these columns
+        types = {**body_schema, **_metadata_types(extra)}
+        node = SourceNode(
+            label=label,
+            schema=Schema(types, json_columns=body_schema.json_columns),
+            source=source,
+            codec=codec,
+            format=format,
+            body_schema=body_schema,
+            metadata=extra,
+        )
+        return Stream(self, Input(node))
+
+    def __getattr__(self, verb: str) -> Callable[..., Stream]:
+        if not verb.startswith("from_") or verb == "from_":
+            raise AttributeError(f"a pipeline has no {verb!r}: begin it with from_<name>(...)")
+        plugin = verb.removeprefix("from_")
+
+        def from_plugin(
+            *arguments: Any,
+            format: str | None = None,
+            schema: Mapping[str, Any] | None = None,
+            metadata: Mapping[str, str] | None = None,
+            name: str | None = None,
+            **options: Any,
+        ) -> Stream:
+            source_class = default_registry().find("source", plugin)
+            own, others = _split_options(source_class.Settings, plugin, arguments, options)
+            start = others.pop("start", None)
+            if format is None and others:
+                raise _unknown_option(plugin, next(iter(others)), source_class.Settings)
+            if others:
+                codec_class = default_registry().find("codec", str(format))
+                for option in others:
+                    if option not in _field_names(codec_class.Settings):
+                        raise _unknown_option(plugin, option, source_class.Settings, codec_class.Settings)
+            source = source_class(source_class.Settings.of(own, plugin=plugin))
+            return self.from_(
+                source, format=format, schema=schema, metadata=metadata, name=name or plugin, start=start, **others
+            )
+
+        return from_plugin
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of rows at one point of a job. Immutable: every verb returns another one."""
+
+    _pipeline: Pipeline
+    _edge: Input
+    #: Sinks that were attached on the way and belong to the job whatever comes after.
+    _extras: tuple[SinkNode, ...] = ()
+
+    @property
+    def schema(self) -> Schema | None:
+        """The columns here, or None when they are known only row by row (after ``map`` without a schema)."""
+        return input_schema(self._edge)
+
+    # ---------------------------------------------------------------------------------------------- verbs: rows
+
+    def where(self, predicate: str | pl.Expr) -> Stream:
+        """Keep the rows for which a SQL expression or polars expression is true (not false, not NULL)."""
+        return self._operator("where", predicate)
+
+    def filter(self, predicate: str | pl.Expr | Callable[[dict[str, Any]], Any]) -> Stream:
+        """Like ``where``; also takes a Python function of a row (a dict)."""
+        if isinstance(predicate, str) or not callable(predicate):
+            return self.where(predicate)
+        return self._operator("filter", predicate)
+
+    def select(self, *columns: str | pl.Expr, **named: str | pl.Expr) -> Stream:
+        """Keep only these columns: names, SQL expressions (``"a + b AS c"``), or ``name=expression``."""
+        return self._operator("select", *columns, **named)
+
+    def with_columns(self, *columns: str | pl.Expr, **named: str | pl.Expr) -> Stream:
+        """Add or replace columns. All expressions see the columns as they were before."""
+        return self._operator("with_columns", *columns, **named)
+
+    def drop(self, *columns: str) -> Stream:
+        """Leave columns out."""
+        return self._operator("drop", *columns)
+
+    def rename(self, mapping: Mapping[str, str] | None = None, /, **names: str) -> Stream:
+        """Rename columns: ``rename({"old": "new"})`` or ``rename(old="new")``."""
+        return self._operator("rename", {**(mapping or {}), **names})
+
+    def map(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> Stream:
+        """Replace each row (a dict) by what a Python function returns for it (a dict; None drops the row).
+
+        With ``schema`` (or a TypedDict or dataclass as the function's return annotation) the columns after it are
+        known and checked; without, each row keeps the keys and types it has, and later expressions are checked against
+        each row's shape while the job runs.
+        """
+        return self._operator("map", function, schema=schema)
+
+    def flat_map(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> Stream:
+        """Replace each row by any number of rows: the function returns or yields dicts."""
+        return self._operator("flat_map", function, schema=schema)
+
+    def map_batches(
+        self, function: Callable[[pl.DataFrame], pl.DataFrame], *, schema: Mapping[str, Any] | None = None
+    ) -> Stream:
+        """Replace the columns of a whole batch by a function of a polars frame; it must keep each row in its place.
+
+        ``schema`` says what it returns; without, it must return the columns that it was given.
+        """
+        return self._operator("map_batches", function, schema=schema)
+
+    def for_each(self, function: Callable[[dict[str, Any]], Any]) -> Stream:
+        """Call a function for each row and pass the row on unchanged. Replays call it again: at least once."""
+        return self._operator("for_each", function)
+
+    def script(self, text: str) -> Stream:
+        """Run assignments and conditions, one statement after the other, each seeing the ones before it."""
+        return self._operator("script", text)
+
+    def apply(self, spec: OperatorSpec) -> Stream:
+        """Append an operator object."""
+        return self._append(spec, spec.name or type(spec).__name__)
+
+    # --------------------------------------------------------------------------------------------- verbs: shape
+
+    def union(self, *others: Stream) -> Stream:
+        """Put streams with the same columns together. Rows of one queue stay in order; duplicates stay."""
+        streams = (self, *others)
+        schemas = [stream.schema for stream in streams]
+        first = schemas[0]
+        for schema in schemas[1:]:
+            if (schema is None) != (first is None) or (
+                schema is not None and first is not None and dict(schema) != dict(first)
+            ):
+                raise PlanError(
+                    f"union of streams with different columns: {first!r} and {schema!r}",
+                    job=self._job_name,
+                    hint="bring them to the same columns with select() before the union",
+                )
+        node = UnionNode(label="union", schema=first, merged=tuple(stream._edge for stream in streams))
+        extras = {id(sink): sink for stream in streams for sink in stream._extras}
+        return Stream(self._pipeline, Input(node), tuple(extras.values()))
+
+    def split(self, **branches: str | pl.Expr) -> Branches:
+        """Divide the stream: each row goes to the first branch whose condition is true, else to ``rest``.
+
+        ``found = stream.split(errors="status >= 500", slow="ms > 1000")``, then ``found.errors``, ``found.slow`` and
+        ``found.rest`` are streams.
+        """
+        appended = self._operator("split", **branches)
+        node = appended._edge.node
+        assert isinstance(node, OperatorNode)
+        return Branches(
+            {output: replace(appended, _edge=Input(node, output)) for output in node.spec.outputs}, self._job_name
+        )
+
+    def dead_letters(self, route: Callable[[Stream], Job] | None = None) -> Stream:
+        """Take the job's bad records as a stream of their own (see docs/jobs.md for its columns).
+
+        With ``route``, a function that ends that stream in a sink, this stream goes on:
+        ``.dead_letters(lambda bad: bad.to_file("bad"))``. Without, the stream of dead letters is returned.
+        """
+        from headrace.flow.dead_letters import dead_letter_schema
+
+        node = DeadLettersNode(label="dead_letters", schema=dead_letter_schema())
+        bad = Stream(self._pipeline, Input(node))
+        if route is None:
+            return bad
+        return replace(self, _extras=(*self._extras, *route(bad).sink_nodes))
+
+    # --------------------------------------------------------------------------------------------- verbs: state
+
+    def key_by(self, *columns: str, **named: str | pl.Expr) -> KeyedStream:
+        """Send rows to shards by a key: columns, SQL expressions, or ``name=expression``. No column: one key for all."""
+        return keyed(self, columns, named)
+
+    def window(self, window: Window, *, late: Duration | None = None, emit: Emit | None = None) -> WindowedStream:
+        """Put all rows into windows together, without a key; see ``KeyedStream.window``."""
+        return self.key_by().window(window, late=late, emit=emit)
+
+    def agg(self, **aggregates: str) -> Stream:
+        """Keep running aggregates over all rows; see ``KeyedStream.agg``."""
+        return self.key_by().agg(**aggregates)
+
+    def distinct(self, *columns: str) -> Stream:
+        """Keep the first of the rows that are equal in these columns (default: in all)."""
+        return self.key_by(*(columns or self.schema or ())).distinct()
+
+    def late(self) -> Stream:
+        """Return the rows that came too late for the window operator that this stream comes out of."""
+        node = self._edge.node
+        if not isinstance(node, OperatorNode) or "late" not in node.spec.outputs:
+            raise PlanError("only what a window operator gives has late rows", job=self._job_name)
+        return replace(self, _edge=Input(node, "late"), _extras=())
+
+    def join(self, other: Stream, on: Any, **options: Any) -> Stream:
+        """Join with another stream: on equal columns, within a time bound or the same window (``headrace_stateful.join``).
+
+        ``on``: a column, several, or ``{"left column": "right column"}``. Options: ``how``, ``within``, ``window``, ``time``, ``suffix``.
+        """
+        made: Stream = default_registry().find("operator", "join").of_streams(self, other, on, **options)
+        return made
+
+    # --------------------------------------------------------------------------------------------- verbs: sinks
+
+    def to(self, sink: Sink, *, name: str | None = None) -> Job:
+        """End the stream in a sink object."""
+        from headrace.jobs.job import Job
+
+        schema = self.schema
+        label = name or f"to_{_label_of(sink, 'sink')}"
+        if not isinstance(sink.settings, SinkSettings):
+            raise OptionError(
+                f"the settings of the sink are {sink.settings!r:.100}, not SinkSettings",
+                job=self._job_name,
+                plugin=label,
+                hint="set self.settings in __init__ to an object made by Settings.of({...}), or leave it alone",
+            )
+        sink.settings.check_types(plugin=label)
+        sink.check(schema)
+        node = SinkNode(label=label, schema=schema, sink=sink, input=self._edge)
+        return Job(self, (node, *self._extras))
+
+    def print(self, **options: Any) -> Job:
+        """Print the rows; the same as ``to_print``."""
+        return self._to_plugin("print", (), options)
+
+    def __getattr__(self, verb: str) -> Any:
+        if verb.startswith("_"):
+            raise AttributeError(verb)
+        if verb.startswith("to_"):
+            return lambda *arguments, **options: self._to_plugin(verb.removeprefix("to_"), arguments, options)
+        if verb.startswith("from_"):
+            raise AttributeError(
+                f"{verb}: a stream has a source already; begin another with the pipeline and union them"
+            )
+        if not default_registry().has("operator", verb):
+            verbs = [name for name in dir(type(self)) if not name.startswith("_")]
+            hint = did_you_mean(verb, [*verbs, *default_registry().names("operator")], known="verbs")
+            raise AttributeError(f"a stream has no verb {verb!r}; {hint}")
+        return lambda *arguments, **options: self._operator(verb, *arguments, **options)
+
+    # -------------------------------------------------------------------------------------------------- private
+
+    @property
+    def _job_name(self) -> str:
+        return f"{self._pipeline.namespace}.{self._pipeline.pipeline}"
+
+    def _to_plugin(self, plugin: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> Job:
+        sink_class = default_registry().find("sink", plugin)
+        given = dict(options)
+        name = given.pop("name", None)
+        own, others = _split_options(sink_class.Settings, plugin, arguments, given)
+        if others:
+            raise _unknown_option(plugin, next(iter(others)), sink_class.Settings)
+        return self.to(sink_class(sink_class.Settings.of(own, plugin=plugin)), name=name or f"to_{plugin}")
+
+    def _operator(self, verb: str, *arguments: Any, **options: Any) -> Stream:
+        spec_class = default_registry().find("operator", verb)
+        if spec_class.takes_functions:
+            options["functions"] = self._pipeline.functions
+        try:
+            spec = spec_class(*arguments, **options)
+        except TypeError as error:
+            raise OptionError(f"{verb}: {error}", job=self._job_name, plugin=verb) from error
+        return self._append(spec, verb)
+
+    def _append(self, spec: OperatorSpec, label: str) -> Stream:
+        before = self.schema
+        try:
+            after = spec.output_schema(before)
+        except JobError as error:
+            error.job = error.job or self._job_name
+            error.plugin = error.plugin or label
+            raise
+        node = OperatorNode(label=label, schema=after, spec=spec, input=self._edge)
+        return replace(self, _edge=Input(node))
+
+
+class Branches(Mapping[str, Stream]):
+    """The streams that ``split`` gives: by attribute or by name."""
+
+    def __init__(self, streams: Mapping[str, Stream], job: str) -> None:
+        self._streams = dict(streams)
+        self._job = job
+
+    def __getitem__(self, name: str) -> Stream:
+        return self._streams[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._streams)
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def __getattr__(self, name: str) -> Stream:
+        if name.startswith("_") or name not in self._streams:
+            raise AttributeError(
+                f"split has no branch {name!r}; " + did_you_mean(name, self._streams, known="branches")
+            )
+        return self._streams[name]
+
+
+def stream(
+    namespace: str,
+    pipeline: str,
+    *,
+    functions: Mapping[str, Any] | Iterable[Any] = (),
+    bad_records: str | None = None,
+) -> Pipeline:
+    """Begin a job. ``namespace`` groups jobs that share settings, ``pipeline`` names this one.
+
+    ``functions`` makes user functions known to its expressions: functions made by decorators, or ``{name: function}``
+    where the function is a callable, ``"package.module:name"`` or an object with ``eval``. ``bad_records`` says what
+    a record that cannot be processed does: ``"dead_letters"`` (the default) or ``"stop"``.
+    """
+    for what, value in (("namespace", namespace), ("pipeline", pipeline)):
+        if not value or not value.replace("-", "").replace("_", "").isalnum() or not value.isascii():
+            raise OptionError(f"{value!r} is no name: use letters, digits, '-' and '_'", option=what)
+    if bad_records not in (None, "dead_letters", "stop"):
+        raise OptionError(f"unusable value {bad_records!r}: 'dead_letters' or 'stop'", option="bad_records")
+    if isinstance(functions, Mapping):
+        own = {name.lower(): user_functions.resolve(what, name=name) for name, what in functions.items()}
+    else:
+        resolved = [user_functions.resolve(what) for what in functions]
+        own = {function.name.lower(): function for function in resolved}
+    return Pipeline(namespace, pipeline, FunctionCatalog(own), bad_records)
+
+
+def _label_of(part: object, fallback: str) -> str:
+    name = type(part).__name__.removesuffix("Source").removesuffix("Sink")
+    return name.lower() or fallback
+
+
+def _start_of(source: Source, start: str | datetime | Start | StartAt | None) -> Start | StartAt:
+    if start is None:
+        return source.start
+    if isinstance(start, Start | StartAt):
+        return start
+    if isinstance(start, str) and start.lower() in ("earliest", "latest"):
+        return Start(start.lower())
+    try:
+        moment = start if isinstance(start, datetime) else datetime.fromisoformat(start)
+    except ValueError as error:
+        raise OptionError(f"{start!r} is neither 'earliest', 'latest' nor a time", option="start") from error
+    if moment.tzinfo is None:
+        raise OptionError(f"{start!r} has no time zone", option="start", hint="write 2026-01-31T12:00:00Z")
+    return StartAt(moment)
+
+
+def _codec_of(format: str | None, options: Mapping[str, Any]) -> Codec | None:
+    if format is None:
+        if options:
+            raise OptionError(f"option {next(iter(options))!r} belongs to a format, but none is named", option="format")
+        return None
+    codec_class = default_registry().find("codec", format)
+    codec: Codec = codec_class(codec_class.Settings.of(options, plugin=format))
+    return codec
+
+
+def _body_schema(
+    source: Source,
+    codec: Codec | None,
+    format: str | None,
+    declared: Mapping[str, Any] | None,
+    label: str,
+    pipeline: Pipeline,
+) -> Schema:
+    if declared is not None:
+        return Schema.of(declared)
+    found = codec.default_schema() if codec is not None else _schema_of(source, label, pipeline)
+    if found is None:
+        what = f"format {format!r} needs a schema" if codec is not None else "the source does not know its columns"
+        raise OptionError(what, plugin=label, option="schema", hint="pass schema={'column': 'type', ...}")
+    return found
+
+
+def _schema_of(source: Source, label: str, pipeline: Pipeline) -> Schema | None:
+    """Return the columns as the source has them. It may ask its server, which is waited for as at the start of a job."""
+    from headrace.foundation.clock import SystemClock
+    from headrace.jobs.job import start_timeout_of
+    from headrace.runtime.patience import Patience
+
+    name = f"{pipeline.namespace}.{pipeline.pipeline}"
+    return Patience(name, start_timeout_of(pipeline.namespace), SystemClock()).wait_for(
+        f"source {label}", source.schema
+    )
+
+
+def _metadata_types(metadata: Mapping[str, str]) -> Mapping[str, Any]:
+    import polars as pl
+
+    types = {
+        "queue": pl.String(), "source": pl.String(), "headers": pl.String(), "key": pl.Binary(),
+        "offset": pl.Int64(), "time": pl.Datetime("us", "UTC"),
+    }  # fmt: skip
+    return {column: types[what] for column, what in metadata.items()}
+
+
+def _field_names(settings: type[Settings]) -> list[str]:
+    return [field.encode_name for field in option_fields(settings)]
+
+
+def _split_options(
+    settings: type[Settings], plugin: str, arguments: Sequence[Any], options: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options that the settings declare (positional ones by the order of fields), and the others."""
+    names = _field_names(settings)
+    if len(arguments) > len(names):
+        raise OptionError(f"takes at most {len(names)} positional arguments", plugin=plugin)
+    own = dict(zip(names, arguments, strict=False))
+    others = {}
+    for name, value in options.items():
+        if name in own:
+            raise OptionError("given twice", plugin=plugin, option=name)
+        if name in names:
+            own[name] = value
+        else:
+            others[name] = value
+    return own, others
+
+
+def _unknown_option(plugin: str, name: str, *settings: type[Settings]) -> OptionError:
+    known = [field for declared in settings for field in _field_names(declared)] + [
+        "format",
+        "schema",
+        "metadata",
+        "name",
+    ]
+    return OptionError(
+        f"unknown option {name!r}", plugin=plugin, option=name, hint=did_you_mean(name, known, known="options")
+    )

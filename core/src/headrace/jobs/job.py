@@ -1,0 +1,204 @@
+"""A job: sinks and all that leads to them, ready to run on a backend."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from headrace.foundation.errors import MissingPluginError, OptionError, PlanError, did_you_mean
+from headrace.interfaces.backend import Backend, JobHandle, JobReport, RunOptions
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.settings import parse_duration
+from headrace.plan.graph import Plan, SinkNode
+
+if TYPE_CHECKING:
+    from headrace.jobs.dsl import Stream
+
+DEFAULT_BACKEND = "spark"
+_RUN_OPTIONS = {f.name for f in fields(RunOptions)} - {"options"}
+#: Settings that the jobs of a namespace share, by namespace.
+_namespaces: dict[str, dict[str, Any]] = {}
+
+
+def namespace(name: str, **settings: Any) -> None:
+    """Give the jobs of a namespace shared settings: ``backend``, ``bad_records``, any option of ``run`` or ``start``.
+
+    A ``checkpoint`` directory given here gets a subdirectory per pipeline. What ``run`` or ``start`` is given itself
+    takes precedence. Calling it again replaces the settings.
+    """
+    _namespaces[name] = dict(settings)
+
+
+def start_timeout_of(namespace: str) -> timedelta:
+    """Return how long jobs of a namespace wait at their start for servers that are away, where the start does not say it."""
+    given = _namespaces.get(namespace, {}).get("start_timeout")
+    return RunOptions().start_timeout if given is None else parse_duration(given)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What ``to_<name>`` gives. Attach further sinks with more ``to_<name>``, add other jobs with ``also``, then run it."""
+
+    _stream: Stream
+    sink_nodes: tuple[SinkNode, ...]
+
+    @property
+    def namespace(self) -> str:
+        return self._stream._pipeline.namespace
+
+    @property
+    def pipeline(self) -> str:
+        return self._stream._pipeline.pipeline
+
+    @property
+    def name(self) -> str:
+        return f"{self.namespace}.{self.pipeline}"
+
+    def also(self, *others: Job) -> Job:
+        """Return one job that does what this and the other jobs do. Their sources are read once where they are shared."""
+        for other in others:
+            if other.name != self.name:
+                raise PlanError(
+                    f"jobs of different names cannot be one: {self.name} and {other.name}",
+                    job=self.name,
+                    hint="build both from the same hr.stream(namespace, pipeline)",
+                )
+        nodes = {id(node): node for job in (self, *others) for node in job.sink_nodes}
+        return Job(self._stream, tuple(nodes.values()))
+
+    def __getattr__(self, verb: str) -> Any:
+        if not (verb == "to" or verb.startswith("to_")):
+            raise AttributeError(f"a job has no {verb!r}")
+        attach = getattr(self._stream, verb)
+        return lambda *arguments, **options: self.also(attach(*arguments, **options))
+
+    # --------------------------------------------------------------------------------------------------- running
+
+    def plan(self, options: RunOptions | None = None) -> Plan:
+        """Return the plan that runs: with the default way of dead letters added, and optimized by the plug-ins."""
+        plan = Plan(self.namespace, self.pipeline, self.sink_nodes)
+        if plan.dead_letters_id is None and self._bad_records() != "stop":
+            plan = self._with_default_dead_letters(plan, options)
+        if options is not None:
+            plan.checkpoint, plan.allow_changed_input = options.checkpoint, options.allow_changed_input
+        hooks = default_registry().load_all()
+        for implementation in hooks.headrace_optimize.get_hookimpls():
+            plan = cast(Plan, implementation.function(plan) or plan)
+        for sink_id, node in plan.sinks.items():
+            if node.sink.names_writer_by_definition:
+                node.sink.writer_name = f"{plan.job_name}.{sink_id}:{plan.output_digests[sink_id]}"
+        return plan
+
+    def run(self, backend: str | None = None, **options: Any) -> JobReport:
+        """Run to the end of what is there (``until="end"``) and return figures.
+
+        ``backend`` is the name of an installed backend (default: the namespace's, else ``"spark"``); options are those
+        of ``RunOptions`` and of the backend. Raises JobError before anything is read when something is wrong with the
+        job, JobFailedError when it fails while running.
+        """
+        options.setdefault("show_progress", sys.stderr.isatty())
+        handle = self._start(backend, {"until": "end", **options})
+        try:
+            return handle.wait()
+        except KeyboardInterrupt:
+            handle.stop()
+            raise
+
+    def start(self, backend: str | None = None, **options: Any) -> JobHandle:
+        """Start and return a handle at once. Unless ``until="end"`` is given the job runs until it is stopped."""
+        return self._start(backend, {"until": None, **options})
+
+    def to_spark(self, session: Any, **options: Any) -> Any:
+        """Start the job in a SparkSession of yours and return Spark's own StreamingQuery; needs headrace-spark.
+
+        ``options`` are those of ``start(backend="spark", …)``. Stopping the query breaks off the batch at hand, which the
+        next start from the same checkpoint does again. Raises JobError as ``start`` does.
+        """
+        return default_registry().find("backend", DEFAULT_BACKEND).start_query(self, session, **options)
+
+    def _start(self, backend: str | None, given: Mapping[str, Any]) -> JobHandle:
+        shared = dict(_namespaces.get(self.namespace, {}))
+        shared.pop("bad_records", None)
+        name = backend or shared.pop("backend", None) or DEFAULT_BACKEND
+        shared.pop("backend", None)
+        if shared.get("checkpoint") is not None:
+            shared["checkpoint"] = os.path.join(os.fspath(shared["checkpoint"]), self.pipeline)
+        backend_class = default_registry().find("backend", name)
+        run_options, backend_settings = options_of(backend_class, name, {**shared, **given})
+        runner: Backend = backend_class(backend_settings)
+        plan = self.plan(run_options)
+        handle = runner.start(plan, run_options)
+        from headrace.runtime.control import watch
+
+        handle.plan = plan
+        watch(handle, run_options.checkpoint, self.name)
+        return handle
+
+    def _bad_records(self) -> str:
+        own = self._stream._pipeline.bad_records
+        return own or _namespaces.get(self.namespace, {}).get("bad_records", "dead_letters")
+
+    def _with_default_dead_letters(self, plan: Plan, options: RunOptions | None) -> Plan:
+        """Route dead letters to files: beside the checkpoint, else in the working directory."""
+        checkpoint = options.checkpoint if options else None
+        place = os.path.join(checkpoint, "dead-letters") if checkpoint else os.path.join("dead-letters", self.name)
+        try:
+            default_registry().find("sink", "file")
+        except MissingPluginError:
+            return plan  # bad records then stop the job: they never vanish
+        bad = self._stream.dead_letters()
+        routed = bad.to_file(place, format="json", name="dead_letters_file")
+        # The job may be edited and run again: its dead letters stand beside those of before, and none is taken for a replay.
+        routed.sink_nodes[-1].sink.names_writer_by_definition = True
+        return Plan(self.namespace, self.pipeline, (*plan.sinks.values(), *routed.sink_nodes))
+
+
+def options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]) -> tuple[RunOptions, Any]:
+    import msgspec
+
+    declared = [f.encode_name for f in msgspec.structs.fields(backend_class.Settings)]
+    own: dict[str, Any] = {}
+    backend_options: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in declared:
+            backend_options[key] = value
+        elif key in _RUN_OPTIONS:
+            own[key] = value
+        else:
+            hint = did_you_mean(key, [*declared, *_RUN_OPTIONS], known="options")
+            raise OptionError(f"unknown option {key!r}", plugin=name, option=key, hint=hint)
+    for key in ("checkpoint_interval", "discovery_interval", "start_timeout"):
+        if key in own:
+            try:
+                own[key] = parse_duration(own[key])
+            except ValueError as error:
+                raise OptionError(str(error), plugin=name, option=key) from error
+    if own.get("until") not in (None, "end"):
+        raise OptionError(f"unusable value {own['until']!r}: 'end' or None", plugin=name, option="until")
+    for key in ("checkpoint", "from_savepoint"):
+        if own.get(key) is not None:
+            own[key] = os.fspath(own[key])
+    for key, allowed in (("sinks_ahead", ("refuse", "write")), ("broken_queues", ("set_aside", "stop"))):
+        if own.get(key, allowed[0]) not in allowed:
+            raise OptionError(f"unusable value {own[key]!r}: {allowed[0]!r} or {allowed[1]!r}", plugin=name, option=key)
+    if "drop_state" in own:
+        dropped = own["drop_state"]
+        own["drop_state"] = (
+            tuple(part.strip() for part in dropped.split(",")) if isinstance(dropped, str) else tuple(dropped)
+        )
+        if own["drop_state"] and own.get("from_savepoint") is None:
+            raise OptionError(
+                "state is left out of a savepoint only", plugin=name, option="drop_state", hint="give from_savepoint"
+            )
+    return RunOptions(**own), backend_class.Settings.of(backend_options, plugin=name)
+
+
+def job(*jobs: Job) -> Job:
+    """Return one job that does what all of them do."""
+    if not jobs:
+        raise PlanError("job() needs at least one stream that ends in a sink")
+    return jobs[0].also(*jobs[1:])

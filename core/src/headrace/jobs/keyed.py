@@ -1,0 +1,219 @@
+"""The keyed part of the DSL: what ``key_by``, ``window`` and ``join`` give.
+
+A verb here appends a shuffle and a stateful operator. The operators themselves are plug-ins (headrace-stateful).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.foundation.errors import OptionError, PlanError, did_you_mean
+from headrace.interfaces.windows import Duration, Emit, Window, microseconds
+from headrace.plan.graph import Input, Node, OperatorNode, ShuffleNode, UnionNode
+
+if TYPE_CHECKING:
+    from headrace.flow.schema import Schema
+    from headrace.interfaces.operator import OperatorSpec
+    from headrace.jobs.dsl import Stream
+
+WATERMARK_VERB = "watermark"
+
+
+@dataclass(frozen=True)
+class KeyedStream:
+    """A stream whose rows go to shards by their key. Made by ``stream.key_by(...)``."""
+
+    _stream: Stream
+    keys: tuple[str, ...]
+    #: How long a key that nothing comes for is remembered; None: for ever.
+    state_ttl: Duration | None = None
+
+    def ttl(self, duration: Duration) -> KeyedStream:
+        """Forget a key when nothing has come for it for so long (processing time): for keys without end.
+
+        Serves ``agg``, ``reduce``, ``distinct``, ``deduplicate`` and ``top_n``. A key that comes later begins anew.
+        """
+        microseconds(duration, "ttl")
+        return replace(self, state_ttl=duration)
+
+    def agg(self, **aggregates: str) -> Stream:
+        """Keep running aggregates per key: ``agg(n="count(*)", total="sum(v)")``.
+
+        Gives the key columns and one column per aggregate, as a changelog: each change of a key's result is an update.
+        """
+        return self._stateful("aggregate", self.keys, aggregates, ttl=self.state_ttl)
+
+    def reduce(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> Stream:
+        """Combine the rows of each key two by two with a Python function of two dicts; a changelog like ``agg``."""
+        return self._stateful("reduce", self.keys, function, schema=schema, ttl=self.state_ttl)
+
+    def distinct(self) -> Stream:
+        """Keep the first row of each key; append-only."""
+        return self._stateful("distinct", self.keys, ttl=self.state_ttl)
+
+    def deduplicate(self, *, keep: Literal["first", "last"] = "first", by: str | None = None) -> Stream:
+        """Keep one row per key: the first or last to come, or with the least or greatest value of column ``by``.
+
+        Append-only for the first row to come, else a changelog.
+        """
+        return self._stateful("deduplicate", self.keys, keep=keep, by=by, ttl=self.state_ttl)
+
+    def top_n(self, n: int, *, by: str | Sequence[str], rank: str | None = None) -> Stream:
+        """Keep, per key, the ``n`` rows that come first in an order such as ``"amount desc, ts"``; a changelog.
+
+        ``rank`` names a column for the place of each row, from 1.
+        """
+        return self._stateful("top_n", self.keys, n, by=by, rank=rank, ttl=self.state_ttl)
+
+    def process(self, function: Any, *, schema: Mapping[str, Any], on: str | None = None) -> Stream:
+        """Run a Python function per row with state and timers of its key: for what has no verb.
+
+        See ``headrace_stateful.process`` for what the function is given. ``on`` names the event-time column that its
+        timers go by.
+        """
+        stream = self._stream if on is None else with_watermark(self._stream, on, None)
+        return replace(self, _stream=stream)._stateful("process", self.keys, function, schema=schema, on=on)
+
+    def window(self, window: Window, *, late: Duration | None = None, emit: Emit | None = None) -> WindowedStream:
+        """Put the rows of each key into windows: ``window(hr.tumbling("10 s", on="ts"))``, then ``agg`` or ``reduce``.
+
+        ``late`` is how much later than a newer row one may come without missing its window: the watermark's delay, where
+        the stream has no ``watermark(...)`` of its own. ``emit`` asks for results before and after the final one.
+        """
+        if not isinstance(window, Window):
+            raise OptionError(f"{window!r} is no window", option="window", hint='hr.tumbling("10 s", on="ts")')
+        return WindowedStream(self._stream, self.keys, window, late, emit or Emit())
+
+    def _stateful(self, verb: str, *arguments: Any, **options: Any) -> Stream:
+        return shuffled(self._stream, self.keys)._operator(verb, *arguments, **options)
+
+
+@dataclass(frozen=True)
+class WindowedStream:
+    """A stream in windows. Made by ``window(...)``."""
+
+    _stream: Stream
+    keys: tuple[str, ...]
+    window: Window
+    late: Duration | None
+    emit: Emit
+
+    def agg(self, **aggregates: str) -> Stream:
+        """Aggregate each key's rows per window: ``agg(n="count(*)", total="sum(v)")``.
+
+        Gives the key columns, ``window_start``, ``window_end`` and one column per aggregate; with ``emit=…`` a changelog whose
+        column ``window_result`` says ``early``, ``final`` or ``update``. Rows that come too late are ``late()``.
+        """
+        return self._stateful("window_aggregate", aggregates)
+
+    def reduce(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> Stream:
+        """Combine the rows of each key and window two by two with a Python function of two dicts."""
+        return self._stateful("window_reduce", function, schema=schema)
+
+    def _stateful(self, verb: str, *arguments: Any, **options: Any) -> Stream:
+        stream = self._stream
+        if self.window.on is not None:
+            stream = with_watermark(stream, self.window.on, self.late)
+        elif self.late is not None:
+            raise OptionError("windows of processing time have no late rows", option="late")
+        keyed = shuffled(stream, self.keys)
+        return keyed._operator(verb, self.keys, self.window, *arguments, emit=self.emit, **options)
+
+
+def keyed(stream: Stream, columns: Sequence[str], named: Mapping[str, Any]) -> KeyedStream:
+    """Return the stream keyed by columns and expressions; called by ``stream.key_by``."""
+    schema = _known_schema(stream)
+    keys: list[str] = []
+    for column in columns:
+        if column in schema:
+            keys.append(column)
+            continue
+        before = list(stream.schema or ())
+        stream = stream.with_columns(column)
+        added = [name for name in stream.schema or () if name not in before]
+        keys += added
+        if not added:
+            raise PlanError(
+                f"{column!r} gives no new column to key by", job=stream._job_name, hint="name it: key=expression"
+            )
+    if named:
+        stream = stream.with_columns(**named)
+        keys += list(named)
+    return KeyedStream(stream, tuple(dict.fromkeys(keys)))
+
+
+def shuffled(stream: Stream, keys: tuple[str, ...]) -> Stream:
+    """Append a shuffle by key columns."""
+    _check_columns(stream, keys)
+    node = ShuffleNode(label="key_by", schema=stream.schema, sides=(stream._edge,), keys=(keys,))
+    return replace(stream, _edge=Input(node))
+
+
+def joined(left: Stream, right: Stream, keys: Sequence[tuple[str, str]], spec: OperatorSpec, label: str) -> Stream:
+    """Bring two streams together by their keys and append an operator of two sides, ``"left"`` and ``"right"``."""
+    left_keys, right_keys = tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys)
+    _check_columns(left, left_keys)
+    _check_columns(right, right_keys)
+    node = ShuffleNode(
+        label="key_by", sides=(left._edge, right._edge), keys=(left_keys, right_keys), side_names=("left", "right")
+    )
+    extras = {id(sink): sink for stream in (left, right) for sink in stream._extras}
+    return replace(left, _edge=Input(node), _extras=tuple(extras.values()))._append(spec, label)
+
+
+def with_watermark(stream: Stream, on: str, delay: Duration | None) -> Stream:
+    """Return the stream with a watermark on a column, unless it has one: taken as early as the column is there.
+
+    Rows that a ``where`` drops move the watermark too: event time goes on though nothing matches.
+    """
+    if has_watermark(stream._edge):
+        if delay is not None:
+            raise OptionError(
+                "the stream has a watermark already", job=stream._job_name, option="late", hint="say it in one place"
+            )
+        return stream
+    if delay is not None:
+        microseconds(delay, "late")
+    _check_columns(stream, (on,))
+    passed: list[OperatorNode] = []
+    edge = stream._edge
+    while isinstance(edge.node, OperatorNode) and edge.output == "" and edge.node.label in ("where", "filter"):
+        passed.append(edge.node)
+        edge = edge.node.input
+    made = replace(stream, _edge=edge)._operator(WATERMARK_VERB, on, **({} if delay is None else {"delay": delay}))
+    for node in reversed(passed):
+        made = replace(made, _edge=Input(replace(node, input=made._edge)))
+    return made
+
+
+def has_watermark(edge: Input) -> bool:
+    """Return whether the rows on an edge carry watermarks."""
+    node: Node = edge.node
+    if isinstance(node, OperatorNode):
+        return node.spec.name == WATERMARK_VERB or has_watermark(node.input)
+    if isinstance(node, UnionNode | ShuffleNode):
+        return all(has_watermark(each) for each in node.inputs)
+    return False
+
+
+def _check_columns(stream: Stream, columns: Sequence[str]) -> None:
+    schema = _known_schema(stream)
+    for column in columns:
+        if column not in schema:
+            raise PlanError(
+                f"unknown column {column!r}",
+                job=stream._job_name,
+                hint=did_you_mean(column, list(schema), known="columns"),
+            )
+
+
+def _known_schema(stream: Stream) -> Schema:
+    if stream.schema is None:
+        raise PlanError(
+            "the columns of the stream are not known here",
+            job=stream._job_name,
+            hint="give the map() before it a schema",
+        )
+    return stream.schema

@@ -1,0 +1,156 @@
+"""Requests to a running job from another process of its machine: files in its checkpoint directory.
+
+``headrace savepoint`` leaves a request below ``<checkpoint>/control``; a thread beside the job finds it, does it and leaves an
+answer. Whoever may write to the checkpoint may ask; nothing listens on the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import CheckpointError, HeadraceError, JobError
+from headrace.foundation.private_files import private_opener
+from headrace.foundation.storage_faults import storage_error
+from headrace.interfaces.backend import JobHandle
+from headrace.runtime.savepoints import MANIFEST, check_free
+
+logger = logging.getLogger(__name__)
+_DIRECTORY = "control"
+_PROCESS = "process"
+_LOOK = timedelta(milliseconds=500)
+_STOP_TIMEOUT = timedelta(minutes=5)
+_ANSWER_LOOK_SECONDS = 0.1
+
+
+def watch(handle: JobHandle, checkpoint: str | None, job: str) -> None:
+    """Begin to do what is asked of a job by way of its checkpoint directory, until it ends. Called once, when it has started.
+
+    Checkpoints that are no directory of this machine are not watched.
+    """
+    if checkpoint is None or "://" in checkpoint:
+        return
+    directory = Path(checkpoint) / _DIRECTORY
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in directory.iterdir():  # of earlier runs: nobody waits for it any more
+            left.unlink(missing_ok=True)
+        with open(directory / _PROCESS, "w", encoding="utf-8", opener=private_opener) as file:
+            file.write(str(os.getpid()))
+    except OSError as error:  # the job runs; only requests of other processes are not heard
+        logger.warning(
+            "job %s takes no requests from other processes: %s", job, storage_error(error, directory).message
+        )
+        return
+    threading.Thread(target=_watch, args=(handle, directory), name=f"control {job}", daemon=True).start()
+
+
+def _watch(handle: JobHandle, directory: Path) -> None:
+    while True:
+        try:
+            handle.wait(_LOOK)
+        except TimeoutError:
+            try:
+                for request in sorted(directory.glob("*.request")):
+                    _do(handle, request)
+            except OSError as error:  # who has asked waits until its own time is up
+                logger.warning("control: %s", storage_error(error, directory, what="answer to a request").message)
+            continue
+        except HeadraceError as error:  # who waits for the job is told by its own wait()
+            logger.debug("control: the job has failed: %s", error)
+        return
+
+
+def _do(handle: JobHandle, request: Path) -> None:
+    taken = request.with_suffix(".taken")
+    request.rename(taken)
+    answer: Mapping[str, Any]
+    try:
+        asked = json.loads(taken.read_bytes())
+        path = str(asked["savepoint"])
+        if asked["stop"]:
+            handle.stop(_STOP_TIMEOUT, savepoint=path)
+        else:
+            handle.savepoint(path)
+        answer = {"savepoint": path}
+    except HeadraceError as error:
+        answer = {"error": error.message, "hint": error.hint}
+    except (ValueError, KeyError, TypeError, TimeoutError) as error:
+        answer = {"error": str(error) or repr(error), "hint": None}
+    _write(request.with_suffix(".answer"), answer)
+    taken.unlink(missing_ok=True)
+
+
+def ask_for_savepoint(
+    checkpoint: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    stop: bool,
+    claim_timeout: timedelta = timedelta(seconds=30),
+    clock: Clock | None = None,
+) -> Path:
+    """Ask the job that runs with a checkpoint for a savepoint, and with ``stop`` to stop there; return its path when it is written.
+
+    Raises CheckpointError when no job takes the request within ``claim_timeout``, and what the job refuses.
+    """
+    clock, never = clock or SystemClock(), threading.Event()
+    directory = Path(checkpoint) / _DIRECTORY
+    target = Path(path).absolute()
+    if not directory.is_dir():
+        raise _nobody(checkpoint)
+    check_free(target)
+    request = directory / f"{uuid.uuid4().hex}.request"
+    _write(request, {"savepoint": str(target), "stop": stop})
+    answer = request.with_suffix(".answer")
+    begun = clock.monotonic()
+    # A job that stops with the savepoint may be gone before it has answered: the savepoint itself says that it is whole.
+    while not (answer.exists() or (target / MANIFEST).exists()):
+        if request.exists() and clock.monotonic() - begun >= claim_timeout.total_seconds():
+            with contextlib.suppress(FileNotFoundError):
+                request.unlink()
+                raise _nobody(checkpoint)
+        clock.wait(never, _ANSWER_LOOK_SECONDS)
+        if not (request.exists() or answer.exists() or (target / MANIFEST).exists() or _is_alive(directory)):
+            raise JobError("the job has ended meanwhile, and wrote no savepoint", option="savepoint")
+    try:
+        found = json.loads(answer.read_bytes())
+    except FileNotFoundError:
+        return target
+    answer.unlink(missing_ok=True)
+    if "error" in found:
+        raise CheckpointError(found["error"], option="savepoint", hint=found["hint"])
+    return target
+
+
+def _is_alive(directory: Path) -> bool:
+    """Return whether the process of the job is there."""
+    try:
+        os.kill(int((directory / _PROCESS).read_text()), 0)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _nobody(checkpoint: str | os.PathLike[str]) -> CheckpointError:
+    return CheckpointError(
+        f"no job runs with the checkpoint {os.fspath(checkpoint)!r} on this machine",
+        option="checkpoint",
+        hint="give the directory that the running job was given as its checkpoint",
+    )
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file that is there as a whole or not."""
+    new = path.with_name(f".{path.name}.new")
+    with open(new, "w", encoding="utf-8", opener=private_opener) as file:
+        json.dump(content, file)
+    new.replace(path)

@@ -1,0 +1,433 @@
+"""The lane: the chain of operators of one stage for one queue. All semantics lives here; backends only drive lanes.
+
+A lane is given raw batches and system messages in order and gives deliveries: batches, each for a sink. It is plain
+Python, knows no backend and no thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.flow import dead_letters
+from headrace.flow.messages import (
+    HEADER_COLUMNS,
+    INDEX,
+    KEY,
+    OFFSET,
+    TIME,
+    WATERMARK,
+    Batch,
+    Queue,
+    QueueAdded,
+    QueueRemoved,
+    RawBatch,
+    SystemMessage,
+    Watermark,
+)
+from headrace.foundation import at_work
+from headrace.foundation.errors import DataError, JobFailedError
+from headrace.interfaces.operator import Operator, RejectedRows, StatefulOperator, renumber
+from headrace.plan.graph import (
+    Input,
+    Node,
+    OperatorNode,
+    Plan,
+    ShuffleNode,
+    SinkNode,
+    SourceNode,
+    UnionNode,
+    input_schema,
+)
+from headrace.runtime.batch_trials import Made, may_be_the_rows_fault, process_by_rows
+from headrace.runtime.waiting import until_answered
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+T = TypeVar("T")
+R = TypeVar("R")
+#: Target of deliveries that are dead letters: they enter the plan again at its dead-letters node.
+DEAD_LETTERS = "dead-letters"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A batch and the id of the sink node (or DEAD_LETTERS) that it is for."""
+
+    target: str
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """What a lane has for a shuffle: rows, or a message about the lane's queue, which every shard of it is to get."""
+
+    shuffle: str
+    #: Which side of the shuffle: an index into ``ShuffleNode.sides``.
+    side: int
+    queue: Queue
+    content: Batch | Watermark | QueueAdded | QueueRemoved
+
+
+class SourceDecoder:
+    """Turns raw batches of one source into batches with header, and bad bodies into dead letters."""
+
+    def __init__(self, source_id: str, node: SourceNode, columns: Sequence[str]) -> None:
+        self._source_id = source_id
+        self._metadata = {name: what for name, what in node.metadata.items() if name in columns}
+        self._columns = [name for name in columns if name not in self._metadata]
+        self._order = list(columns)
+        self._decoder = None
+        self._body_filter = node.body_filter
+        if node.codec is not None:
+            assert node.body_schema is not None
+            self._decoder = node.codec.decoder(node.body_schema, self._columns)
+
+    def decode(self, queue: Queue, raw: RawBatch) -> tuple[Batch, Batch | None]:
+        """Return the good rows, and the dead letters if there are any."""
+        import polars as pl
+
+        rows, bad = None, None
+        if self._body_filter is not None and raw.bodies is not None:
+            wanted = self._body_filter.rows(queue, raw)
+            raw = raw if wanted is None else _with_rows(raw, wanted)
+        if raw.frame is not None:
+            frame = raw.frame.select(self._columns)
+        else:
+            assert raw.bodies is not None
+            if self._decoder is None:
+                raise JobFailedError(
+                    "the source gives bodies but no format says how to decode them", plugin=self._source_id
+                )
+            decoded = self._decoder.decode(raw.bodies)
+            frame, rows = decoded.frame, decoded.rows
+            if decoded.bad:
+                bad = dead_letters.of_bodies(
+                    queue,
+                    self._source_id,
+                    [int(raw.offsets[b.row]) for b in decoded.bad],
+                    [raw.bodies[b.row] for b in decoded.bad],
+                    [b.reason for b in decoded.bad],
+                )
+        header = self._header(raw)
+        if rows is not None:
+            header = header[rows]
+        if self._metadata:
+            frame = self._with_metadata(queue, raw, rows, header, frame)
+        if header.height != frame.height:
+            header = header.with_columns(pl.lit(0, dtype=pl.Int32).alias(INDEX))
+        return Batch(queue, pl.concat([header, frame], how="horizontal")), bad
+
+    @staticmethod
+    def _header(raw: RawBatch) -> pl.DataFrame:
+        import numpy as np
+        import polars as pl
+
+        count = len(raw.offsets)
+        columns = [pl.Series(OFFSET, raw.offsets), pl.Series(INDEX, np.zeros(count, dtype=np.int32))]
+        if raw.times is not None:
+            columns.append(pl.Series(TIME, raw.times).cast(pl.Datetime("us", "UTC")))
+        if raw.keys is not None:
+            columns.append(pl.Series(KEY, raw.keys, dtype=pl.Binary))
+        return pl.DataFrame(columns)
+
+    def _with_metadata(
+        self, queue: Queue, raw: RawBatch, rows: Any, header: pl.DataFrame, frame: pl.DataFrame
+    ) -> pl.DataFrame:
+        import polars as pl
+
+        count = header.height
+        made: list[pl.Series] = []
+        for name, what in self._metadata.items():
+            if what in ("queue", "source"):
+                made.append(pl.Series(name, [queue.name if what == "queue" else queue.source] * count, dtype=pl.String))
+            elif what == "offset":
+                made.append(header[OFFSET].alias(name))
+            elif what in ("time", "key"):
+                column, kind = (TIME, pl.Datetime("us", "UTC")) if what == "time" else (KEY, pl.Binary())
+                found = header[column] if column in header.columns else pl.Series([None] * count, dtype=kind)
+                made.append(found.alias(name))
+            else:
+                taken = raw.headers or [{}] * len(raw)
+                taken = taken if rows is None else [taken[row] for row in rows.tolist()]
+                texts = [{k: v.decode("utf-8", "replace") for k, v in entry.items()} for entry in taken]
+                from msgspec import json
+
+                made.append(pl.Series(name, [json.encode(t).decode() for t in texts], dtype=pl.String))
+        return frame.with_columns(made).select(self._order) if frame.width else pl.DataFrame(made).select(self._order)
+
+
+def _with_rows(raw: RawBatch, rows: NDArray[np.int64]) -> RawBatch:
+    """Return only these records of a batch of bodies."""
+    assert raw.bodies is not None
+    listed = rows.tolist()
+    return replace(
+        raw,
+        offsets=raw.offsets[rows],
+        bodies=raw.bodies.take(rows),
+        times=None if raw.times is None else raw.times[rows],
+        keys=None if raw.keys is None else [raw.keys[row] for row in listed],
+        headers=None if raw.headers is None else [raw.headers[row] for row in listed],
+    )
+
+
+class Lane:
+    """Drives the operators of one stage for one queue: from a root (a source, a shuffle, where dead letters begin) to
+    the sinks and the next shuffles.
+
+    Not thread-safe. ``process``, ``process_batch`` and ``on_system`` return what is for sinks; what is for shuffles is
+    fetched with ``take_shipments``. They may raise what an operator raises that is no fault of the rows.
+    """
+
+    def __init__(self, plan: Plan, root: Node, queue: Queue, *, decode_columns: Sequence[str] | None = None) -> None:
+        self.queue = queue
+        self._plan = plan
+        self._root = root
+        self._nodes = plan.stage(root)
+        self._stops_on_bad_records = plan.dead_letters_id is None
+        self._operators: dict[str, Operator] = {}
+        self._decoder: SourceDecoder | None = None
+        self._shipments: list[Shipment] = []
+        self._sequence = 0
+        self._stamped = 0
+        root_id = plan.id_of(root)
+        if isinstance(root, SourceNode):
+            columns = decode_columns if decode_columns is not None else plan.decode_columns()[root_id]
+            self._decoder = SourceDecoder(root_id, root, columns)
+        for node_id, node in self._nodes.items():
+            if isinstance(node, OperatorNode):
+                self._operators[node_id] = node.spec.open(input_schema(node.input))
+        self._sink_columns: dict[str, list[str] | None] = {
+            node_id: None if (schema := input_schema(node.input)) is None else list(schema)
+            for node_id, node in self._nodes.items()
+            if isinstance(node, SinkNode)
+        }
+
+    @property
+    def stateful_operators(self) -> dict[str, StatefulOperator]:
+        """The operators that remember, by node id: whoever drives the lane keeps their state."""
+        return {node_id: each for node_id, each in self._operators.items() if isinstance(each, StatefulOperator)}
+
+    def begin_entry(self, sequence: int) -> None:
+        """Say which entry comes now: what stateful operators give gets this offset, and indexes from 0."""
+        self._sequence, self._stamped = sequence, 0
+
+    def process(self, raw: RawBatch) -> list[Delivery]:
+        """Decode a raw batch and take it through the operators."""
+        assert self._decoder is not None, "only the lane of a source takes raw batches"
+        batch, bad = self._decoder.decode(self.queue, raw)
+        deliveries = self._dead_letters([bad]) if bad is not None else []
+        return deliveries + self.process_batch(batch)
+
+    def process_batch(self, batch: Batch) -> list[Delivery]:
+        """Take a decoded batch through the operators."""
+        return self._run(batch, None)
+
+    def on_system(self, message: SystemMessage) -> list[Delivery]:
+        """Take a system message through the operators, each after what came before it."""
+        return self._run(None, message)
+
+    def take_shipments(self) -> list[Shipment]:
+        """Return what has come for shuffles since the last call, in order."""
+        taken, self._shipments = self._shipments, []
+        return taken
+
+    def close(self) -> None:
+        """Close the operators. May be called twice."""
+        for operator in self._operators.values():
+            operator.close()
+        self._operators.clear()
+
+    def _run(self, batch: Batch | None, message: SystemMessage | None) -> list[Delivery]:
+        flowing: dict[tuple[int, str], list[Batch]] = {}
+        marks: dict[int, Watermark] = {}
+        deliveries: list[Delivery] = []
+        if batch is not None:
+            flowing[id(self._root), ""] = [batch]
+        if isinstance(message, Watermark):
+            marks[id(self._root)] = message
+        for node_id, node in self._nodes.items():
+            if node is self._root:
+                continue
+            if isinstance(node, OperatorNode):
+                deliveries += self._operate(node_id, node, message, flowing, marks)
+            elif isinstance(node, UnionNode):
+                merged = self._merge(node, flowing)
+                if merged is not None:
+                    flowing[id(node), ""] = [merged]
+                found = [marks[id(edge.node)] for edge in node.merged if id(edge.node) in marks]
+                if found:
+                    marks[id(node)] = min(found, key=lambda mark: mark.time_us)
+            elif isinstance(node, ShuffleNode):
+                self._ship(node_id, node, message, flowing, marks)
+            elif isinstance(node, SinkNode):
+                for arriving in flowing.get((id(node.input.node), node.input.output), ()):
+                    if arriving.frame.height:
+                        deliveries.append(Delivery(node_id, self._for_sink(node_id, arriving)))
+        return deliveries
+
+    def _operate(
+        self,
+        node_id: str,
+        node: OperatorNode,
+        message: SystemMessage | None,
+        flowing: dict[tuple[int, str], list[Batch]],
+        marks: dict[int, Watermark],
+    ) -> list[Delivery]:
+        operator = self._operators[node_id]
+        made: list[Batch | RejectedRows | Watermark] = []
+        mark = marks.get(id(node.input.node))
+        at_work.begin(self._plan.job_name, node_id, self.queue.id)
+        try:
+            for batch in flowing.get((id(node.input.node), node.input.output), ()):
+                if batch.frame.height:
+                    made += self._made_by(node_id, operator, batch)
+            for each in (message if not isinstance(message, Watermark) else None, mark):
+                if each is not None:
+                    made += self._asked(operator, operator.on_system, each)
+        finally:
+            at_work.end()
+        rejected: list[Batch] = []
+        for result in made:
+            if isinstance(result, Watermark):
+                mark = result
+            elif isinstance(result, RejectedRows):
+                errors = result.errors or ["DataError"] * len(result.reasons)
+                rejected.append(
+                    dead_letters.of_rows(self.queue, node_id, result.frame, list(result.reasons), list(errors))
+                )
+            else:
+                given = self._stamped_batch(result) if isinstance(operator, StatefulOperator) else result
+                flowing.setdefault((id(node), result.output), []).append(given)
+        if mark is not None:
+            marks[id(node)] = mark
+        return self._dead_letters([_in_order(rejected)])
+
+    def _made_by(self, node_id: str, operator: Operator, batch: Batch) -> list[Made]:
+        """Return what an operator makes of a batch, also of one with a row that makes it raise."""
+        try:
+            return list(self._asked(operator, operator.process, batch))
+        except BaseException as error:
+            if not may_be_the_rows_fault(error):
+                raise
+            if isinstance(operator, StatefulOperator):  # what it remembers may have changed in part
+                raise JobFailedError(
+                    f"{node_id!r} failed on {batch.frame.height} rows: {type(error).__name__}: {error}",
+                    job=self._plan.job_name,
+                    plugin=node_id,
+                    queue=self.queue.id,
+                    offset=self._sequence,
+                    hint="its state is that of the last checkpoint; started again, the job does the same rows again",
+                ) from error
+            return process_by_rows(partial(self._asked, operator, operator.process), batch, error)
+
+    @staticmethod
+    def _asked(operator: Operator, call: Callable[[T], Iterable[R]], given: T) -> Iterable[R]:
+        """Call an operator. One without state may be called again when a server that it asks is away; others see to that themselves."""
+        if isinstance(operator, StatefulOperator):
+            return call(given)
+        return until_answered(lambda: list(call(given)))
+
+    def _stamped_batch(self, batch: Batch) -> Batch:
+        """Give the rows of a stateful operator their place: the entry as offset, numbered as they come."""
+        import polars as pl
+
+        begin, self._stamped = self._stamped, self._stamped + batch.frame.height
+        place = pl.select(
+            pl.repeat(self._sequence, batch.frame.height, dtype=pl.Int64).alias(OFFSET),
+            pl.int_range(begin, self._stamped, dtype=pl.Int32).alias(INDEX),
+        )
+        columns = batch.frame.drop(OFFSET, INDEX, strict=False)
+        return batch.with_frame(pl.concat([place, columns], how="horizontal"), batch.output)
+
+    def _ship(
+        self,
+        node_id: str,
+        node: ShuffleNode,
+        message: SystemMessage | None,
+        flowing: Mapping[tuple[int, str], list[Batch]],
+        marks: Mapping[int, Watermark],
+    ) -> None:
+        for side, edge in enumerate(node.sides):
+            if not self._comes_from_root(edge):
+                continue
+            for batch in flowing.get((id(edge.node), edge.output), ()):
+                if batch.frame.height:
+                    self._shipments.append(Shipment(node_id, side, self.queue, batch))
+            mark = marks.get(id(edge.node))
+            for told in (message if isinstance(message, QueueAdded | QueueRemoved) else None, mark):
+                if told is not None:
+                    self._shipments.append(Shipment(node_id, side, self.queue, told))
+
+    def _dead_letters(self, batches: Iterable[Batch | None]) -> list[Delivery]:
+        found = [batch for batch in batches if batch is not None and len(batch)]
+        if found and self._stops_on_bad_records:
+            first = found[0].frame.row(0, named=True)
+            raise DataError(
+                f"bad record at {first['origin']!r}: {first['reason']} (begins {first['preview']!r:.80})",
+                job=self._plan.job_name,
+                queue=self.queue.id,
+                offset=first["offset"],
+                hint="the job says that bad records stop it; route dead_letters() to keep it running",
+            )
+        return [Delivery(DEAD_LETTERS, batch) for batch in found]
+
+    def _merge(self, node: UnionNode, flowing: Mapping[tuple[int, str], list[Batch]]) -> Batch | None:
+        """Put the branches that come from this lane's queue together again, in the order of the records."""
+        import polars as pl
+
+        frames = [
+            batch.frame
+            for edge in node.merged
+            for batch in flowing.get((id(edge.node), edge.output), ())
+            if batch.frame.height
+        ]
+        if not frames:
+            return None
+        if node.schema is not None:
+            # What nobody behind the union wants need not be there, and a branch may have it or not.
+            present = set.intersection(*(set(frame.columns) for frame in frames))
+            columns = [name for name in node.schema if name in present]
+            frames = [_with_columns(frame, columns) for frame in frames]
+        own_branches = sum(1 for edge in node.merged if self._comes_from_root(edge))
+        if own_branches <= 1:
+            return Batch(self.queue, frames[0] if len(frames) == 1 else pl.concat(frames))
+        merged = pl.concat(frames)
+        # All that a stateful operator gives in an entry has one offset: the order of its rows is in the index.
+        order = [OFFSET, INDEX] if merged[INDEX].max() else [OFFSET]
+        return Batch(self.queue, renumber(merged.sort(order, maintain_order=True)))
+
+    def _comes_from_root(self, edge: Input) -> bool:
+        return self._plan.id_of(edge.node) in self._nodes
+
+    def _for_sink(self, sink_id: str, batch: Batch) -> Batch:
+        columns = self._sink_columns[sink_id]
+        if columns is None:
+            return Batch(self.queue, batch.frame.drop(WATERMARK, strict=False))
+        return Batch(self.queue, _with_columns(batch.frame, columns).drop(WATERMARK, strict=False))
+
+
+def _with_columns(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Return the header columns that there are and the named columns, in that order."""
+    header = [name for name in HEADER_COLUMNS if name in frame.columns]
+    return frame.select([*header, *columns])
+
+
+def _in_order(batches: Sequence[Batch]) -> Batch | None:
+    """Return dead letters of one origin as one batch in the order of the records: sinks rely on growing positions."""
+    import polars as pl
+
+    if len(batches) <= 1:
+        return batches[0] if batches else None
+    return batches[0].with_frame(pl.concat([batch.frame for batch in batches]).sort(OFFSET, INDEX))
+
+
+def dead_letter_lane(plan: Plan, queue: Queue) -> Lane | None:
+    """Return the lane that takes dead letters of a queue to their sinks, or None when they stop the job."""
+    node_id = plan.dead_letters_id
+    return None if node_id is None else Lane(plan, plan.nodes[node_id], queue)

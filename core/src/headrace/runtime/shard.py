@@ -1,0 +1,417 @@
+"""The shard: one of the hash partitions behind a shuffle, with its lane and all that it must remember.
+
+A shard is given *entries* in order. An entry is a numbered unit of input that is replayed exactly when something has to be
+done again: a poll that is written to an order log (light), a micro-batch (Spark), an envelope of a shuffle topic. What
+the shard gives in an entry is a function of what it was given so far; it carries the entry's number as offset, so that
+sinks and the next shards drop what they have seen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.flow.messages import (
+    INDEX,
+    OFFSET,
+    Batch,
+    Checkpoint,
+    EndOfInput,
+    Position,
+    Queue,
+    QueueAdded,
+    Tick,
+    Watermark,
+    position_of,
+    watermark_column,
+    watermark_times,
+    with_column,
+)
+from headrace.foundation.checksums import sealed, unsealed
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.operator import PartedOperator
+from headrace.plan.graph import Plan, ShuffleNode
+from headrace.plan.state_check import StateFit
+from headrace.runtime.lane import Delivery, Lane, Shipment
+from headrace.runtime.shuffle import Envelope
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headrace.interfaces.state_parts import Fetch, Restore
+
+FORMAT_VERSION = 1
+#: The format of ``headrace.interfaces.state_parts``.
+FORMAT_VERSION_IN_PARTS = 2
+_NEVER = -(2**63)
+
+
+@dataclass
+class _Upstream:
+    """What is known of one upstream queue, per side."""
+
+    last: Position | None = None
+    watermark_us: int = _NEVER
+    idle: bool = False
+
+
+@dataclass
+class ShardOutput:
+    """What came of an entry."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    shipments: list[Shipment] = field(default_factory=list)
+
+
+class Shard:
+    """Drives the lane behind a shuffle for one shard. Not thread-safe; made by a backend."""
+
+    def __init__(self, plan: Plan, shuffle_id: str, number: int) -> None:
+        node = plan.nodes[shuffle_id]
+        assert isinstance(node, ShuffleNode)
+        self.queue = Queue(str(number), shuffle_id)
+        self.number = number
+        self._side_names = node.side_names
+        self._lane = Lane(plan, node, self.queue)
+        self._upstreams: dict[tuple[Queue, int], _Upstream] = {}
+        self._watermark_us = _NEVER
+        self._told_us = _NEVER
+        self._touched = False
+        self._output = ShardOutput()
+        self._collect(self._lane.on_system(QueueAdded(self.queue)))
+        self._opening = self._output
+        self._fit = StateFit.of(plan, {name: plan.nodes[name] for name in self._lane.stateful_operators})
+        self._restore: Restore | None = None
+        #: How many rows the stored state has about, while it is restored.
+        self._rows_about = 0
+
+    # ------------------------------------------------------------------------------------------------- entries
+
+    def process(
+        self, sequence: int, time_us: int, envelopes: Iterable[Envelope], *, end_of_input: bool = False
+    ) -> ShardOutput:
+        """Take one entry. ``sequence`` grows from entry to entry; ``time_us`` is when the entry was first taken in.
+
+        With ``end_of_input`` the run has come to its end: after the envelopes everything that waits is closed.
+        """
+        self._touched = True
+        self._output, self._opening = self._opening, ShardOutput()
+        self._lane.begin_entry(sequence)
+        self._system(Tick(time_us))
+        for envelope in envelopes:
+            self._take(envelope)
+        if end_of_input:
+            self._system(EndOfInput())
+        return self._finished(sequence)
+
+    def _take(self, envelope: Envelope) -> None:
+        place = (envelope.queue, envelope.side)
+        if envelope.kind == "removed":
+            self._upstreams.pop(place, None)
+            self._advance()
+            return
+        upstream = self._upstreams.setdefault(place, _Upstream())
+        if envelope.kind == "idle":
+            upstream.idle = True
+            self._advance()
+        elif envelope.kind == "watermark":
+            assert envelope.time_us is not None
+            upstream.idle = False
+            upstream.watermark_us = max(upstream.watermark_us, envelope.time_us)
+            self._advance()
+        elif envelope.kind == "rows":
+            assert envelope.frame is not None
+            upstream.idle = False
+            frame = _after(envelope.frame, upstream.last)
+            if frame.height:
+                upstream.last = position_of(frame, -1)
+                frame = self._with_watermarks(frame, place, upstream)
+                batch = Batch(self.queue, frame, self._side_names[envelope.side])
+                self._collect(self._lane.process_batch(batch))
+
+    def _with_watermarks(self, frame: pl.DataFrame, place: tuple[Queue, int], upstream: _Upstream) -> pl.DataFrame:
+        """Put on each row the shard's watermark before it: the least of its own queue's and of all others'."""
+        import numpy as np
+
+        others = min(
+            (each.watermark_us for at, each in self._upstreams.items() if at != place and not each.idle),
+            default=2**63 - 1,
+        )
+        own = np.maximum(np.maximum.accumulate(watermark_times(frame)), upstream.watermark_us)
+        merged = np.maximum(np.minimum(own, others), self._watermark_us)
+        # The rows themselves have moved the watermark up to that of the last one.
+        upstream.watermark_us = max(upstream.watermark_us, int(own[-1]))
+        self._watermark_us = int(merged[-1])
+        return with_column(frame, watermark_column(merged))
+
+    def _advance(self) -> None:
+        """Move the shard's watermark to the least of its live queues; it never falls."""
+        live = [each.watermark_us for each in self._upstreams.values() if not each.idle]
+        if live:
+            self._watermark_us = max(self._watermark_us, min(live))
+        if self._watermark_us > self._told_us:
+            self._told_us = self._watermark_us
+            self._system(Watermark(self.queue, self._watermark_us))
+
+    def _system(self, message: Tick | Watermark | EndOfInput | Checkpoint) -> None:
+        self._collect(self._lane.on_system(message))
+
+    def _collect(self, deliveries: Sequence[Delivery]) -> None:
+        self._output.deliveries += deliveries
+        self._output.shipments += self._lane.take_shipments()
+
+    def _finished(self, sequence: int) -> ShardOutput:
+        """Return what has come in the entry: per target one batch, numbered through."""
+        output, self._output = self._output, ShardOutput()
+        by_target: dict[tuple[str, Queue], list[Batch]] = {}
+        for delivery in output.deliveries:
+            by_target.setdefault((delivery.target, delivery.batch.queue), []).append(delivery.batch)
+        output.deliveries = [
+            Delivery(target, Batch(queue, _numbered(batches, sequence)))
+            for (target, queue), batches in by_target.items()
+        ]
+        shipped: dict[tuple[str, int], int] = {}
+        for place, shipment in enumerate(output.shipments):
+            if isinstance(shipment.content, Batch):
+                at = (shipment.shuffle, shipment.side)
+                begin = shipped.get(at, 0)
+                shipped[at] = begin + len(shipment.content)
+                frame = _numbered([shipment.content], sequence, begin)
+                output.shipments[place] = Shipment(
+                    shipment.shuffle, shipment.side, self.queue, Batch(self.queue, frame)
+                )
+        return output
+
+    # --------------------------------------------------------------------------------------------------- state
+
+    def delta(self) -> bytes:
+        """Return what has changed since the last ``delta``, ``snapshot`` or ``apply``; ``b""`` when nothing came."""
+        if not self._touched:
+            return b""
+        self._touched = False
+        return self._pack({name: each.delta() for name, each in self._lane.stateful_operators.items()}, whole=False)
+
+    def snapshot(self) -> bytes:
+        """Return everything that the shard remembers. Raises RetriableError when not all of it could be restored yet."""
+        self.restore_all()
+        self._touched = False
+        return self._pack({name: each.snapshot() for name, each in self._lane.stateful_operators.items()}, whole=True)
+
+    def apply(self, state: bytes) -> None:
+        """Take a snapshot or a delta, in the order in which they were made. Raises CheckpointError."""
+        if not state:
+            return
+        try:
+            stored: dict[str, Any] = msgspec.msgpack.decode(unsealed(state, f"the state of shard {self.queue}"))
+            version = stored["format"]
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            raise CheckpointError(f"the state of shard {self.queue} is damaged: {error}") from error
+        if version > FORMAT_VERSION_IN_PARTS:
+            raise CheckpointError(
+                f"the state of shard {self.queue} was written by a newer version of headrace (format {version})",
+                hint="run the job with that version, or with another checkpoint directory",
+            )
+        self._take_header(stored)
+        if version == FORMAT_VERSION_IN_PARTS:
+            self._apply_parts(stored)
+            return
+        operators = self._lane.stateful_operators
+        for name, content in stored["operators"].items():
+            if content:
+                operators[name].apply(self._fit.brought_over(name, content))
+
+    def end_restore(self) -> None:
+        """All stored versions have been applied. Raises CheckpointError when the operators of now cannot go on with what came of it."""
+        self._fit.end(self._lane.stateful_operators)
+
+    def check_inputs(self) -> None:
+        """Compare what feeds the operators with what the newest version says: where no checkpoint does. Raises CheckpointError."""
+        self._fit.check_inputs()
+
+    @property
+    def has_other_definitions(self) -> bool:
+        """Whether the newest version that was applied is of other definitions than those of now, which it fits."""
+        return self._fit.has_others
+
+    @property
+    def has_undefined_state(self) -> bool:
+        """Whether a version was applied that does not say of which verbs it is: an older version of headrace stored it."""
+        return self._fit.undefined
+
+    def _take_header(self, stored: Mapping[str, Any]) -> None:
+        """Take what a version says of the shard itself. Raises CheckpointError when it is of another job."""
+        self._fit.begin_version(stored.get("defined"))
+        self._watermark_us = stored["watermark_us"]
+        self._upstreams = {
+            (Queue(name, source), side): _Upstream(None if last is None else Position(*last), watermark_us, idle)
+            for name, source, side, last, watermark_us, idle in stored["upstreams"]
+        }
+        for name in stored["operators"]:
+            if name not in self._lane.stateful_operators:
+                raise CheckpointError(
+                    f"the stored state knows an operator {name!r}, which the job has not",
+                    hint="the job has changed since: give it another checkpoint directory",
+                )
+
+    # ------------------------------------------------------------------------------------------ state in parts
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether the state can be stored in parts, and restored while the shard works: when all its operators can."""
+        operators = self._lane.stateful_operators.values()
+        return bool(operators) and all(isinstance(each, PartedOperator) and each.restores_behind for each in operators)
+
+    def parts(self, *, whole: bool) -> list[bytes]:
+        """Return what ``snapshot`` (``whole``) or ``delta`` does, in parts; an empty list when nothing came.
+
+        Raises RetriableError when not all is restored yet, for a snapshot.
+        """
+        from headrace.interfaces.state_parts import bits_for, pack_parts
+
+        if whole:
+            self.restore_all()
+        elif not self._touched:
+            return []
+        self._touched = False
+        operators = self._parted()
+        bits = bits_for(max(each.rows_to_store(whole=whole) for each in operators.values()))
+        made = {name: each.state_in_parts(bits, whole=whole) for name, each in operators.items()}
+        header = self._header({name: common for name, (common, _) in made.items()}, whole=whole)
+        rows = max(each.state_rows() for each in operators.values())
+        ranges = [{name: parts[place] for name, (_, parts) in made.items()} for place in range(1 << bits)]
+        return pack_parts({**header, "rows": max(rows, self._rows_about)}, ranges, os.urandom(8).hex())
+
+    def begin_restore(self, versions: Sequence[tuple[int, bytes]], fetch: Fetch) -> list[int] | None:
+        """Begin with stored versions, (number, first part) in order; the other parts come in while the shard works.
+
+        ``fetch`` is ``KeyedStateStore.load_parts`` of this shard. Returns how many bytes each version has; None, and nothing has been
+        taken, when they are of other definitions: then all of it must be loaded first.
+        """
+        from headrace.interfaces.state_parts import Restore, unpack_first
+
+        found = [(number, unpack_first(first)) for number, first in versions]
+        if not all(self._fit.is_own(about.get("defined")) for _, about in found):
+            return None
+        for _, about in found:
+            self._take_header(about)
+        operators = self._parted()
+        self._rows_about = max(int(about["rows"]) for _, about in found)
+        self._restore = Restore(
+            [(number, about["bits"]) for number, about in found], self._rows_about, fetch, operators,
+            {number: about.get("token") for number, about in found},
+        )  # fmt: skip
+        for name, operator in operators.items():
+            commons = [about["operators"][name] for _, about in found if name in about["operators"]]
+            operator.begin_restore(commons, self._rows_about, self._restore)
+        return [int(about["bytes"]) for _, about in found]
+
+    @property
+    def restoring(self) -> bool:
+        """Whether a part of the state is not here yet."""
+        return self._restore is not None and not self._restore.done
+
+    def restore_some(self) -> None:
+        """Bring in a part of the state that is missing: some 20 ms of work. Raises RetriableError; then call it again."""
+        if self._restore is not None:
+            self._restore.step()
+            self._forget_restore()
+
+    def restore_all(self) -> None:
+        """Bring in all that is missing. Raises RetriableError; then call it again."""
+        if self._restore is not None:
+            self._restore.need_all()
+            self._forget_restore()
+
+    def _forget_restore(self) -> None:
+        if self._restore is not None and self._restore.done:
+            self._restore, self._rows_about = None, 0
+
+    def _apply_parts(self, stored: Mapping[str, Any]) -> None:
+        from headrace.interfaces.state_parts import unpack_ranges
+
+        ranges = unpack_ranges(stored)
+        operators = self._parted()
+        for name, common in stored["operators"].items():
+            parts = [self._fit.brought_over(name, each[name], part=True) for each in ranges if name in each]
+            operators[name].apply_parts(self._fit.brought_over(name, common), parts)
+
+    def _parted(self) -> dict[str, PartedOperator]:
+        found = self._lane.stateful_operators
+        return {name: each for name, each in found.items() if isinstance(each, PartedOperator)}
+
+    # -------------------------------------------------------------------------------------------------- status
+
+    @property
+    def watermark_us(self) -> int | None:
+        """Where event time is in this shard, or None when there is no telling yet."""
+        return None if self._watermark_us == _NEVER else self._watermark_us
+
+    def knows(self, queue: Queue, side: int = 0) -> bool:
+        """Return whether the shard counts an upstream queue among those it waits for."""
+        return (queue, side) in self._upstreams
+
+    @property
+    def upstreams(self) -> Collection[tuple[Queue, int]]:
+        """The queues that the shard waits for, each with the side by which its rows come in."""
+        return list(self._upstreams)
+
+    def expect(self, upstreams: Iterable[tuple[Queue, int]]) -> None:
+        """Count queues among those that the shard waits for; for a shard that begins without what it was told of them."""
+        for place in upstreams:
+            self._upstreams.setdefault(place, _Upstream())
+
+    def state_rows(self) -> int:
+        """Return how many rows the operators remember."""
+        return sum(each.state_rows() for each in self._lane.stateful_operators.values())
+
+    def late_rows(self) -> int:
+        """Return how many rows came too late, in this process."""
+        return sum(each.late_rows() for each in self._lane.stateful_operators.values())
+
+    def checkpoint(self, checkpoint_id: int) -> None:
+        """Tell the operators of a checkpoint. They have nothing to give then: it is no entry."""
+        self._lane.on_system(Checkpoint(checkpoint_id))
+
+    def close(self) -> None:
+        """Close the lane. May be called twice."""
+        self._lane.close()
+
+    def _pack(self, operators: dict[str, bytes], *, whole: bool) -> bytes:
+        return sealed(msgspec.msgpack.encode({"format": FORMAT_VERSION, **self._header(operators, whole=whole)}))
+
+    def _header(self, operators: dict[str, bytes], *, whole: bool) -> dict[str, Any]:
+        return {
+            "whole": whole,
+            "watermark_us": self._watermark_us,
+            "upstreams": [
+                (queue.name, queue.source, side, each.last, each.watermark_us, each.idle)
+                for (queue, side), each in self._upstreams.items()
+            ],
+            "operators": operators,
+            "defined": self._fit.header(whole=whole),
+        }
+
+
+def _after(frame: pl.DataFrame, last: Position | None) -> pl.DataFrame:
+    """Return the rows behind a position: what is not is a replay."""
+    import polars as pl
+
+    if last is None or position_of(frame, 0) > last:
+        return frame
+    later = (pl.col(OFFSET) > last.offset) | ((pl.col(OFFSET) == last.offset) & (pl.col(INDEX) > last.index))
+    return frame.filter(later)
+
+
+def _numbered(batches: Sequence[Batch], sequence: int, begin: int = 0) -> pl.DataFrame:
+    import polars as pl
+
+    frames = [batch.frame for batch in batches]
+    frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal")
+    return frame.with_columns(
+        pl.lit(sequence, dtype=pl.Int64).alias(OFFSET),
+        pl.int_range(begin, begin + frame.height, dtype=pl.Int32).alias(INDEX),
+    )

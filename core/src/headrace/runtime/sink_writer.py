@@ -1,0 +1,454 @@
+"""The writer around a sink: one cache per shard, flushing, splitting, retrying, and dropping what was stored before.
+
+write ─▶ cache of the queue ─▶ flush ─▶ split by batch_size ─▶ batch_insert
+              ▲ max rows, max bytes, flush_interval, checkpoint     │ retriable: again, with back-off
+              ╰ dedupe by (offset, index)                           ╰ else: halve, bad rows to dead letters;
+                                                                      all rows alike: the sink is broken
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.flow.dead_letters import of_rows
+from headrace.flow.messages import (
+    INDEX,
+    OFFSET,
+    Batch,
+    Checkpoint,
+    Position,
+    Queue,
+    QueueAdded,
+    QueueRemoved,
+    SystemMessage,
+    position_of,
+)
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import HeadraceError, JobError, JobFailedError, RetriableError
+from headrace.foundation.faults import fault_point
+from headrace.foundation.retrying import Backoff, Tries, until_done
+from headrace.interfaces.sink import Sink, SinkBatch, StaleWriterError, TransactionalSink
+from headrace.runtime.sink_faults import SinkFaults
+
+if TYPE_CHECKING:
+    import polars as pl
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+#: How long a writer that was told to stop goes on looking for the bad rows of a batch.
+_STOP_SECONDS_MAX = 5.0
+
+
+@dataclass
+class WriterCounts:
+    """What a writer has done so far. Rows."""
+
+    written: int = 0
+    duplicates_dropped: int = 0
+    dead_letters: int = 0
+    batches: int = 0
+    retries: int = 0
+
+
+@dataclass
+class _ShardCache:
+    """Rows of one queue that wait for insertion. ``lock`` guards the rows, ``insert_lock`` the order of insertion."""
+
+    queue: Queue
+    last: Position | None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    insert_lock: threading.Lock = field(default_factory=threading.Lock)
+    waiting: threading.Event = field(default_factory=threading.Event)
+    closing: threading.Event = field(default_factory=threading.Event)
+    frames: list[pl.DataFrame] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    oldest_seconds: float = 0.0
+    #: The greatest position that has entered the cache: what is not greater is a replay.
+    seen: Position | None = None
+    thread: threading.Thread | None = None
+
+
+class SinkWriter:
+    """Drives one sink in one process. A runtime makes one per sink node, gives it batches and system messages.
+
+    ``write``, ``on_system``, ``flush`` and ``close`` are called by one thread; with ``auto_flush`` one thread per shard
+    flushes what has waited for ``flush_interval``. An error in such a thread is raised by the next call.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        name: str,
+        *,
+        on_dead_letters: Callable[[Batch], None],
+        clock: Clock | None = None,
+        auto_flush: bool = True,
+        stopping: threading.Event | None = None,
+    ) -> None:
+        self.sink = sink
+        self.name = name
+        self.counts = WriterCounts()
+        self._on_dead_letters = on_dead_letters
+        self._clock = clock or SystemClock()
+        self._auto_flush = auto_flush
+        self._stopping = stopping or threading.Event()
+        self._shards: dict[Queue, _ShardCache] = {}
+        self._counts_lock = threading.Lock()
+        self._sink_lock = contextlib.nullcontext() if sink.concurrent else threading.Lock()
+        self._failure: BaseException | None = None
+        self._faults = SinkFaults(sink, name)
+        self._stop_seconds: float | None = None
+        self._opened = False
+
+    def open(self) -> None:
+        """Open the sink. Called by ``write`` when the runtime has not done so before."""
+        if not self._opened:
+            self.sink.open()
+            self._opened = True
+
+    def write(self, batch: Batch) -> None:
+        """Put rows into the cache of their queue, and flush it if that fills it. Blocks while it inserts: back-pressure.
+
+        Rows at or before the greatest position seen of the queue are dropped: they are a replay.
+        """
+        self._raise_failure()
+        if batch.frame.height == 0:
+            return
+        shard = self._shard(batch.queue)
+        with shard.lock:
+            frame = self._without_replayed(batch.frame, shard.seen)
+            if frame.height == 0:
+                return
+            if not shard.frames:
+                shard.oldest_seconds = self._clock.monotonic()
+            shard.frames.append(frame)
+            shard.rows += frame.height
+            shard.bytes += int(frame.estimated_size())
+            shard.seen = position_of(frame, -1)
+            settings = self.sink.settings
+            full = shard.rows >= settings.max_cached_rows or shard.bytes >= settings.max_cached_bytes
+            shard.waiting.set()
+        if full:
+            self._flush_shard(shard)
+
+    def on_system(self, message: SystemMessage) -> None:
+        """Flush at a checkpoint; flush and drop the cache when a queue is removed."""
+        if isinstance(message, Checkpoint):
+            self.flush()
+        elif isinstance(message, QueueRemoved):
+            for queue in [q for q in self._shards if q == message.queue or self._is_branch(q, message.queue)]:
+                self._drop(queue)
+        elif isinstance(message, QueueAdded):
+            self._raise_failure()
+
+    def discard(self, queue: Queue) -> None:
+        """Drop a queue and its branches with the rows that wait: another process writes them, from where it was committed."""
+        for own in [q for q in self._shards if q == queue or self._is_branch(q, queue)]:
+            shard = self._shards.pop(own)
+            with shard.lock:
+                shard.frames, shard.rows, shard.bytes = [], 0, 0
+            self._end_thread(shard)
+            self.sink.queue_removed(own)
+
+    def flush(self) -> None:
+        """Insert everything that waits. On return it is stored (or dead-lettered)."""
+        self._raise_failure()
+        for shard in list(self._shards.values()):
+            self._flush_shard(shard)
+        self._raise_failure()
+
+    def flush_stale(self) -> None:
+        """Insert what has waited for ``flush_interval`` or longer: for runtimes without flush threads."""
+        limit = self._clock.monotonic() - self.sink.settings.flush_interval.total_seconds()
+        for shard in list(self._shards.values()):
+            if shard.rows and shard.oldest_seconds <= limit:
+                self._flush_shard(shard)
+
+    def close(self, *, flush: bool = True) -> None:
+        """End the threads and close the sink; first insert what waits, unless the job has failed."""
+        try:
+            if flush:
+                self.flush()
+        finally:
+            for shard in self._shards.values():
+                self._end_thread(shard)
+            self._shards.clear()
+            if self._opened:
+                self.sink.close()
+                self._opened = False
+
+    def waiting_rows(self) -> int:
+        """Return how many rows wait in the caches."""
+        return sum(shard.rows for shard in self._shards.values())
+
+    # ------------------------------------------------------------------------------------------------ shards
+
+    def _shard(self, queue: Queue) -> _ShardCache:
+        shard = self._shards.get(queue)
+        if shard is None:
+            self.open()
+            last = self._stored_position(queue)
+            shard = self._shards[queue] = _ShardCache(queue, last, seen=last)
+            if self._auto_flush:
+                shard.thread = threading.Thread(
+                    target=self._flush_when_stale, args=(shard,), name=f"flush {self.name} {queue.id}", daemon=True
+                )
+                shard.thread.start()
+        return shard
+
+    def _stored_position(self, queue: Queue) -> Position | None:
+        if not isinstance(self.sink, TransactionalSink):
+            return None
+        sink = self.sink
+        return self._retrying(lambda: sink.last_offset(queue), queue)
+
+    @staticmethod
+    def _is_branch(queue: Queue, of: Queue) -> bool:
+        return bool(queue.branch) and (queue.source, queue.name) == (of.source, of.name)
+
+    def _drop(self, queue: Queue) -> None:
+        shard = self._shards[queue]
+        self._flush_shard(shard)
+        self._end_thread(shard)
+        del self._shards[queue]
+        self.sink.queue_removed(queue)
+
+    def _end_thread(self, shard: _ShardCache) -> None:
+        shard.closing.set()
+        shard.waiting.set()
+        if shard.thread is not None and shard.thread is not threading.current_thread():
+            shard.thread.join()
+
+    def _flush_when_stale(self, shard: _ShardCache) -> None:
+        """Run the flush thread of a shard; whatever ends it early is raised by the next call of the writer."""
+        try:
+            self._flush_what_waits(shard)
+        except BaseException as error:  # handed to the thread that drives the job
+            self._failure = self._failure or error
+
+    def _flush_what_waits(self, shard: _ShardCache) -> None:
+        interval = self.sink.settings.flush_interval.total_seconds()
+        while True:
+            shard.waiting.wait()
+            if shard.closing.is_set():
+                return
+            with shard.lock:
+                due = shard.oldest_seconds + interval - self._clock.monotonic() if shard.rows else 0.0
+                if not shard.rows:
+                    shard.waiting.clear()
+                    if shard.closing.is_set():  # else the call that came just before the clearing would be missed
+                        return
+                    continue
+            if due > 0:
+                self._clock.wait(shard.closing, due)
+                continue
+            self._flush_shard(shard, in_thread=True)
+
+    def _without_replayed(self, frame: pl.DataFrame, seen: Position | None) -> pl.DataFrame:
+        import polars as pl
+
+        if seen is None:
+            return frame
+        first = position_of(frame, 0)
+        if first > seen:
+            return frame
+        fresh = frame.filter(
+            (pl.col(OFFSET) > seen.offset) | ((pl.col(OFFSET) == seen.offset) & (pl.col(INDEX) > seen.index))
+        )
+        with self._counts_lock:
+            self.counts.duplicates_dropped += frame.height - fresh.height
+        return fresh
+
+    # ------------------------------------------------------------------------------------------------ inserting
+
+    def _flush_shard(self, shard: _ShardCache, *, in_thread: bool = False) -> None:
+        import polars as pl
+
+        with shard.insert_lock:
+            with shard.lock:
+                frames, shard.frames = shard.frames, []
+                shard.rows = shard.bytes = 0
+            if not frames:
+                return
+            frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
+            size = self.sink.settings.batch_size
+            try:
+                for begin in range(0, frame.height, size):
+                    self._insert(shard, frame.slice(begin, size))
+            except Exception as error:
+                if in_thread:  # before the lock is free: whoever waits for it must not take the rows for stored
+                    self._failure = error
+                raise
+
+    def _insert(self, shard: _ShardCache, frame: pl.DataFrame) -> None:
+        """Insert; halve on an error that is the rows' fault, until the bad rows are found.
+
+        They go to the dead letters together, at the end. Before each call of a transactional sink those found so far go:
+        its position moves behind them, so that a replay would not find them again. A sink that can check rows without
+        storing them (``check_rows``) is asked for all bad rows first.
+        """
+        pending = [frame]
+        refused: list[tuple[pl.DataFrame, Exception]] = []
+        count, tried = 0, 0
+        while pending:
+            part = self._without_replayed(pending.pop(), shard.last)
+            if part.height == 0:
+                continue
+            if refused and isinstance(self.sink, TransactionalSink):
+                count, refused = count + len(refused), self._reject(shard, refused)
+            if tried:
+                self._check_stopping(shard, part)
+            tried += 1
+            try:
+                self._insert_retrying(shard, part)
+            except (JobError, JobFailedError):
+                raise
+            except Exception as error:  # the rows are to blame, or the sink is broken
+                if part.height > 1:
+                    good = self._sorted_out(shard, part)
+                    pending += _halves(part) if good is None else good
+                    continue
+                offset = position_of(part, 0).offset
+                self._faults.refused(error, shard.queue, offset)
+                refused.append((part, error))
+                if not pending:
+                    self._faults.batch_refused(error, count + len(refused), shard.queue, offset)
+        self._reject(shard, refused)
+
+    def _sorted_out(self, shard: _ShardCache, rows: pl.DataFrame) -> list[pl.DataFrame] | None:
+        """Store the bad rows as dead letters and return the others; None if the sink cannot tell, or finds none."""
+        import polars as pl
+
+        sink = self.sink
+        if not isinstance(sink, TransactionalSink) or not sink.can_check_rows():
+            return None
+        pending: list[pl.DataFrame] = [rows]
+        good: list[pl.DataFrame] = []
+        refused: list[tuple[pl.DataFrame, Exception]] = []
+        while pending:
+            part = pending.pop()
+            self._check_stopping(shard, part)
+            batch = SinkBatch(shard.queue, part, shard.last, sink.writer_name)
+            try:
+                with self._sink_lock:
+                    self._retrying(partial(sink.check_rows, batch), shard.queue)
+            except (JobError, JobFailedError):
+                raise
+            except Exception as error:  # the rows are to blame, or the sink is broken
+                if part.height > 1:
+                    pending += _halves(part)
+                    continue
+                offset = position_of(part, 0).offset
+                self._faults.refused(error, shard.queue, offset)
+                refused.append((part, error))
+                if len(refused) == rows.height:
+                    self._faults.batch_refused(error, rows.height, shard.queue, offset)
+            else:
+                self._faults.accepted()
+                good.append(part)
+        if not refused:
+            return None
+        self._reject(shard, refused)
+        return [pl.concat(good)] if good else []
+
+    def _check_stopping(self, shard: _ShardCache, rows: pl.DataFrame) -> None:
+        """Do not let a batch whose rows must be tried one by one keep a job from stopping."""
+        if not self._stopping.is_set():
+            return
+        now = self._clock.monotonic()
+        self._stop_seconds = now if self._stop_seconds is None else self._stop_seconds
+        if now - self._stop_seconds >= _STOP_SECONDS_MAX:
+            raise JobFailedError(
+                f"stopped while sink {self.name!r} was given a batch in pieces to find its bad rows",
+                plugin=self.name,
+                queue=shard.queue.id,
+                offset=position_of(rows, 0).offset,
+                hint="rows without a checkpoint are read again at the next start",
+            )
+
+    def _insert_retrying(self, shard: _ShardCache, frame: pl.DataFrame) -> None:
+        def insert() -> None:
+            fresh = self._without_replayed(frame, shard.last)
+            if fresh.height == 0:
+                return
+            after = shard.last if isinstance(self.sink, TransactionalSink) else None
+            batch = SinkBatch(shard.queue, fresh, after, self.sink.writer_name)
+            with self._sink_lock:
+                try:
+                    fault_point("sink.before_insert")
+                    self.sink.batch_insert(batch)
+                except StaleWriterError:
+                    if isinstance(self.sink, TransactionalSink):
+                        shard.last = self.sink.last_offset(shard.queue)
+                    raise
+            fault_point("sink.after_insert")
+            shard.last = batch.last
+            self._faults.stored()
+            with self._counts_lock:
+                self.counts.written += fresh.height
+                self.counts.batches += 1
+
+        self._retrying(insert, shard.queue)
+
+    def _retrying(self, action: Callable[[], T], queue: Queue) -> T:
+        settings = self.sink.settings
+
+        def failed(error: RetriableError, tries: Tries) -> None:
+            if self._stopping.is_set() or tries.waited_seconds >= settings.retry_timeout.total_seconds():
+                raise JobFailedError(
+                    f"sink {self.name!r} did not take rows for {tries.waited_seconds:.1f} s: {error.message}",
+                    plugin=self.name,
+                    queue=queue.id,
+                    hint="mend the server and start the job again: it goes on from its checkpoint",
+                ) from error
+            pause = tries.pause_seconds
+            logger.warning("sink %s, queue %s: %s; trying again in %.1f s", self.name, queue.id, error.message, pause)
+            with self._counts_lock:
+                self.counts.retries += 1
+
+        backoff = Backoff(
+            first_seconds=settings.retry_backoff.total_seconds(),
+            seconds_max=settings.retry_backoff_max.total_seconds(),
+            monotonic=self._clock.monotonic,
+        )
+        return until_done(
+            action,
+            clock=self._clock,
+            stopping=self._stopping,
+            retriable=RetriableError,
+            failed=failed,
+            backoff=backoff,
+        )
+
+    def _reject(
+        self, shard: _ShardCache, refused: list[tuple[pl.DataFrame, Exception]]
+    ) -> list[tuple[pl.DataFrame, Exception]]:
+        """Give rows that the sink refused to the dead letters, all in one batch; return an empty list."""
+        import polars as pl
+
+        if refused:
+            errors = [error for _, error in refused]
+            reasons = [each.message if isinstance(each, HeadraceError) else str(each) or repr(each) for each in errors]
+            with self._counts_lock:
+                self.counts.dead_letters += len(refused)
+            rows = pl.concat([row for row, _ in refused])
+            self._on_dead_letters(of_rows(shard.queue, self.name, rows, reasons, [type(e).__name__ for e in errors]))
+        return []
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+
+def _halves(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return the rows in two parts, the first of them last: it is taken first."""
+    middle = rows.height // 2
+    return [rows.slice(middle), rows.slice(0, middle)]

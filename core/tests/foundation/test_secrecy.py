@@ -1,0 +1,60 @@
+"""Texts that errors quote: the values of secret names are masked, all else stays where it is."""
+
+from __future__ import annotations
+
+import pytest
+from headrace.foundation.errors import DataError, ExpressionError, OptionError
+from headrace.foundation.secrecy import is_secret_name, masked
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("WITH ('password' = 'sesame', 'x' = 'y')", "WITH ('password' = '******', 'x' = 'y')"),
+        ("password='se''same' , a='b'", "password='********' , a='b'"),
+        ("'password' = 'sesame", "'password' = '******"),
+        ("'password' = 'sesame\nnext line", "'password' = '******\nnext line"),
+        ('{"api_key": "sesame"}', '{"api_key": "******"}'),
+        ("'sasl.oauthbearer.config' = 'a=b c'", "'sasl.oauthbearer.config' = '*****'"),
+        ("`spark.hadoop.fs.s3a.secret.key`='sesame'", "`spark.hadoop.fs.s3a.secret.key`='******'"),
+        ("accessKey='sesame' secretKey => 'sesame'", "accessKey='******' secretKey => '******'"),
+        ("https://a/?api_key=sesame&x=1", "https://a/?api_key=******&x=1"),
+        ("jdbc:mysql://h/d?user=u&password=sesame", "jdbc:mysql://h/d?user=u&password=******"),
+        ("redis://u:sesame@host/1", "redis://u:******@host/1"),
+        ("pass password='${VARIABLE}'", "pass password='${VARIABLE}'"),
+        ("give them as user='...', password='...'", "give them as user='...', password='...'"),
+        (
+            "column 'token': expected int64, found string \"abc\"",
+            "column 'token': expected int64, found string \"abc\"",
+        ),
+        ("a = 'b' AND c = 'd'", "a = 'b' AND c = 'd'"),
+        ("https://a:9200/b", "https://a:9200/b"),
+    ],
+)
+def test_masking(text: str, shown: str) -> None:
+    assert masked(text) == shown
+    assert masked(shown) == shown
+
+
+def test_errors_mask_what_they_quote() -> None:
+    assert "sesame" not in str(DataError("cannot read WITH ('password' = 'sesame')"))
+    assert "sesame" not in repr(OptionError("unknown 'secret'='sesame'"))
+    text = "CREATE TABLE t (a INT) WITH ('password' = 'sesame', 'nonsense' = 'x')"
+    error = ExpressionError("unknown option", text=text, position=text.index("'nonsense'"), length=10)
+    assert "sesame" not in str(error)
+    shown, mark = str(error).splitlines()[-2:]
+    assert shown[mark.index("^") : mark.rindex("^") + 1] == "'nonsense'"
+
+
+def test_names_of_secrets() -> None:
+    names = [
+        "password",
+        "db.PASSWORD",
+        "api_key",
+        "sasl.jaas.config",
+        "fs.s3a.secret.key",
+        "fs.s3a.access.key",
+        "ssl.key.pem",
+    ]
+    assert all(map(is_secret_name, names))
+    assert not any(map(is_secret_name, ["path", "topic", "key", "user", "columns", "bypass"]))

@@ -1,0 +1,196 @@
+"""Building jobs: what fits makes a plan, what does not fails before anything starts, saying where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace as hr
+import pytest
+from headrace.foundation.errors import FunctionError, JobError, OptionError, PlanError
+from headrace.plan.graph import Plan
+from headrace.testing import MemorySink, MemorySource
+
+pytest.importorskip("headrace_columnar", reason="the verbs are in headrace-columnar")
+
+SCHEMA = {"a": "int64", "b": "string", "c": "float64"}
+
+
+def start(**options: Any) -> hr.Stream:
+    return hr.stream("test", "dsl").from_(MemorySource({"q": []}), format="json", schema=SCHEMA, **options)
+
+
+def test_columns_are_known_along_the_way() -> None:
+    stream = start().where("a > 1").select("b", d="a + c").rename(b="e")
+    assert repr(stream.schema) == "Schema(e: string, d: float64)"
+    assert stream.map(lambda row: row).schema is None
+    assert repr(stream.map(lambda row: row, schema={"x": "int64"}).schema) == "Schema(x: int64)"
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda s: s.where("aa > 1"), r"(?s)unknown column 'aa'.*line 1, column 1.*\^\^.*did you mean 'a'"),
+        (lambda s: s.where("lowerr(b) = 'x'"), r"(?s)lowerr.*\^.*did you mean 'lower'"),
+        (lambda s: s.where("a + 1"), "must be boolean"),
+        (lambda s: s.where("b > "), r"(?s)job 'test\.dsl'.*line 1"),
+        (lambda s: s.select("zzz"), "unknown column 'zzz'"),
+        (lambda s: s.select("a", "a"), "given twice"),
+        (lambda s: s.select("a + 1"), "needs a name"),
+        (lambda s: s.select(__hr_offset="1"), "reserved"),
+        (lambda s: s.select(**{"*": "a"}), r"'\*' is no name for a column"),
+        (lambda s: s.rename(a="^a$"), r"'\^a\$' is no name for a column"),
+        (lambda s: s.drop("bb"), "did you mean 'b'"),
+        (lambda s: s.drop("a", "b", "c"), "leave no column"),
+        (lambda s: s.rename(a="b"), "column 'b' twice"),
+        (lambda s: s.split(rest="a > 1"), "branch of the rows that no condition takes"),
+        (lambda s: s.map("no_such_module:f"), "cannot import module 'no_such_module'"),
+        (lambda s: s.map(5), "takes a function"),
+        (lambda s: s.map(lambda r: r, schema={"x": "strin"}), "did you mean 'string'"),
+        (lambda s: s.map(lambda r: r).map_batches(lambda f: f), "map_batches needs columns"),
+        (lambda s: s.union(s.select("a")), "different columns"),
+        (lambda s: s.script("x = "), "expected an expression"),
+        (lambda s: s.with_columns(), "at least one column"),
+    ],
+)
+def test_mistakes_fail_when_the_job_is_built(build: Any, message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        build(start())
+
+
+def test_unknown_verbs_and_branches_name_the_nearest() -> None:
+    with pytest.raises(AttributeError, match="did you mean 'where'"):
+        start().wher("a > 1")
+    with pytest.raises(AttributeError, match="did you mean 'big'"):
+        start().split(big="a > 1").bigg  # noqa: B018
+    with pytest.raises(AttributeError, match="has a source already"):
+        start().from_file("x")
+    with pytest.raises(AttributeError, match="begin it with from_"):
+        hr.stream("a", "b").where("x")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "jsn"}, "did you mean 'json'"),
+        ({"schema": {"a": "int65"}}, "did you mean 'int64'"),
+        ({"schema": None}, "needs a schema"),
+        ({"metadata": {"x": "ofset"}}, "did you mean 'offset'"),
+        ({"start": "yesterday"}, "neither 'earliest', 'latest' nor a time"),
+        ({"start": "2026-01-01T00:00:00"}, "no time zone"),
+        ({"max_body_byte": 5}, "did you mean 'max_body_bytes'"),
+    ],
+)
+def test_source_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with (
+        pytest.raises(OptionError, match=message) if "format" not in options else pytest.raises(JobError, match=message)
+    ):
+        hr.stream("t", "x").from_(MemorySource(), **{"format": "json", "schema": SCHEMA, **options})
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "a.b"])
+def test_names_are_plain(name: str) -> None:
+    with pytest.raises(OptionError, match="is no name"):
+        hr.stream("ok", name)
+
+
+def test_functions_by_decorator_name_object_and_path() -> None:
+    class Tripler:
+        def eval(self, value: int) -> int:
+            return 3 * value
+
+    pipe = hr.stream("t", "f", functions={"triple": Tripler})
+    stream = pipe.from_(MemorySource(), format="json", schema=SCHEMA).select(x="triple(a)")
+    assert repr(stream.schema) == "Schema(x: int64)"
+    with pytest.raises(FunctionError, match="does not say what it returns"):
+        hr.stream("t", "f", functions={"f": lambda x: x})
+    with pytest.raises(FunctionError, match="has no 'nothing'"):
+        hr.stream("t", "f", functions={"f": "os.path:nothing"})
+
+
+def test_node_ids_are_labels_numbered() -> None:
+    stream = start().where("a > 1").where("a > 2")
+    plan = stream.to(MemorySink()).also(stream.to(MemorySink())).plan()
+    assert [name for name in plan.nodes if not name.startswith("dead")] == [
+        "memory", "where", "where-2", "to_memory", "to_memory-2",
+    ]  # fmt: skip
+
+
+def test_only_needed_columns_are_decoded() -> None:
+    def decoded(stream: hr.Stream) -> list[str]:
+        return Plan("t", "x", stream.to(MemorySink()).sink_nodes).decode_columns()["memory"]
+
+    assert decoded(start()) == ["a", "b", "c"]
+    assert decoded(start().where("a > 1").select("b")) == ["a", "b"]
+    assert decoded(start().select("b")) == ["b"]
+    assert decoded(start().drop("b")) == ["a", "c"]
+    assert decoded(start().rename(c="d").select("d")) == ["c"]
+    assert decoded(start().with_columns(d="a + 1").select("d")) == ["a"]
+    assert decoded(start().map(lambda row: row)) == ["a", "b", "c"]
+    assert decoded(start().split(x="c > 0").x.select("a")) == ["a", "c"]
+
+
+def test_one_object_serves_one_place() -> None:
+    sink = MemorySink()
+    stream = start()
+    with pytest.raises(PlanError, match="same MemorySink object"):
+        stream.to(sink).also(stream.where("a > 1").to(sink)).plan()
+
+
+def test_dead_letters_are_routed_once() -> None:
+    stream = start()
+    one = stream.dead_letters().to(MemorySink())
+    two = stream.dead_letters().to(MemorySink())
+    with pytest.raises(PlanError, match="routed twice"):
+        stream.to(MemorySink()).also(one, two).plan()
+
+
+def test_jobs_of_other_names_cannot_be_joined() -> None:
+    other = hr.stream("test", "other").from_(MemorySource(), format="json", schema=SCHEMA).to(MemorySink())
+    with pytest.raises(PlanError, match=r"test\.dsl and test\.other"):
+        start().to(MemorySink()).also(other)
+
+
+def test_plugin_options_by_position_and_name() -> None:
+    with pytest.raises(JobError, match="no source 'nothing' is installed"):
+        hr.stream("t", "x").from_nothing("path")
+
+
+def test_a_json_column_passes_through_as_it_is() -> None:
+    source = MemorySource(
+        {"q": [b'{"id": 1, "rest": {"b": [1.50, null]}}', b'{"id": 2, "rest": "text"}', b'{"id": 3}']}
+    )
+    sink = MemorySink()
+    schema = {"id": "int64", "rest": "json"}
+    hr.stream("t", "json").from_(source, format="json", schema=schema).where("id > 0").to(sink).run("light")
+    assert [row["rest"] for row in sink.rows] == ['{"b": [1.50, null]}', '"text"', None]
+
+
+def test_what_a_format_cannot_decode_is_said_when_the_job_is_built() -> None:
+    with pytest.raises(JobError, match="'b'"):
+        hr.stream("t", "x").from_(MemorySource(), format="raw", pattern="(?P<a>x)", schema={"b": "string"})
+
+
+def test_a_sink_object_whose_settings_are_of_wrong_types_is_refused() -> None:
+    class Settings(hr.SinkSettings, frozen=True, kw_only=True):
+        pass
+
+    stream = hr.stream("t", "j").from_(MemorySource({"q": []}), format="json", schema={"a": "int64"})
+    with pytest.raises(OptionError, match="flush_interval") as caught:
+        stream.to(MemorySink(Settings(flush_interval="1 s")))  # type: ignore[arg-type]
+    assert "Settings.of({...})" in str(caught.value)
+    sink = MemorySink()
+    sink.settings = None  # type: ignore[assignment]
+    with pytest.raises(OptionError, match="not SinkSettings"):
+        stream.to(sink)
+
+
+def test_jobs_of_different_names_over_one_source_cannot_be_one() -> None:
+    source = MemorySource({"q": []})
+
+    def job(pipeline: str) -> hr.Job:
+        stream = hr.stream("test", pipeline).from_(source, format="json", schema=SCHEMA)
+        return stream.to(MemorySink())
+
+    with pytest.raises(PlanError, match=r"test\.theirs and test\.ours") as caught:
+        hr.job(job("theirs"), job("ours"))
+    assert "build both from the same hr.stream(namespace, pipeline)" in str(caught.value)
