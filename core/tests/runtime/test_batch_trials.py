@@ -113,7 +113,7 @@ def test_a_job_goes_on_and_the_dead_letters_say_which_row_it_was() -> None:
 
 
 def test_a_stateful_operator_that_raises_fails_the_job_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace_stateful.top_n import RunningTopN
+    from headrace_stateful.aggregates.top_n import RunningTopN
 
     def fails(self: RunningTopN, batch: Batch) -> Iterable[Batch]:
         raise pl.exceptions.PanicException("index out of bounds")

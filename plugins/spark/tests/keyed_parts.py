@@ -14,7 +14,7 @@ from headrace.flow.messages import WATERMARK, Batch, EndOfInput, SystemMessage, 
 from headrace.flow.schema import Schema
 from headrace.interfaces.operator import RejectedRows, StatefulOperator, StatefulSpec
 from headrace.jobs.keyed import shuffled
-from headrace_stateful.watermark import WatermarkSpec
+from headrace_stateful.keys.watermark import WatermarkSpec
 
 WINDOW_SECONDS = 100
 

@@ -15,7 +15,7 @@ from headrace.flow.schema import Schema
 from headrace.foundation.errors import ExpressionError
 from headrace.interfaces.operator import StatefulOperator, StatefulSpec
 from headrace.plan.graph import OperatorNode
-from headrace_stateful.join import Join
+from headrace_stateful.joins.join import Join
 
 QUEUE = Queue("0", "key_by")
 SECOND = 1_000_000

@@ -12,7 +12,7 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.plan.graph import OperatorNode
-from headrace_stateful.join import Join
+from headrace_stateful.joins.join import Join
 
 A = [("a", 1), ("b", 2), ("c", 3), ("a", 11), ("b", 15), ("d", 14), ("a", 25), ("b", 26), (None, 27), ("c", 41)]
 B = [("a", 2), ("c", 4), ("c", 5), ("b", 12), ("a", 12), ("d", 25), ("b", 27), ("b", 45)]

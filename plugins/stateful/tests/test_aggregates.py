@@ -17,7 +17,7 @@ from headrace.flow.schema import Schema
 from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import DataError, ExpressionError, JobFailedError, OptionError, RetriableError
 from headrace.runtime.waiting import Waiting, waiting
-from headrace_stateful.aggregates import SIGN, AggregatePlan, compile_aggregates
+from headrace_stateful.aggregates.aggregates import SIGN, AggregatePlan, compile_aggregates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

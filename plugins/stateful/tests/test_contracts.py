@@ -11,12 +11,12 @@ import headrace as hr
 from headrace.interfaces.operator import StatefulSpec
 from headrace.interfaces.windows import Emit
 from headrace_contract import StatefulOperatorContract
-from headrace_stateful.aggregate import Aggregate
-from headrace_stateful.distinct import Distinct
-from headrace_stateful.process import Process
-from headrace_stateful.reduce import Reduce
-from headrace_stateful.top_n import Deduplicate, TopN
-from headrace_stateful.window_aggregate import WindowAggregate
+from headrace_stateful.aggregates.aggregate import Aggregate
+from headrace_stateful.aggregates.distinct import Distinct
+from headrace_stateful.aggregates.process import Process
+from headrace_stateful.aggregates.reduce import Reduce
+from headrace_stateful.aggregates.top_n import Deduplicate, TopN
+from headrace_stateful.windows.window_aggregate import WindowAggregate
 
 _BEGIN = datetime(2023, 11, 14, 22, 13, 10, tzinfo=UTC)
 

@@ -10,8 +10,8 @@ from headrace.flow.messages import ChangeKind, Tick
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError, PlanError
 from headrace.interfaces.operator import Changes, StatefulSpec
-from headrace_stateful.distinct import Distinct
-from headrace_stateful.top_n import Deduplicate, OrderTerm, TopN, order_terms
+from headrace_stateful.aggregates.distinct import Distinct
+from headrace_stateful.aggregates.top_n import Deduplicate, OrderTerm, TopN, order_terms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

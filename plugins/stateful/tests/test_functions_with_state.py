@@ -11,8 +11,8 @@ from headrace.flow.messages import ChangeKind, EndOfInput, Tick, Watermark
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import DataError, FunctionError, PlanError
 from headrace.interfaces.operator import Changes
-from headrace_stateful.process import Process
-from headrace_stateful.reduce import Reduce
+from headrace_stateful.aggregates.process import Process
+from headrace_stateful.aggregates.reduce import Reduce
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -12,9 +12,9 @@ import pytest
 from headrace.flow.messages import EndOfInput, Tick, Watermark
 from headrace.flow.schema import Schema
 from headrace.interfaces.windows import Window
-from headrace_stateful.join_interval import IntervalJoin
-from headrace_stateful.join_shape import HOWS, How, JoinShape
-from headrace_stateful.join_window import WindowJoin, windows_of
+from headrace_stateful.joins.join_interval import IntervalJoin
+from headrace_stateful.joins.join_shape import HOWS, How, JoinShape
+from headrace_stateful.joins.join_window import WindowJoin, windows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from headrace.flow.messages import ChangeKind, Tick
 from headrace.flow.schema import Schema
-from headrace_stateful.join_regular import RegularJoin
-from headrace_stateful.join_shape import HOWS, How, JoinShape
+from headrace_stateful.joins.join_regular import RegularJoin
+from headrace_stateful.joins.join_shape import HOWS, How, JoinShape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

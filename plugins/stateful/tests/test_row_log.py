@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 from headrace.foundation.errors import CheckpointError
-from headrace_stateful import columns as columns_module
-from headrace_stateful import row_log as row_log_module
-from headrace_stateful.row_log import RowLog
-from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.keys import columns as columns_module
+from headrace_stateful.keys import row_log as row_log_module
+from headrace_stateful.keys.row_log import RowLog
+from headrace_stateful.keys.state_bytes import pack, unpack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

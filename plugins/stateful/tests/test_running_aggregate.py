@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from headrace.flow.messages import ChangeKind, Tick
 from headrace.flow.schema import Schema
-from headrace_stateful.aggregate import Aggregate
+from headrace_stateful.aggregates.aggregate import Aggregate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from headrace.interfaces.windows import Emit, session
-from headrace_stateful.session_log import sessions
+from headrace_stateful.windows.session_log import sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

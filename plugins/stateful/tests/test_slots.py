@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.state_parts import Restore, pack_parts
-from headrace_stateful import slots as slots_module
-from headrace_stateful.columns import SlotColumns
-from headrace_stateful.slots import KeySlots, SlotTable
+from headrace_stateful.keys import slots as slots_module
+from headrace_stateful.keys.columns import SlotColumns
+from headrace_stateful.keys.slots import KeySlots, SlotTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

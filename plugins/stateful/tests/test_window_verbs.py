@@ -17,9 +17,9 @@ from headrace.foundation.errors import CheckpointError, JobError, PlanError
 from headrace.interfaces.operator import Changes, RejectedRows
 from headrace.interfaces.windows import Emit, Window, emit, session, sliding, tumbling
 from headrace.testing import MemorySink, MemorySource
-from headrace_stateful.state_bytes import pack
-from headrace_stateful.window_aggregate import WindowAggregate
-from headrace_stateful.window_reduce import WindowReduce
+from headrace_stateful.keys.state_bytes import pack
+from headrace_stateful.windows.window_aggregate import WindowAggregate
+from headrace_stateful.windows.window_reduce import WindowReduce
 
 from plugins.stateful.tests.stateful_driver import QUEUE, Run, batch_of
 

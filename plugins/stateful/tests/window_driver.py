@@ -13,8 +13,8 @@ from headrace.flow.messages import EndOfInput, Watermark
 from headrace.flow.schema import Schema
 from headrace.interfaces.operator import StatefulOperator
 from headrace.interfaces.windows import Emit, Window
-from headrace_stateful.window_aggregate import WindowAggregate
-from headrace_stateful.window_operator import WindowOperator
+from headrace_stateful.windows.window_aggregate import WindowAggregate
+from headrace_stateful.windows.window_operator import WindowOperator
 
 from plugins.stateful.tests.stateful_driver import QUEUE, Run, batch_of
 

@@ -329,7 +329,7 @@ class Stream:
         return replace(self, _edge=Input(node, "late"), _extras=())
 
     def join(self, other: Stream, on: Any, **options: Any) -> Stream:
-        """Join with another stream: on equal columns, within a time bound or the same window (``headrace_stateful.join``).
+        """Join with another stream: on equal columns, within a time bound or the same window (``headrace_stateful.joins.join``).
 
         ``on``: a column, several, or ``{"left column": "right column"}``. Options: ``how``, ``within``, ``window``, ``time``, ``suffix``.
         """

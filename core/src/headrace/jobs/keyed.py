@@ -70,7 +70,7 @@ class KeyedStream:
     def process(self, function: Any, *, schema: Mapping[str, Any], on: str | None = None) -> Stream:
         """Run a Python function per row with state and timers of its key: for what has no verb.
 
-        See ``headrace_stateful.process`` for what the function is given. ``on`` names the event-time column that its
+        See ``headrace_stateful.aggregates.process`` for what the function is given. ``on`` names the event-time column that its
         timers go by.
         """
         stream = self._stream if on is None else with_watermark(self._stream, on, None)

@@ -10,7 +10,7 @@ from headrace.flow.schema import Schema
 from headrace.foundation.errors import PlanError
 from headrace.interfaces.operator import Changes, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_definition import StateDefinition
-from headrace_stateful.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import pack, unpack
 
 
 class FirstRows(StatefulSpec):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from headrace.interfaces.windows import Window
 from headrace.jobs.keyed import shuffled
-from headrace_stateful.window_shape import WINDOW_END, WINDOW_RESULT, WINDOW_START
+from headrace_stateful.windows.window_shape import WINDOW_END, WINDOW_RESULT, WINDOW_START
 from sqlglot import exp
 
 from headrace_sql import types

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.foundation.errors import ExpressionError
 from headrace.jobs.keyed import WATERMARK_VERB, has_watermark
 from headrace_columnar.sql_types import common_type
-from headrace_stateful.join import Join
+from headrace_stateful.joins.join import Join
 from sqlglot import exp
 
 from headrace_sql import nodes, types

@@ -26,9 +26,9 @@ from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace_columnar.evaluation import evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_expression
-from headrace_stateful.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
-from headrace_stateful.state_bytes import pack, unpack
-from headrace_stateful.state_columns import kept_columns
+from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
+from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_columns import kept_columns
 
 NEVER, _END = -(2**63), 2**62
 _SEQ, _TS, _MARK, _NUMBER = "__mr_seq", "__mr_time", "__mr_mark", "__mr_number"

@@ -25,10 +25,10 @@ from headrace.foundation.errors import PlanError
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_definition import StateDefinition, quoted
-from headrace_stateful.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
-from headrace_stateful.state_bytes import pack, unpack
-from headrace_stateful.state_columns import brought_over, kept_columns
-from headrace_stateful.ticks import ttl_tick_seconds
+from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
+from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_columns import brought_over, kept_columns
+from headrace_stateful.keys.ticks import ttl_tick_seconds
 
 NEVER = -(2**63)
 _END = 2**62

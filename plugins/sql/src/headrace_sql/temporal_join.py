@@ -20,9 +20,9 @@ from headrace.interfaces.state_definition import StateDefinition
 from headrace_columnar.evaluation import evaluate
 from headrace_columnar.expressions import compile_predicate
 from headrace_columnar.normal_form import conditions
-from headrace_stateful.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
-from headrace_stateful.state_bytes import pack, unpack
-from headrace_stateful.state_columns import kept_sides
+from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
+from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_columns import kept_sides
 
 NEVER = -(2**63)
 _SEQ, _TS, _AT, _FROM, _RANK = "__tj_seq", "__tj_time", "__tj_mark", "__tj_from", "__tj_rank"

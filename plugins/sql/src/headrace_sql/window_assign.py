@@ -11,8 +11,8 @@ import polars as pl
 from headrace.flow.messages import Batch
 from headrace.flow.schema import Schema
 from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows, renumber
-from headrace_stateful.watermark import event_times_us
-from headrace_stateful.window_shape import NEVER
+from headrace_stateful.keys.watermark import event_times_us
+from headrace_stateful.windows.window_shape import NEVER
 
 from headrace_sql.scope import Relation, TableWindow
 
@@ -105,7 +105,7 @@ def assigned(relation: Relation) -> Relation:
 def _in_sessions(relation: Relation, window: TableWindow, names: Mapping[str, str]) -> Relation:
     """Return rows with their sessions: they come when their session closes, before anything of a later one."""
     from headrace.interfaces.windows import Window
-    from headrace_stateful.window_shape import WINDOW_END, WINDOW_START
+    from headrace_stateful.windows.window_shape import WINDOW_END, WINDOW_START
 
     from headrace_sql.correlate import Correlate
     from headrace_sql.emitting import TimedResults

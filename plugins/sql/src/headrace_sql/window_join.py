@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.interfaces.windows import Window
-from headrace_stateful.window_shape import WINDOW_END, WINDOW_START
+from headrace_stateful.windows.window_shape import WINDOW_END, WINDOW_START
 
 from headrace_sql.expressions import physical, text_of
 from headrace_sql.query import is_updating

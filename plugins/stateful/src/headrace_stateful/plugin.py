@@ -10,14 +10,14 @@ from headrace.interfaces.hookspecs import hookimpl
 @hookimpl
 def headrace_operators() -> Mapping[str, str]:
     return {
-        "watermark": "headrace_stateful.watermark:WatermarkSpec",
-        "window_aggregate": "headrace_stateful.window_aggregate:WindowAggregate",
-        "window_reduce": "headrace_stateful.window_reduce:WindowReduce",
-        "aggregate": "headrace_stateful.aggregate:Aggregate",
-        "reduce": "headrace_stateful.reduce:Reduce",
-        "distinct": "headrace_stateful.distinct:Distinct",
-        "top_n": "headrace_stateful.top_n:TopN",
-        "deduplicate": "headrace_stateful.top_n:Deduplicate",
-        "join": "headrace_stateful.join:Join",
-        "process": "headrace_stateful.process:Process",
+        "watermark": "headrace_stateful.keys.watermark:WatermarkSpec",
+        "window_aggregate": "headrace_stateful.windows.window_aggregate:WindowAggregate",
+        "window_reduce": "headrace_stateful.windows.window_reduce:WindowReduce",
+        "aggregate": "headrace_stateful.aggregates.aggregate:Aggregate",
+        "reduce": "headrace_stateful.aggregates.reduce:Reduce",
+        "distinct": "headrace_stateful.aggregates.distinct:Distinct",
+        "top_n": "headrace_stateful.aggregates.top_n:TopN",
+        "deduplicate": "headrace_stateful.aggregates.top_n:Deduplicate",
+        "join": "headrace_stateful.joins.join:Join",
+        "process": "headrace_stateful.aggregates.process:Process",
     }

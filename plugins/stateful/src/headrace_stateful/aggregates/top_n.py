@@ -1,0 +1,303 @@
+"""``key_by("k").top_n(3, by="amount desc, ts")``: the rows of each key that come first in an order, as a changelog.
+
+Rows that are equal in the order stand as they came: the earlier one first, or with ``keep="last"`` the later one. NULL is the
+smallest value, NaN the greatest number. Where rows are only added, those that have left the first n are forgotten; where rows
+are taken back, all are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from headrace.flow import changelog
+from headrace.flow.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition, quoted
+from headrace.interfaces.windows import Duration, microseconds
+
+from headrace_stateful.joins.join_shape import Part, assembled
+from headrace_stateful.keys import keyed_rows
+from headrace_stateful.keys.columns import Places, equal_rows
+from headrace_stateful.keys.row_log import RowLog
+from headrace_stateful.keys.shares import log_share, snapshots
+from headrace_stateful.keys.slots import KeySlots
+from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_columns import brought_over, kept_columns
+from headrace_stateful.keys.ticks import ttl_tick_seconds
+
+_TICK = "tick"
+_SLOT = "__hr_slot"
+_PLACE = "__hr_place"
+_TERM = re.compile(
+    r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>\w+))(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*',
+    re.I,
+)
+
+
+#: A comma that does not stand in a quoted name.
+_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTerm:
+    """One column of an order."""
+
+    column: str
+    descending: bool
+    nulls_last: bool
+
+
+def order_terms(by: str | Sequence[str]) -> tuple[OrderTerm, ...]:
+    """Parse ``"amount desc, ts"``; NULLs come first in ascending and last in descending order. Raises OptionError."""
+    texts = [each for text in ([by] if isinstance(by, str) else by) for each in _COMMA.split(text)]
+    terms = []
+    for text in texts:
+        found = _TERM.fullmatch(text)
+        if found is None:
+            raise OptionError(
+                f"{text.strip()!r} is no column of an order", option="by",
+                hint='write columns: "amount desc, ts"; name expressions with with_columns() before',
+            )  # fmt: skip
+        descending = (found["direction"] or "asc").lower() == "desc"
+        nulls_last = descending if found["nulls"] is None else found["nulls"].lower() == "last"
+        name = found["plain"] or found["quoted"].replace('""', '"')
+        terms.append(OrderTerm(name, descending, nulls_last))
+    if not terms:
+        raise OptionError("there is no order", option="by")
+    return tuple(terms)
+
+
+class TopN(StatefulSpec):
+    """The first ``n`` rows of each key. ``rank`` names a column for the place, from 1: then every row that shifts is updated.
+
+    Without ``by`` rows stand in the order in which they came. ``ttl``: rows are forgotten so long (processing time) after they came.
+    """
+
+    name = "top_n"
+    adapts_state = True
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        n: int,
+        *,
+        by: str | Sequence[str] = (),
+        rank: str | None = None,
+        keep: Literal["first", "last"] = "first",
+        ttl: Duration | None = None,
+    ) -> None:
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise OptionError(f"{n!r} is no number of rows", option="n")
+        if keep not in ("first", "last"):
+            raise OptionError(f"{keep!r}: 'first' or 'last'", option="keep")
+        self.keys = tuple(keys)
+        self.n = n
+        self.order = order_terms(by) if by else ()
+        self.rank = rank
+        self.keep = keep
+        self.ttl_us = None if ttl is None else microseconds(ttl, "ttl")
+        #: Whether rows are taken back; found when the plan is checked.
+        self.takes_back = False
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        columns = keyed_rows.known(schema)
+        keyed_rows.check_columns(columns, [*self.keys, *(term.column for term in self.order)])
+        if self.rank is None:
+            return columns
+        if self.rank in columns:
+            raise OptionError(f"there is a column {self.rank!r} already", option="rank")
+        return Schema({**columns, self.rank: pl.Int64()}, json_columns=columns.json_columns)
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        self.takes_back = before is not None
+        if before is None and self.n == 1 and not self.order and self.keep == "first":
+            return None
+        if self.rank is not None:
+            return Changes((*self.keys, self.rank))
+        if self.n == 1:
+            return Changes(self.keys)
+        if before is None or before.key is None:
+            return Changes(None)
+        # With the columns of the key: a row that goes from one key to another must not overtake itself under one name.
+        return Changes(tuple(dict.fromkeys([*before.key, *self.keys])))
+
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        order = [
+            f"{quoted(term.column)}{' desc' if term.descending else ''} nulls {'last' if term.nulls_last else 'first'}"
+            for term in self.order
+        ]
+        settings = {"n": self.n, "order": order, "keep": self.keep, "numbered": self.rank is not None,
+                    "takes rows back": self.takes_back}  # fmt: skip
+        columns = kept_columns(keyed_rows.known(schema))
+        return StateDefinition(self.name, settings, self.keys, columns, adjustable={"ttl_us": self.ttl_us})
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        return brought_over(stored, now, keyed_rows.known(schema), state, part=part)
+
+    @property
+    def tick_seconds(self) -> float | None:
+        return ttl_tick_seconds(self.ttl_us)
+
+    def open(self, schema: Schema | None) -> StatefulOperator:
+        return RunningTopN(self, keyed_rows.known(schema))
+
+    def describe(self) -> str:
+        order = ", ".join(f"{term.column}{' desc' if term.descending else ''}" for term in self.order)
+        return f"{self.n} by {order or 'arrival'} per {', '.join(self.keys) or 'all'}"
+
+
+class Deduplicate(TopN):
+    """One row per key: the first or the last that came, or with ``by="ts"`` the one of the least or greatest ``ts``.
+
+    The first that came is append-only; the others are a changelog with the key of the rows.
+    """
+
+    name = "deduplicate"
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        *,
+        keep: Literal["first", "last"] = "first",
+        by: str | None = None,
+        ttl: Duration | None = None,
+    ) -> None:
+        order = () if by is None else f'"{by}" desc' if keep == "last" else f'"{by}" asc nulls last'
+        super().__init__(keys, 1, by=order, keep=keep, ttl=ttl)
+
+
+class RunningTopN(StatefulOperator):
+    """The running operator."""
+
+    def __init__(self, spec: TopN, schema: Schema) -> None:
+        self._spec = spec
+        self._columns = list(schema)
+        self._takes_back = spec.takes_back
+        self._with_change = spec.takes_back or not (spec.n == 1 and not spec.order and spec.keep == "first")
+        #: Rows are replaced place by place where the place is part of the result's key.
+        self._by_place = spec.rank is not None or spec.n == 1
+        self._log = RowLog(dict(schema), spec.keys, (_TICK,))
+        self._key_types = keyed_rows.key_types(schema, spec.keys)
+        self._groups = keyed_rows.SlotGroups()
+        self._now_us = 0
+
+    def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
+        frame, log = batch.frame, self._log
+        user = frame.select(self._columns)
+        signs = changelog.signs(frame)
+        keys, last, groups = self._keys_of(user)
+        at, before = log.find(keys, keys.columns if self._spec.keys else ())
+        back, more = np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)
+        added = log.append(user[more] if back.size else user, **{_TICK: np.full(more.size, self._now_us)})
+        if back.size:
+            # What is taken back is the oldest of equal rows, so that it does not matter that rows are added first.
+            gone = log.find_equal(user[back])
+            log.remove(gone[gone >= 0])
+        places = np.concatenate([before, added])
+        old, new = self._first(places, np.concatenate([at, groups[more]]), before.size)
+        parts = self._changes(old, new, watermark_times(frame)[last])
+        if not self._takes_back:
+            log.remove(np.setdiff1d(places, new[_PLACE].to_numpy(), assume_unique=True))
+        result = assembled(parts, with_watermark=WATERMARK in frame.columns, with_change=self._with_change)
+        log.tidy()
+        if result is not None:
+            yield batch.with_frame(result)
+
+    def _keys_of(self, user: pl.DataFrame) -> tuple[pl.DataFrame, Places, Places]:
+        """Return the different keys of a batch, in the order of their last rows, those rows, and which key each row has."""
+        index = KeySlots(self._key_types)
+        keys = keyed_rows.keys_of(user, self._spec.keys)
+        slots, _ = index.find_or_insert(keys)
+        _, last, groups = self._groups.of(slots)
+        return keys[last], last, groups
+
+    def _first(self, places: Places, groups: Places, old: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the first rows of each group before and after the batch: columns slot (the group), place, and rank from 1.
+
+        The first ``old`` places are those of rows that were there before.
+        """
+        spec = self._spec
+        rows = self._log.take(places, [term.column for term in spec.order])
+        rows = pl.DataFrame(
+            {_SLOT: groups, _PLACE: places, "was": np.arange(places.size) < old, "now": self._log.is_live(places)}
+        ).with_columns(rows.get_columns())
+        ordered = rows.sort(
+            [_SLOT, *(term.column for term in spec.order), _PLACE],
+            descending=[False, *(term.descending for term in spec.order), spec.keep == "last"],
+            nulls_last=[False, *(term.nulls_last for term in spec.order), False],
+        )
+        slots = ordered[_SLOT].to_numpy()
+        found = []
+        for when in ("was", "now"):
+            there = ordered[when].to_numpy()
+            passed = np.cumsum(there)
+            begins = np.searchsorted(slots, slots)  # the first row of each row's group
+            rank = passed - (passed[begins] - there[begins])
+            given = there & (rank <= spec.n)
+            found.append(ordered.select(_SLOT, _PLACE).with_columns(pl.Series("rank", rank)).filter(pl.Series(given)))
+        return found[0], found[1]
+
+    def _changes(self, old: pl.DataFrame, new: pl.DataFrame, watermarks: Places) -> list[Part]:
+        """Return what changes from the old first rows to the new ones. Rows still lie where they were, removed or not."""
+        join = [_SLOT, "rank"] if self._by_place else [_PLACE]
+        both = old.join(new, on=join, how="full", suffix="_new", coalesce=False)
+        places = [both[name].fill_null(-1).to_numpy() for name in (_PLACE, f"{_PLACE}_new")]
+        slots = both[_SLOT].fill_null(both[f"{_SLOT}_new"]).to_numpy()
+        ranks = both["rank"].fill_null(both["rank_new"]).to_numpy()
+        was, now = places[0] >= 0, places[1] >= 0
+        differs = np.ones(both.height, dtype=bool)
+        pairs = np.flatnonzero(was & now)
+        if pairs.size:
+            one, other = (self._log.take(each[pairs]) for each in places)
+            differs[pairs] = ~equal_rows(one, other, self._columns)
+        parts = []
+        # First all that goes, then all that comes, per key: with equal rows in a key nothing is then taken back twice.
+        for side, update, alone in (
+            (0, ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE),
+            (1, ChangeKind.UPDATE_AFTER, ChangeKind.INSERT),
+        ):
+            rows = np.flatnonzero((places[side] >= 0) & differs)
+            frame = self._log.take(places[side][rows])
+            if self._spec.rank is not None:
+                frame = frame.with_columns(pl.Series(self._spec.rank, ranks[rows]))
+            kinds = np.where((was & now)[rows], update, alone)
+            order = (slots[rows] * (self._spec.n + 1) + ranks[rows]) * 2 + side
+            if not self._by_place:
+                order = (slots[rows] * 2 + side) * (self._spec.n + 1) + ranks[rows]
+            parts.append(Part(frame, order, watermarks[slots[rows]], kinds))
+        return parts
+
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
+        if isinstance(message, Tick):
+            self._now_us = message.time_us
+            if self._spec.ttl_us is not None:
+                self._log.remove(self._log.places_where_below(_TICK, self._now_us - self._spec.ttl_us + 1))
+                self._log.tidy()
+        return ()
+
+    def delta(self) -> bytes:
+        frames = self._log.delta()
+        return pack("delta", frames) if frames else b""
+
+    def snapshot(self) -> bytes:
+        return pack("snapshot", self._log.snapshot())
+
+    def apply(self, state: bytes) -> None:
+        self._log.apply(unpack(state)[1])
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        logs = [frames["added"] for frames, _ in snapshots(states)]
+        return pack("snapshot", {"added": log_share(logs, [share.holds(log) for log in logs])})
+
+    def state_rows(self) -> int:
+        return len(self._log)

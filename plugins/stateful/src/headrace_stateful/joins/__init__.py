@@ -1,0 +1,1 @@
+"""Joins of two keyed streams: without bound, within a time bound, in windows."""

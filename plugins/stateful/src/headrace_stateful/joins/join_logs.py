@@ -1,0 +1,100 @@
+"""What running joins have in common: a log of rows per side, and how both are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import polars as pl
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import StatefulOperator
+
+from headrace_stateful.joins.join_shape import NEVER
+from headrace_stateful.keys.row_log import RowLog
+from headrace_stateful.keys.shares import Reached, log_share, snapshots
+from headrace_stateful.keys.state_bytes import pack, unpack
+
+SIDES = ("left", "right")
+
+
+class JoinLogs(StatefulOperator):
+    """Base of joins: the rows that are kept of each side."""
+
+    def __init__(self, left: RowLog, right: RowLog) -> None:
+        self._logs = (left, right)
+
+    def delta(self) -> bytes:
+        frames = self._changed()
+        return pack("delta", frames) if frames else b""
+
+    def snapshot(self) -> bytes:
+        return pack("snapshot", self._all())
+
+    def apply(self, state: bytes) -> None:
+        self._take(unpack(state)[1])
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        return pack("snapshot", self._shared([frames for frames, _ in snapshots(states)], share))
+
+    def _shared(self, states: Sequence[Mapping[str, pl.DataFrame]], share: KeyShare) -> dict[str, pl.DataFrame]:
+        made = {}
+        for side, name in enumerate(SIDES):
+            logs = [frames[f"{name}.added"] for frames in states]
+            made[f"{name}.added"] = log_share(logs, [share.holds(log, side=side) for log in logs])
+        return made
+
+    def state_rows(self) -> int:
+        return sum(len(log) for log in self._logs)
+
+    def _changed(self) -> dict[str, pl.DataFrame]:
+        return {
+            f"{name}.{what}": f for name, log in zip(SIDES, self._logs, strict=True) for what, f in log.delta().items()
+        }
+
+    def _all(self) -> dict[str, pl.DataFrame]:
+        return {f"{name}.added": log.snapshot()["added"] for name, log in zip(SIDES, self._logs, strict=True)}
+
+    def _take(self, frames: Mapping[str, pl.DataFrame]) -> None:
+        for name, log in zip(SIDES, self._logs, strict=True):
+            prefix = f"{name}."
+            log.apply({k.removeprefix(prefix): f for k, f in frames.items() if k.startswith(prefix)})
+
+
+class TimedJoinLogs(JoinLogs):
+    """Base of joins whose rows go when time has passed them: it stands beside each row as the mark ``_time_mark``."""
+
+    _time_mark: ClassVar[str]
+
+    def __init__(self, left: RowLog, right: RowLog) -> None:
+        super().__init__(left, right)
+        #: Until here everything was closed because the input had come to an end, and what of that is stored.
+        self._closed_us = NEVER
+        self._closed_written = NEVER
+        self._late = 0
+
+    def delta(self) -> bytes:
+        frames = self._changed()
+        if not frames and self._closed_us == self._closed_written:
+            return b""
+        self._closed_written = self._closed_us
+        return pack("delta", frames, {"closed_us": self._closed_us})
+
+    def snapshot(self) -> bytes:
+        self._closed_written = self._closed_us
+        return pack("snapshot", self._all(), {"closed_us": self._closed_us})
+
+    def apply(self, state: bytes) -> None:
+        _, frames, values = unpack(state)
+        self._closed_us = self._closed_written = int(values["closed_us"])
+        self._take(frames)
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        found, closed = snapshots(states), Reached()
+        for frames, values in found:
+            waiting = [frames[f"{name}.added"][RowLog.mark_column(self._time_mark)] for name in SIDES]
+            closed.add(int(values["closed_us"]), *waiting)
+        shared = self._shared([frames for frames, _ in found], share)
+        return pack("snapshot", shared, {"closed_us": closed.time_us()})
+
+    def late_rows(self) -> int:
+        return self._late

@@ -1,0 +1,416 @@
+"""From key to slot: a vectorised hash table, and a table of keys and values that says what has changed in it.
+
+Open addressing with linear probing (Knuth, The Art of Computer Programming, vol. 3, 6.4) over the 64-bit hashes of
+``headrace.flow.key_hashes``; whole batches probe at once, and keys of equal hash are compared. At most half of the table
+is in use, so that few rounds are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+from headrace.flow.key_hashes import key_hashes
+from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.state_parts import Restore
+from numpy.typing import NDArray
+
+from headrace_stateful.keys.columns import Flags, Places, SlotColumns, equal_rows, grown
+from headrace_stateful.keys.slot_parts import HASH, SLOT, ComingRows, Divided, joined, pack_part, unpack_part
+
+_EMPTY = -1
+_REMOVED = -2
+_LEAST_PLACES = 1024
+_NOTHING = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64))
+
+
+class KeySlots:
+    """Gives each key a small number, its slot. NULL equals NULL, NaN equals NaN, -0.0 equals 0.0. Slots of removed keys are
+    used again.
+    """
+
+    def __init__(self, schema: Mapping[str, pl.DataType]) -> None:
+        self.names = tuple(schema)
+        self._keys = SlotColumns(schema)
+        self._table: Places = np.full(_LEAST_PLACES, _EMPTY, dtype=np.int64)
+        self._hashes: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
+        self._live: Flags = np.zeros(0, dtype=bool)
+        self._free: list[int] = []
+        #: One more than the greatest slot that was ever given.
+        self.end = 0
+        self._count = 0
+        self._removed = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def find(self, keys: pl.DataFrame) -> Places:
+        """Return the slot of each row's key, -1 where it has none."""
+        return self._find(keys, key_hashes(keys, self.names))
+
+    def find_or_insert(self, keys: pl.DataFrame) -> tuple[Places, Places]:
+        """Return the slot of each row's key, and the rows that were the first of a new key, in order."""
+        hashes = key_hashes(keys, self.names)
+        slots = self._find(keys, hashes)
+        missing = np.flatnonzero(slots < 0)
+        if missing.size == 0:
+            return slots, missing
+        self._make_room(missing.size)
+        owners, places = self._claim(keys, hashes, missing)
+        first = owners == missing
+        new_rows = missing[first]
+        new_slots = self._new_slots(new_rows.size)
+        self._table[places[first]] = new_slots
+        slots[new_rows] = new_slots
+        slots[missing] = slots[owners]
+        self._hashes[new_slots] = hashes[new_rows]
+        self._live[new_slots] = True
+        self._keys.put(new_slots, keys[new_rows].select(self.names))
+        self._count += new_rows.size
+        return slots, new_rows
+
+    def place(self, slots: Places, keys: pl.DataFrame) -> None:
+        """Give new keys these slots: when state is restored. The slots must be free, the keys new and different."""
+        if slots.size == 0:
+            return
+        self.place_hashed(slots, keys, self.hashes(keys))
+        self.know_free_slots()
+
+    def place_hashed(self, slots: Places, keys: pl.DataFrame, hashes: NDArray[np.uint64]) -> None:
+        """Do what ``place`` does, except that free slots between these are not known before ``know_free_slots``."""
+        self._make_room(slots.size)
+        self._reserve(int(slots.max()) + 1)
+        self._hashes[slots] = hashes
+        self._live[slots] = True
+        self._keys.put(slots, keys)
+        self._count += slots.size
+        self.end = max(self.end, int(slots.max()) + 1)
+        self._enter(slots)
+
+    def expect(self, end: int, count: int) -> None:
+        """Give no slot below ``end`` to a new key, as stored keys have them; about ``count`` keys are going to be placed."""
+        self._make_room(count)
+        self._reserve(end)
+        self.end = max(self.end, end)
+
+    def know_free_slots(self) -> None:
+        """All stored keys have been placed: slots between them may be given to new keys."""
+        self._free = np.flatnonzero(~self._live[: self.end])[::-1].tolist()
+
+    def remove(self, slots: Places) -> None:
+        """Forget the keys in these slots, each given once."""
+        if slots.size == 0:
+            return
+        active, places = slots, self._home(self._hashes[slots])
+        while active.size:
+            here = self._table[places] == active
+            self._table[places[here]] = _REMOVED
+            active, places = active[~here], self._next(places[~here])
+        self._live[slots] = False
+        self._keys.drop(slots)
+        self._free.extend(slots.tolist())
+        self._count -= slots.size
+        self._removed += slots.size
+
+    def keys(self, slots: Places) -> pl.DataFrame:
+        """Return the keys in slots, as they were first seen."""
+        return self._keys.take(slots)
+
+    def hashes(self, keys: pl.DataFrame) -> NDArray[np.uint64]:
+        """Return the hash of each row's key."""
+        return key_hashes(keys, self.names)
+
+    def hashes_of(self, slots: Places) -> NDArray[np.uint64]:
+        """Return the hashes of the keys in slots."""
+        return self._hashes[slots]
+
+    def slots(self) -> Places:
+        """Return the slots in use, ascending."""
+        return np.flatnonzero(self._live[: self.end])
+
+    def is_live(self, slots: Places) -> Flags:
+        """Return which slots are in use."""
+        return self._live[slots]
+
+    # ------------------------------------------------------------------------------------------------- the table
+
+    def _home(self, hashes: NDArray[np.uint64]) -> Places:
+        return (hashes & np.uint64(len(self._table) - 1)).astype(np.int64)
+
+    def _next(self, places: Places) -> Places:
+        return (places + 1) & (len(self._table) - 1)
+
+    def _find(self, keys: pl.DataFrame, hashes: NDArray[np.uint64]) -> Places:
+        slots = np.full(len(hashes), -1, dtype=np.int64)
+        if self._count == 0:
+            return slots
+        rows = np.arange(len(hashes))
+        places = self._home(hashes)
+        while rows.size:
+            found, places = self._alike(hashes[rows], places)
+            hit = found >= 0
+            if not hit.all():
+                rows, places, found = rows[hit], places[hit], found[hit]
+            same = self._keys.equal(found, keys if rows.size == keys.height else keys[rows])
+            slots[rows[same]] = found[same]
+            # What is left has a hash that another key has too.
+            rows, places = rows[~same], self._next(places[~same])
+        return slots
+
+    def _alike(self, hashes: NDArray[np.uint64], places: Places) -> tuple[Places, Places]:
+        """Probe from ``places`` on: return the first slot with the same hash (-1: there is none) and its place."""
+        found = self._table[places]
+        going_on = np.flatnonzero((found != _EMPTY) & ((self._hashes[found] != hashes) | (found == _REMOVED)))
+        while going_on.size:
+            here = self._next(places[going_on])
+            slots = self._table[here]
+            places[going_on] = here
+            found[going_on] = slots
+            other = (slots != _EMPTY) & ((self._hashes[slots] != hashes[going_on]) | (slots == _REMOVED))
+            going_on = going_on[other]
+        return found, places
+
+    def _claim(self, keys: pl.DataFrame, hashes: NDArray[np.uint64], missing: Places) -> tuple[Places, Places]:
+        """Find a place for each missing key: return the first row with that key, and its place, per missing row.
+
+        The place holds a claim, ``-3 - row``, until the caller writes the slot into it.
+        """
+        owners = np.full(missing.size, -1, dtype=np.int64)
+        where = np.zeros(missing.size, dtype=np.int64)
+        active = np.arange(missing.size)
+        places = self._home(hashes[missing])
+        while active.size:
+            rows = missing[active]
+            free = np.flatnonzero(self._table[places] == _EMPTY)[::-1]
+            self._table[places[free]] = -3 - rows[free]  # of several, the last written stays: the first row
+            claims = -3 - self._table[places]
+            mine = claims == rows
+            alike = np.flatnonzero((claims >= 0) & ~mine)
+            alike = alike[hashes[claims[alike]] == hashes[rows[alike]]]
+            done = mine.copy()
+            if alike.size:
+                same = equal_rows(keys[claims[alike]], keys[rows[alike]], self.names)
+                done[alike[same]] = True
+            owners[active[done]] = claims[done]
+            where[active[done]] = places[done]
+            active, places = active[~done], self._next(places[~done])
+        return owners, where
+
+    def _enter(self, slots: Places) -> None:
+        """Write slots, whose keys are known to differ, into the table."""
+        places = self._home(self._hashes[slots])
+        active = slots
+        while active.size:
+            free = self._table[places] == _EMPTY
+            self._table[places[free]] = active[free]
+            done = self._table[places] == active
+            active, places = active[~done], self._next(places[~done])
+
+    def _make_room(self, more: int) -> None:
+        wanted = 2 * (self._count + more)
+        if wanted + 2 * self._removed <= len(self._table):
+            return
+        size = len(self._table)
+        while size < wanted + wanted // 2:
+            size *= 2
+        self._table = np.full(size, _EMPTY, dtype=np.int64)
+        self._removed = 0
+        self._enter(self.slots())
+
+    def _new_slots(self, count: int) -> Places:
+        reused = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        fresh = count - len(reused)
+        made = np.concatenate([np.array(reused, dtype=np.int64), np.arange(self.end, self.end + fresh)])
+        self.end += fresh
+        self._reserve(self.end)
+        return made
+
+    def _reserve(self, size: int) -> None:
+        self._hashes = grown(self._hashes, size)
+        self._live = grown(self._live, size, False)
+        self._keys.reserve(size)
+
+
+class SlotTable:
+    """Keys with values: what most operators remember. It knows which slots have changed since it was last written down.
+
+    Values of a new key are whatever was in the slot before: put them at once.
+    """
+
+    SLOT = SLOT
+
+    def __init__(self, keys: Mapping[str, pl.DataType], values: Mapping[str, pl.DataType]) -> None:
+        self.index = KeySlots(keys)
+        self._values = SlotColumns(values)
+        self._touched: Flags = np.zeros(0, dtype=bool)
+        #: Slots that were removed and whose key was there when the state was last written, with the hashes of the keys.
+        self._gone: list[tuple[Places, NDArray[np.uint64]]] = []
+        self._written: Flags = np.zeros(0, dtype=bool)
+        self._restore: Restore | None = None
+        self._coming = ComingRows(self.index.hashes)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def find(self, keys: pl.DataFrame) -> Places:
+        """Return the slot of each row's key, -1 where it has none."""
+        self._need(keys)
+        return self.index.find(keys)
+
+    def find_or_insert(self, keys: pl.DataFrame) -> tuple[Places, Places]:
+        """Return the slot of each row's key, and the rows that were the first of a new key, in order."""
+        self._need(keys)
+        slots, new_rows = self.index.find_or_insert(keys)
+        if new_rows.size:
+            self._reserve()
+            self._touched[slots[new_rows]] = True
+        return slots, new_rows
+
+    def take(self, slots: Places) -> pl.DataFrame:
+        """Return the values in slots, in that order."""
+        return self._values.take(slots)
+
+    def put(self, slots: Places, values: pl.DataFrame) -> None:
+        """Set the values in slots, each given at most once."""
+        if slots.size:
+            self._values.put(slots, values)
+            self._touched[slots] = True
+
+    def slots_where_below(self, name: str, bound: int) -> Places:
+        """Return the slots in use whose value in a column of whole numbers, never NULL, is less than ``bound``."""
+        self.need_all()
+        slots = self.index.slots()
+        return slots[self._values.numbers(name)[slots] < bound]
+
+    def keys(self, slots: Places) -> pl.DataFrame:
+        """Return the keys in slots."""
+        return self.index.keys(slots)
+
+    def remove(self, slots: Places) -> None:
+        """Forget the keys in these slots, each given once."""
+        if slots.size:
+            written = slots[self._written[slots]]
+            self._gone.append((written, self.index.hashes_of(written)))
+            self._written[slots] = False
+            self._touched[slots] = False
+            self.index.remove(slots)
+            self._values.drop(slots)
+
+    # ------------------------------------------------------------------------------------------------------ state
+
+    def delta(self) -> dict[str, pl.DataFrame]:
+        """Return the rows that were touched ("set") and the slots that were removed ("gone") since the last call."""
+        gone, _ = self._gone_slots()
+        touched = np.flatnonzero(self._touched)
+        made = {"set": self._rows(touched), "gone": pl.DataFrame({self.SLOT: gone})}
+        self._mark_written(touched)
+        return {name: frame for name, frame in made.items() if frame.height}
+
+    def snapshot(self) -> dict[str, pl.DataFrame]:
+        """Return all rows, as a delta to an empty table."""
+        self.need_all()
+        slots = self.index.slots()
+        self._mark_written(slots)
+        return {"set": self._rows(slots)}
+
+    def apply(self, frames: Mapping[str, pl.DataFrame]) -> None:
+        """Take what ``delta`` or ``snapshot`` gave."""
+        if "gone" in frames:
+            gone = frames["gone"][self.SLOT].to_numpy()
+            self.index.remove(gone)
+            self._values.drop(gone)
+            self._written[gone] = False
+        rows = frames.get("set")
+        if rows is not None and rows.height:
+            slots = rows[self.SLOT].to_numpy().copy()
+            known = slots < self.index.end
+            known[known] = self.index.is_live(slots[known])
+            self.index.place(slots[~known], rows.filter(pl.Series(~known)))
+            self._reserve()
+            self._values.put(slots, rows)
+            self._mark_written(slots)
+
+    # ------------------------------------------------------------------------------------------ state in parts
+
+    def rows_to_store(self, *, whole: bool) -> int:
+        """Return how many rows ``parts`` would give."""
+        if whole:
+            return len(self)
+        return int(np.count_nonzero(self._touched)) + sum(slots.size for slots, _ in self._gone)
+
+    def parts(self, bits: int, *, whole: bool) -> list[bytes]:
+        """Return what ``snapshot`` (``whole``) or ``delta`` does, in 2 ** bits parts by the keys' hashes."""
+        if whole:
+            self.need_all()
+        slots = self.index.slots() if whole else np.flatnonzero(self._touched)
+        rows = Divided(slots, self.index.hashes_of(slots), bits)
+        gone = Divided(*(_NOTHING if whole else self._gone_slots()), bits)
+        set_frames = rows.of(self._rows(rows.slots))
+        gone_frames = gone.of(pl.DataFrame({self.SLOT: gone.slots, HASH: gone.hashes}))
+        self._mark_written(slots)
+        return [pack_part({"set": one, "gone": other}) for one, other in zip(set_frames, gone_frames, strict=True)]
+
+    def apply_parts(self, parts: Sequence[bytes]) -> None:
+        """Take all of a version that ``parts`` gave."""
+        self.apply(joined([unpack_part(part) for part in parts if part]))
+
+    def begin_restore(self, end: int, count: int, restore: Restore) -> None:
+        """Wait for about ``count`` stored keys with slots below ``end``."""
+        self._restore = restore
+        self.index.expect(end, count)
+        self._reserve()
+
+    def put_parts(self, contents: Sequence[tuple[int, bytes]], pages: Flags) -> None:
+        """Take parts, each with the place of its version: all rows of these pages are here after that."""
+        rows = self._coming.take(contents, pages)
+        if rows.height == 0:
+            return
+        slots = rows[self.SLOT].to_numpy()
+        if int(slots.max()) >= self.index.end or self.index.is_live(slots).any():
+            raise CheckpointError(
+                "the stored state of an operator gives a slot to two keys", hint="go back to an older checkpoint"
+            )
+        self.index.place_hashed(slots, rows, rows[HASH].to_numpy())
+        self._values.put(slots, rows)
+        self._written[slots] = True
+
+    def end_restore(self) -> None:
+        """All rows are here."""
+        self._restore = None
+        self.index.know_free_slots()
+
+    def need_all(self) -> None:
+        """Wait until all rows are here."""
+        if self._restore is not None:
+            self._restore.need_all()
+
+    def need_slot(self, slot: int) -> None:
+        """Wait until the row of a slot is here that some key has: for all rows, as nobody knows whose slot it is."""
+        if self._restore is not None and not self.index.is_live(np.array([slot]))[0]:
+            self._restore.need_all()
+
+    def _need(self, keys: pl.DataFrame) -> None:
+        if self._restore is not None:
+            self._restore.need(self.index.hashes(keys))
+
+    def _gone_slots(self) -> tuple[Places, NDArray[np.uint64]]:
+        if not self._gone:
+            return _NOTHING
+        return np.concatenate([slots for slots, _ in self._gone]), np.concatenate([each for _, each in self._gone])
+
+    def _rows(self, slots: Places) -> pl.DataFrame:
+        return pl.concat(
+            [pl.DataFrame({self.SLOT: slots}), self.index.keys(slots), self._values.take(slots)], how="horizontal"
+        )
+
+    def _mark_written(self, slots: Places) -> None:
+        self._written[slots] = True
+        self._touched[:] = False
+        self._gone.clear()
+
+    def _reserve(self) -> None:
+        end = self.index.end
+        self._values.reserve(end)
+        self._touched = grown(self._touched, end, False)
+        self._written = grown(self._written, end, False)

@@ -1,0 +1,149 @@
+"""Aggregates per key and window: ``key_by("user").window(hr.tumbling("10 s", on="ts")).agg(n="count(*)")``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from headrace.flow.schema import Schema, per_schema
+from headrace.foundation.errors import PlanError
+from headrace.interfaces.operator import Changes, Derivation, StatefulOperator, StatefulSpec
+from headrace.interfaces.state_definition import StateDefinition, quoted
+from headrace.interfaces.windows import Emit, Window
+
+from headrace_stateful.aggregates.aggregates import AggregatePlan, compile_aggregates
+from headrace_stateful.keys.state_columns import brought_over, emit_setting, kept_columns, window_setting
+from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
+from headrace_stateful.windows.window_shape import (
+    WINDOW_END,
+    WINDOW_START,
+    WindowShape,
+    check_windows,
+    gives_changes,
+    results_schema,
+)
+
+
+class WindowSpec(StatefulSpec):
+    """What the operators over windows have in common."""
+
+    outputs = ("", "late")
+
+    def __init__(self, keys: Sequence[str], window: Window, emit: Emit | None) -> None:
+        self.keys = tuple(keys)
+        self.window = window
+        self.emit = emit or Emit()
+
+    @abstractmethod
+    def plan(self, schema: Schema) -> AggregatePlan:
+        """Return what is aggregated. Raises JobError when it does not fit the columns."""
+
+    def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
+        if output == "late":
+            return schema
+        return self._shape(schema).output
+
+    def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
+        if wanted is None:
+            return None
+        # What is wanted of late rows goes by the names of the input's columns.
+        own = () if self.window.on is None else (self.window.on,)
+        return {*self.keys, *own, *self.plan(schema).columns, *(name for name in wanted if name in schema)}
+
+    @property
+    def tick_seconds(self) -> float | None:
+        return CLOCK_TICK_SECONDS if self.window.on is None else None
+
+    def open(self, schema: Schema | None) -> StatefulOperator:
+        shape = self._shape(schema)
+        if self.window.kind == "session":
+            if gives_changes(self.emit):
+                from headrace_stateful.windows.session_changes import SessionChanges
+
+                return SessionChanges(shape)
+            from headrace_stateful.windows.session_windows import SessionWindows
+
+            return SessionWindows(shape)
+        from headrace_stateful.windows.aligned_windows import AlignedWindows
+
+        return AlignedWindows(shape)
+
+    @property
+    def adapts_state(self) -> bool:  # type: ignore[override]
+        # Sessions that give changes keep rows, numbered through.
+        return not (self.window.kind == "session" and gives_changes(self.emit))
+
+    def definition(self, schema: Schema | None) -> StateDefinition:
+        columns = check_windows(schema, self.keys, self.window)
+        plan = self.plan(columns)
+        held = plan.held(inputs=not self.adapts_state)
+        settings = {"window": window_setting(self.window), "emit": emit_setting(self.emit), **self.own_settings()}
+        return StateDefinition(self.name, settings, self.keys, kept_columns(columns, self.keys), held)
+
+    def own_settings(self) -> dict[str, Any]:
+        """Return what else must stay the same for the state to go on."""
+        return {}
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        columns = check_windows(schema, self.keys, self.window)
+        plan = self.plan(columns)
+        return brought_over(stored, now, {**columns, **plan.partial_schema, **plan.input_schema}, state, part=part)
+
+    def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
+        columns = check_windows(schema, self.keys, self.window)
+        if output:
+            return Derivation({name: quoted(name) for name in columns})
+        own = {name: quoted(name) for name in (*self.keys, WINDOW_START, WINDOW_END)}
+        return Derivation({**own, **self.plan(columns).texts})
+
+    def changes(self, before: Changes | None) -> Changes | None:
+        if before is not None:
+            raise PlanError(
+                "windows take rows that are only added, not results that change",
+                hint="aggregate in windows first, or use agg(…) without a window",
+            )
+        if not gives_changes(self.emit):
+            return None
+        return Changes((*self.keys, WINDOW_START, WINDOW_END))
+
+    def _shape(self, schema: Schema | None) -> WindowShape:
+        known = check_windows(schema, self.keys, self.window)
+        plan = self.plan(known)
+        output = results_schema(known, self.keys, self.window, plan.schema, changes=gives_changes(self.emit))
+        return WindowShape(self.keys, self.window, self.emit, known, plan, output)
+
+
+class WindowAggregate(WindowSpec):
+    """Gives keys, ``window_start``, ``window_end`` and the aggregates of each window and key.
+
+    Without ``emit`` the result of a window is given once, when the watermark has reached its end. With ``before`` or ``until`` results
+    are a changelog with the column ``window_result``: ``early``, ``final`` or ``update``; a result takes the place of the one before of the
+    same key and window. A row that comes when all its windows are closed goes to the output ``late``.
+    """
+
+    name = "window_aggregate"
+    takes_functions = True
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        window: Window,
+        aggregates: Mapping[str, str],
+        *,
+        emit: Emit | None = None,
+        functions: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(keys, window, emit)
+        self.aggregates = dict(aggregates)
+        self.functions = functions
+
+    def describe(self) -> str:
+        aggregates = ", ".join(f"{name}={text}" for name, text in self.aggregates.items())
+        return f"{self.window}: {aggregates}"
+
+    @per_schema
+    def plan(self, schema: Schema) -> AggregatePlan:
+        return compile_aggregates(self.aggregates, schema, keys=self.keys, functions=self.functions)
