@@ -1,0 +1,65 @@
+"""The architecture page names files that are there, and rooms import only what is below them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "architecture.md"
+CORE = ROOT / "core" / "src" / "headrace"
+#: From the lowest to the highest.
+ROOMS = ["foundation", "flow", "interfaces", "codecs", "plan", "runtime", "jobs"]
+#: Interfaces speak of the plan and of jobs in the types of their methods.
+NAMED_IN_TYPES = {
+    ("headrace.interfaces.backend", "plan"),
+    ("headrace.interfaces.backend", "jobs"),
+    ("headrace.interfaces.operator", "jobs"),
+    ("headrace.interfaces.hookspecs", "plan"),
+    ("headrace.interfaces.language", "jobs"),
+}
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    named = re.findall(r"`((?:core|plugins|connectors|tests|docs)/[\w./-]+)`", PAGE.read_text(encoding="utf-8"))
+    assert len(named) > 30
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_room_says_what_lives_there_and_is_on_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in CORE.glob("*/__init__.py")}
+    assert rooms == set(ROOMS)
+    for room in rooms:
+        assert ast.get_docstring(ast.parse((CORE / room / "__init__.py").read_text(encoding="utf-8"))), room
+        assert f"`core/src/headrace/{room}`" in page
+
+
+def imports(node: ast.AST, *, types: bool = False) -> Iterator[tuple[str, bool]]:
+    """Yield the modules that are imported below a node, and whether for type annotations only."""
+    for child in ast.iter_child_nodes(node):
+        for_types = types or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, for_types) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module is not None:
+            yield from ((f"{child.module}.{alias.name}", for_types) for alias in child.names)
+        yield from imports(child, types=for_types)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_rooms_below_it(room: str) -> None:
+    above = set(ROOMS[ROOMS.index(room) + 1 :])
+    wrong = []
+    for path in sorted((CORE / room).rglob("*.py")):
+        module = ".".join(["headrace", *path.relative_to(CORE).with_suffix("").parts])
+        for name, for_types in imports(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = name.split(".")
+            if parts[0] != "headrace" or len(parts) < 2 or parts[1] not in above:
+                continue
+            if not (for_types and (module, parts[1]) in NAMED_IN_TYPES):
+                wrong.append(f"{module} imports {name}")
+    assert wrong == []
