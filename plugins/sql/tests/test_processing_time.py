@@ -85,7 +85,7 @@ def test_the_condition_may_stand_in_where() -> None:
         ),
         ("SELECT k, SUM(v) OVER (PARTITION BY p ORDER BY ts) FROM t", "partition by processing time"),
         ("SELECT v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY p) AS rn FROM t) WHERE rn <= 2", "rn = 1|first or last"),
-        ("SELECT v FROM t ORDER BY p", "time attribute|sorts a stream"),
+        ("SELECT v FROM t ORDER BY p DESC", "time attribute|sorts a stream"),
         ("SELECT v FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(p), INTERVAL '1' DAY))", "can only be aggregated"),
         (
             "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY p MEASURES A.v AS x PATTERN (A) DEFINE A AS A.v > 0)",
@@ -108,6 +108,7 @@ def test_what_cannot_go_by_the_clock_is_refused(text: str, reason: str) -> None:
     [
         ("SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY p) AS rn FROM t) WHERE rn = 1", [("a", 1), ("b", 2)]),
         ("SELECT k, v FROM t ORDER BY p DESC LIMIT 1", [("b", 2)]),
+        ("SELECT k, v FROM t ORDER BY p", [("a", 1), ("b", 2)]),  # the order in which they come
         ("SELECT a.k, b.v FROM t a JOIN u FOR SYSTEM_TIME AS OF a.p AS b ON a.k = b.k", [("a", 1), ("b", 2)]),
         ("SELECT k, SUM(v) OVER (PARTITION BY k ORDER BY p) AS s FROM t", [("a", 1), ("b", 2)]),
         (FROM.format("", "a.p BETWEEN b.p - INTERVAL '1' HOUR AND b.p + INTERVAL '1' HOUR"), [("a", 1, 1), ("b", 2, 2)]),
