@@ -85,3 +85,13 @@ def test_a_map_is_an_object_in_json(table: Path) -> None:
 def test_what_is_no_part_is_refused(text: str, message: str) -> None:
     with pytest.raises(ExpressionError, match=message):
         hr.sql(text)
+
+
+@pytest.mark.usefixtures("table")
+def test_a_map_is_printed_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    hr.sql(
+        "CREATE TABLE shown (id INT, m MAP<STRING, INT>) WITH ('connector' = 'print'); INSERT INTO shown SELECT id, m FROM t"
+    ).run("light")
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"id": 1, "m": {"a": 1, "b": 2}}, {"id": 2, "m": None}, {"id": 5, "m": {"a": 7}},
+    ]  # fmt: skip

@@ -32,6 +32,9 @@ class PrintSettings(SinkSettings, frozen=True, kw_only=True):
         Annotated[int, msgspec.Meta(ge=0)] | None,
         option("most rows that a process prints; further ones are only counted"),
     ] = None
+    json_columns: Annotated[
+        tuple[str, ...], option("text columns whose values are JSON: they are printed as such, not as texts")
+    ] = ()
 
 
 class PrintSink(Sink):
@@ -63,7 +66,9 @@ class PrintSink(Sink):
         if self.settings.format == "table":
             self._table = TableWriter()
         else:
-            self._encoder = default_registry().find("codec", "json")().encoder(self._schema)
+            codec = default_registry().find("codec", "json")
+            given = codec.Settings.of({"json_columns": self.settings.json_columns}, plugin="json")
+            self._encoder = codec(given).encoder(self._schema)
 
     def batch_insert(self, batch: SinkBatch) -> None:
         limit = self.settings.limit

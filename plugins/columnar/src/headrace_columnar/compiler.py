@@ -252,9 +252,11 @@ def _bracket(compiler: Compiler, node: exp.Bracket) -> Typed:
     if not isinstance(typed.data_type, pl.List):
         raise compiler.error(node, f"{shown(typed.data_type)} has no elements", hint="only an array has elements")
     index = compiler.compile(place)
-    if not index.data_type.is_integer():
-        raise compiler.error(place, f"the index must be a whole number, not {shown(index.data_type)}")
     inner = typed.data_type.inner
+    if not index.data_type.is_integer():
+        if isinstance(inner, pl.Struct) and [field.name for field in inner.fields] == ["key", "value"]:
+            return call_function(compiler, node, "map_value", [node.this, place])
+        raise compiler.error(place, f"the index must be a whole number, not {shown(index.data_type)}")
     element = operators.element_at(typed.expression, index.expression)
     return Typed(element, inner if isinstance(inner, pl.DataType) else inner(), node)
 

@@ -31,6 +31,7 @@ ROW: dict[str, tuple[pl.DataType, Any]] = {
     "narrow": (pl.Float32(), 149.0),
     "nested": (pl.List(pl.List(pl.Int64())), [[1, 2], None]),
     "texts": (pl.List(pl.String()), ["a", None]),
+    "entries": (pl.List(pl.Struct({"key": pl.String(), "value": pl.Int64()})), [{"key": "a", "value": 7}]),
 }
 SCHEMA = Schema({name: kind for name, (kind, _) in ROW.items()})
 FRAME = pl.DataFrame([pl.Series(name, [value], dtype=kind) for name, (kind, value) in ROW.items()])
@@ -41,6 +42,8 @@ FRAME = pl.DataFrame([pl.Series(name, [value], dtype=kind) for name, (kind, valu
     [
         ("timestampdiff(QUARTER, moment, none_of_day)", None),
         ("most * span", None),
+        ("entries['a']", 7),
+        ("entries['b'] IS NULL AND entries[1].value = 7", True),
         ("span * most", None),
         ("unsigned * span", dt.timedelta(days=-1, microseconds=1)),
         ("timestampdiff(MONTH, none_of_day, moment)", None),

@@ -409,6 +409,9 @@ def sink_job(catalog: Catalog, table: Table, stream: Stream, name: str) -> Job:
         stream, maps = json_maps.with_texts(stream)
         if maps:
             format_options["json_columns"] = tuple(maps)
+    elif "json_columns" in fields:  # it writes JSON, whatever it is given
+        stream, maps = json_maps.with_texts(stream)
+        options["json_columns"] = tuple(maps)
     if format_options and "format_options" in fields:
         options["format_options"] = format_options
     if table.primary_key and plugin == "mysql":

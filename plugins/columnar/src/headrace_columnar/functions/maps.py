@@ -60,7 +60,7 @@ def _last_of_each(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @function(
     "map_value",
     signature="values map, key scalar -> ?",
-    summary="The value of a key; NULL if there is none. In SQL texts also values['key'].",
+    summary="The value of a key; NULL if there is none. Also values['key'].",
     examples=[("map_value(map('a', 1), 'a')", 1), ("map_value(map('a', 1), 'b')", None)],
 )
 def map_value(call: Call) -> Typed:
