@@ -271,10 +271,97 @@ class TestStateFile:
 
         insert(make_sink(tmp_path), "q", 0, 1)
         path = self._file(tmp_path)
-        text = path.read_bytes()[2048:].partition(b" ")[2].partition(b"\n")[0].replace(b'"format":1', b'"format":2')
+        text = path.read_bytes()[2048:].partition(b" ")[2].partition(b"\n")[0].replace(b'"format":2', b'"format":3')
         path.write_bytes((b"%08x %s\n" % (zlib.crc32(text), text)).ljust(2048, b"\0"))
-        with pytest.raises(JobError, match=r"another version of headrace-file \(format 2\)"):
+        with pytest.raises(JobError, match=r"another version of headrace-file \(format 3\)"):
             make_sink(tmp_path).last_offset(Queue("q"))
+
+    @pytest.mark.parametrize("commits", [1, 2, 3])
+    def test_that_of_another_queue_is_refused(self, tmp_path: Path, commits: int) -> None:
+        for number in range(commits):
+            insert(make_sink(tmp_path), "q", number, 1)
+        for number in range(3):
+            insert(make_sink(tmp_path), "other", number * 5, 5, number * 5 - 1)
+        own, other = (tmp_path / "_headrace" / "state" / queue_key(Queue(name), "") for name in ("q", "other"))
+        kept = own.read_bytes()
+        own.write_bytes(other.read_bytes())
+        with pytest.raises(JobError, match=f"{own} holds the position of another queue or writer") as raised:
+            make_sink(tmp_path).last_offset(Queue("q"))
+        assert "remove it" in str(raised.value)
+        with pytest.raises(JobError, match="holds the position of another queue"):
+            insert(make_sink(tmp_path), "q", 15, 1)
+        assert make_sink(tmp_path).last_offset(Queue("other")) == Position(14)
+        own.write_bytes(kept)
+        assert make_sink(tmp_path).last_offset(Queue("q")) == Position(commits - 1)
+
+    def test_that_of_another_output_is_refused(self, tmp_path: Path) -> None:
+        """The dead letters of a queue have another writer than its rows."""
+        for name, count in (("rows", 5), ("dead letters", 2)):
+            sink = make_sink(tmp_path / name, writer=name)
+            insert(sink, "q", 0, count)
+        own, other = (
+            tmp_path / name / "_headrace" / "state" / queue_key(Queue("q"), name) for name in ("rows", "dead letters")
+        )
+        own.write_bytes(other.read_bytes())
+        with pytest.raises(JobError, match=f"{own} holds the position of another queue or writer"):
+            make_sink(tmp_path / "rows", writer="rows").last_offset(Queue("q"))
+
+    @pytest.mark.parametrize("commits", [2, 3, 4, 5])
+    @pytest.mark.parametrize("size", [1, 100, 1500, 2047, 2048])
+    def test_one_that_has_lost_a_slot_is_refused(self, tmp_path: Path, commits: int, size: int) -> None:
+        """What is left may be the older of both. No torn write cuts a file."""
+        for number in range(commits):
+            insert(make_sink(tmp_path), "q", number, 1)
+        os.truncate(self._file(tmp_path), size)
+        with pytest.raises(JobError, match=f"{self._file(tmp_path)} is damaged"):
+            make_sink(tmp_path).last_offset(Queue("q"))
+
+    @pytest.mark.parametrize("commits", [2, 3])
+    @pytest.mark.parametrize("size", [0, 2049, 2100, 3000, 4095])
+    def test_one_that_is_cut_elsewhere_is_right(self, tmp_path: Path, commits: int, size: int) -> None:
+        """It is as none, or its second slot is torn, or nothing but what fills that slot up is gone."""
+        for number in range(commits):
+            insert(make_sink(tmp_path), "q", number, 1)
+        os.truncate(self._file(tmp_path), size)
+        assert make_sink(tmp_path).last_offset(Queue("q")) == Position(commits - 1)
+
+    @pytest.mark.parametrize(("commits", "gone"), [(2, 2048), (3, 0), (3, 2048), (4, 0), (4, 2048)])
+    def test_one_with_an_empty_slot_that_was_written_is_refused(self, tmp_path: Path, commits: int, gone: int) -> None:
+        for number in range(commits):
+            insert(make_sink(tmp_path), "q", number, 1)
+        path = self._file(tmp_path)
+        content = path.read_bytes()
+        path.write_bytes(content[:gone] + bytes(2048) + content[gone + 2048 :])
+        with pytest.raises(JobError, match="one of its two slots is not there"):
+            make_sink(tmp_path).last_offset(Queue("q"))
+
+    @pytest.mark.parametrize("commits", [1, 2, 3])
+    def test_that_of_the_first_release_is_read(self, tmp_path: Path, commits: int) -> None:
+        """Format 1 does not say whose position it is. The next commit does."""
+        import zlib
+
+        for number in range(commits):
+            insert(make_sink(tmp_path), "q", number, 1)
+        path = self._file(tmp_path)
+        content = path.read_bytes()
+        first_release = b""
+        for at in (0, 2048):
+            text = content[at : at + 2048].partition(b" ")[2].partition(b"\n")[0]
+            if not text:
+                first_release += bytes(2048)
+                continue
+            slot = json.loads(text)
+            assert (slot.pop("key"), slot.pop("format")) == (path.name, 2)
+            text = json.dumps({"format": 1, **slot}).encode()
+            first_release += (b"%08x %s\n" % (zlib.crc32(text), text)).ljust(2048, b"\0")
+        path.write_bytes(first_release)
+        (tmp_path / "aside").mkdir()
+        for part in parts(tmp_path):
+            part.rename(tmp_path / "aside" / part.name)
+        assert make_sink(tmp_path).last_offset(Queue("q")) == Position(commits - 1)
+        insert(make_sink(tmp_path), "q", commits, 1)
+        assert make_sink(tmp_path).last_offset(Queue("q")) == Position(commits)
+        assert b'"key":"%s"' % path.name.encode() in path.read_bytes()
 
 
 class TestOtherWriters:

@@ -9,7 +9,8 @@ A small state file per queue holds the position, and which part that position be
 
 Whoever comes after a crash between 3 and 4 finds the temporary file still there and renames it. So the position never
 depends on finished parts staying where they are. The state file has two slots with check sums which are written in
-turn, so that a torn write leaves the one before.
+turn, so that a torn write leaves the one before. A slot names its queue and its writer, and counts: a file that was
+exchanged with another, or that has lost a slot, is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from headrace.foundation.durable_files import sync_directory, write_whole
 from headrace.foundation.errors import JobError, RetriableError
 
 _SLOT_BYTES = 2048
-_FORMAT = 1
+_FORMAT = 2
+#: Slots of this format do not say whose they are.
+_FORMAT_WITHOUT_KEY = 1
 _PROBE = "probe-"
 _TEMPORARY = re.compile(r"([0-9a-f]{16})-\d+-[0-9a-f]+\.tmp$")
 _LOCK_RETRY_SECONDS = 0.005
@@ -76,6 +79,8 @@ class _Slot(msgspec.Struct, frozen=True):
     temporary: str
     part: str
     boot: str
+    #: The queue and the writer whose position this is; empty in the format that did not have it.
+    key: str = ""
 
 
 class QueueState:
@@ -230,26 +235,38 @@ class QueueState:
         slot = _newest(content)
         if slot is None:
             if content.strip(b"\0"):
-                raise JobError(
-                    f"the state file {self._path} is damaged",
-                    plugin="file",
-                    hint="remove it: the position is then taken from the names of the queue's part files, so that rows "
-                    "come again if the last of these were moved away",
-                )
+                raise self._refused("is damaged")
             return None
-        if slot.format != _FORMAT:
+        self._check(slot, content)
+        if slot.temporary and os.path.exists(os.path.join(self._temporary, slot.temporary)):
+            self._rename(slot)
+        return slot
+
+    def _check(self, slot: _Slot, content: bytes) -> None:
+        """Raise JobError when the newest slot is not known to be this queue's newest position."""
+        if slot.format not in (_FORMAT, _FORMAT_WITHOUT_KEY):
             raise JobError(
                 f"the state file {self._path} was written by another version of headrace-file (format {slot.format})",
                 plugin="file",
                 hint="use that version, or write to another directory",
             )
-        if slot.temporary and os.path.exists(os.path.join(self._temporary, slot.temporary)):
-            self._rename(slot)
-        return slot
+        if slot.format == _FORMAT and slot.key != self.key:
+            raise self._refused(f"holds the position of another queue or writer ({slot.key}): it was exchanged")
+        # The first commit writes one slot, each later one the other of both. A torn write leaves something of its slot.
+        if slot.sequence > 1 and len(_slots(content)) < 2:
+            raise self._refused("is damaged: one of its two slots is not there")
+
+    def _refused(self, what: str) -> JobError:
+        return JobError(
+            f"the state file {self._path} {what}",
+            plugin="file",
+            hint="put back the right one, or remove it: the position is then taken from the names of the queue's part "
+            "files, so that rows come again if the last of these were moved away",
+        )
 
     def _store(self, descriptor: int, before: _Slot | None, last: Position, temporary: str, part: str) -> _Slot:
         sequence = 1 if before is None else before.sequence + 1
-        slot = _Slot(_FORMAT, sequence, last.offset, last.index, temporary, part, boot_id())
+        slot = _Slot(_FORMAT, sequence, last.offset, last.index, temporary, part, boot_id(), self.key)
         text = msgspec.json.encode(slot)
         record = b"%08x %s\n" % (zlib.crc32(text), text)
         if len(record) > _SLOT_BYTES:
