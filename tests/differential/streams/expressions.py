@@ -65,7 +65,9 @@ def _nested(choices: Choices, columns: Mapping[str, Kind]) -> Expression:
     """Return a row, an array or a map of columns: whole values, which are given, joined and collected, but not compared."""
     whole = [name for name, kind in sorted(columns.items()) if kind == "int"]
     shape = choices.pick(["row", "array", "map"]) if whole else "row"
-    usable = whole if shape != "row" else [name for name, kind in sorted(columns.items()) if kind != "list"]
+    # Keys that are mapped to others are not found again within a row.
+    given = [name for name, kind in sorted(columns.items()) if kind not in ("list", "key", "text key")]
+    usable = whole if shape != "row" else given
     if not usable:
         return ("row", ("constant", 7, "int"))
     return (shape, *(("column", choices.pick(usable)) for _ in choices.repeat(1, 3, 60)))

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 from headrace_columnar import decimals
 from headrace_columnar.rowwise import by_series, float_quotient
@@ -82,7 +83,33 @@ def to_text(typed: Typed) -> pl.Expr:
         return expression.dt.to_string("iso")
     if isinstance(source, pl.Null):
         return pl.lit(None, dtype=pl.String)
+    if isinstance(source, pl.Float32 | pl.Float64):
+        return expression.map_batches(_float_texts, return_dtype=pl.String, is_elementwise=True)
     return expression.cast(pl.String)
+
+
+def _float_texts(values: pl.Series) -> pl.Series:
+    """Return floats as Flink writes them, which is as Java does: ``16.5``, ``1.6777216E7``, ``1.0E-5``, ``Infinity``, ``NaN``.
+
+    Digits are the fewest that give the number back (Java before 19 writes more of some). The exponent is written below 0.001 and
+    from ten million on.
+    """
+    size = values.abs()
+    scientific = values.is_finite() & (values != 0.0) & ((size < 1e-3) | (size >= 1e7))
+    texts = pl.select(
+        pl.when(values.is_infinite()).then(pl.when(values > 0.0).then(pl.lit("Infinity")).otherwise(pl.lit("-Infinity")))
+        .otherwise(values.cast(pl.String))
+    ).to_series()  # fmt: skip
+    if not scientific.any():
+        return texts
+    places = scientific.fill_null(value=False).arg_true()
+    odd = values.gather(places).to_numpy()
+    return texts.scatter(places, [_in_scientific_notation(value) for value in odd])
+
+
+def _in_scientific_notation(value: np.floating) -> str:
+    text = np.format_float_scientific(value, unique=True, trim="0", exp_digits=1)
+    return text.replace("e+", "E").replace("e-", "E-")
 
 
 def _decode(series: pl.Series) -> pl.Series:

@@ -64,6 +64,11 @@ def test_cast_of_text(text: str, target: str, wanted: Any) -> None:
     ("sql", "wanted"),
     [
         ("CAST(2.9 AS INT)", 2), ("CAST(-2.9 AS INT)", -2), ("CAST(TRUE AS STRING)", "true"), ("CAST(1.10 AS STRING)", "1.10"),
+        ("CAST(-1.5e0 AS STRING)", "-1.5"), ("CAST(0.0e0 AS STRING)", "0.0"),
+        ("CAST(9999999.0e0 AS STRING)", "9999999.0"), ("CAST(1e7 AS STRING)", "1.0E7"), ("CAST(16777216e0 AS STRING)", "1.6777216E7"),
+        ("CAST(1e-3 AS STRING)", "0.001"), ("CAST(-0.00012e0 AS STRING)", "-1.2E-4"), ("CAST(1e-300 AS STRING)", "1.0E-300"),
+        ("CAST(CAST(16777216 AS FLOAT) AS STRING)", "1.6777216E7"), ("CAST(1e308 * 10 AS STRING)", "Infinity"),
+        ("CAST(CAST('1.25E10' AS DOUBLE) AS STRING)", "1.25E10"), ("CAST(CAST('Infinity' AS DOUBLE) AS STRING)", "Infinity"),
         ("CAST(1.1e0 AS STRING)", "1.1"), ("CAST(12345 AS VARCHAR(3))", "123"), ("5 / 2", 2), ("-5 / 2", -2), ("-7 % 3", -1),
         ("5 DIV 2", 2), ("5 / 2.0", Decimal("2.5")), ("1 = 1.0", True), ("9007199254740993 = 9007199254740992.0", False),
         ("0.1 + 0.2 = 0.3", True), ("0.1e0 + 0.2e0 = 0.3e0", False), ("1e0 / 0e0", float("inf")), ("2 - -3", 5),
