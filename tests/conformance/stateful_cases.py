@@ -37,8 +37,8 @@ def tumbling(directory: Path) -> hr.Job:
     return _to(aggregated, directory)
 
 
-def late_rows(directory: Path) -> hr.Job:
-    windowed = _clicks(directory, "late").key_by("key").window(hr.tumbling("5 s", on="ts"), late="1 s")
+def late_rows(directory: Path, pattern: str = "clicks*.ndjson") -> hr.Job:
+    windowed = _clicks(directory, "late", pattern).key_by("key").window(hr.tumbling("5 s", on="ts"), late="1 s")
     counted = windowed.agg(n="count(*)", first="first(id)", last="last(id)")
     return _to(counted, directory).also(_to(counted.late(), directory, "late"))
 
@@ -78,13 +78,13 @@ def join_within(directory: Path) -> hr.Job:
     return _to(left.join(right, on="key", within=("-5 s", "10 s"), time=("ts", "at")), directory)
 
 
-def with_state(directory: Path) -> hr.Job:
+def with_state(directory: Path, pattern: str = "clicks*.ndjson") -> hr.Job:
     def since_last(row: dict[str, Any], state: dict[str, Any], timers: Any) -> Iterator[dict[str, Any]]:
         state["n"] = state.get("n", 0) + 1
         if state["n"] % 3 == 0:
             yield {"key": row["key"], "id": row["id"], "n": state["n"]}
 
-    keyed = _clicks(directory, "process").key_by("key")
+    keyed = _clicks(directory, "process", pattern).key_by("key")
     return _to(keyed.process(since_last, schema={"key": "string", "id": "int64", "n": "int64"}), directory)
 
 
