@@ -132,6 +132,14 @@ def test_a_table_has_verbs_of_its_own_and_columns_of_equal_names_get_a_suffix() 
     assert joined(left, table, "k") == [{"k": "b", "v": 8, "v_right": 20}]
 
 
+@pytest.mark.parametrize("name", ["table", "memory", "where"])
+def test_a_source_may_be_called_as_anything_of_the_table_is(name: str) -> None:
+    source = MemorySource({"q": [json.dumps({"k": key}).encode() for key in "ab"]})
+    table = PIPE.from_(source, format="json", schema={"k": "string"}, name=name).select("k", two="k || k")
+    found = joined(stream([{"k": "a"}, {"k": "c"}], {"k": "string"}), table, "k", how="left")
+    assert texts(found) == texts([{"k": "a", "two": "aa"}, {"k": "c", "two": None}])
+
+
 def test_a_table_is_loaded_once_for_all_jobs_that_use_it() -> None:
     loads = []
 

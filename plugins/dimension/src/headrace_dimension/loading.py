@@ -29,7 +29,8 @@ def load_table(plan: Plan, *, threads: int, title: str, show_progress: bool = Fa
     source = source_node.source
     source.use_run(until="end")
     queues = sorted(replace(queue, source=source_id) for queue in source.queues())
-    columns = plan.sinks["table"].schema
+    (end,) = plan.sinks.values()  # not by its name: a source may be called as it is
+    columns = end.schema
     assert columns is not None
     empty = pl.DataFrame(schema=dict(columns))
     with (
