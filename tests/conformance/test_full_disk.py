@@ -14,7 +14,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.foundation.errors import JobError, JobFailedError
+from headrace.foundation.errors import CheckpointError, JobError, JobFailedError
 
 from tests.eventually import eventually
 
@@ -192,3 +192,33 @@ def test_a_checkpoint_that_is_removed_below_a_running_job(
     assert "the checkpoint cannot be written to 'state/light" in str(caught.value)
     assert "the directory has gone: bring it back with what was in it" in str(caught.value)
     assert not list(Path("state").rglob("*.delta")), "no part of a state stands alone"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keyed", [False, True], ids=["stateless", "keyed"])
+def test_a_checkpoint_that_is_removed_below_a_job_on_spark(
+    keyed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark itself makes its directory anew. What stands on state fails at once, the rest at the next start: no row is wrong."""
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    append(0, 100)
+    output, options = Path("out"), {"shards": 1} if keyed else {}
+    handle = job(output, keyed=keyed).start("spark", checkpoint="state", **options)
+    eventually(lambda: len(rows(output)) >= (2 if keyed else 100), "the first rows")
+    shutil.rmtree("state")
+    append(100, 100)
+    if keyed:
+        with pytest.raises(JobFailedError, match=r"the state of shard key_by/0 after micro-batch \d+ is missing"):
+            handle.wait(timedelta(seconds=180))
+        return
+    eventually(lambda: len(rows(output)) == 200, "the rows of the next micro-batch")
+    handle.stop()
+    append(200, 100)
+    with pytest.raises(CheckpointError, match="is missing") as caught:
+        job(output, keyed=keyed).run("spark", checkpoint="state")
+    assert "restore the whole checkpoint directory from one copy, or begin anew" in str(caught.value)
+    assert sorted(row["n"] for row in rows(output)) == list(range(200))
+    # Anew, rows that are there are not written again.
+    job(output, keyed=keyed).run("spark", checkpoint="other")
+    assert sorted(row["n"] for row in rows(output)) == list(range(300))
