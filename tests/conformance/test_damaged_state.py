@@ -98,7 +98,8 @@ def loaded(plan_bytes: bytes, options: RunOptions, found: Stopped) -> Loaded:
         queues = [*engine._runs, *(shard.queue for shard in shards)]
         return Loaded(
             {queue.id: (run.position.to_json(), run.broken) for queue, run in engine._runs.items()},
-            engine._keyed.sequence,
+            # A start from a savepoint numbers its entries from the clock on: no two starts have the same.
+            0 if found.job.savepoint else engine._keyed.sequence,
             tuple(shard.snapshot() for shard in shards),
             {name: _positions(sink, queues) for name, sink in engine._outlets.sinks_to_ask().items()},
         )
