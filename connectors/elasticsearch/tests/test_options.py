@@ -164,7 +164,7 @@ class TestSource:
     def test_no_start_by_time(self) -> None:
         import datetime as dt
 
-        start = hr.source.StartAt(dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
+        start = hr.StartAt(dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
         assert "not ordered by time" in text_of(JobError, lambda: self.source().open(Queue("t/0"), start))
 
     def test_an_empty_name(self) -> None:
