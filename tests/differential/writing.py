@@ -84,6 +84,11 @@ class Writer:
             items.append(f"{text.format(*argument, filter=window)} AS {self.name(call.column.name)}")
         return f"SELECT {', '.join(items)} FROM {over.table} AS {over.alias} WHERE ts IS NOT NULL"
 
+    def _group_key(self, key: Expression) -> str:
+        """Return a key as a text. A whole number is a place in the SELECT list to DuckDB, a constant to Flink."""
+        text = self.expression(key)
+        return f"CAST({text} AS INT)" if self.dialect == "duckdb" and text.isdigit() else text
+
     def _select(self, select: Select) -> str:
         named = zip(select.items, select.columns, strict=True)
         items = "*" if select.star else ", ".join(self._item(item, column.name) for item, column in named)
@@ -92,9 +97,9 @@ class Writer:
         if select.where is not None:
             lines.append(f"WHERE {self.expression(select.where)}")
         if select.group:
-            keys = ", ".join(map(self.expression, select.group))
+            keys = ", ".join(map(self._group_key, select.group))
             if select.sets:
-                made = [[self.expression(select.group[at]) for at in each] for each in select.sets]
+                made = [[self._group_key(select.group[at]) for at in each] for each in select.sets]
                 keys = ", ".join(f"({', '.join(each)})" for each in made)
             lines.append(f"GROUP BY {select.grouping} ({keys})" if select.grouping else f"GROUP BY {keys}")
         having = [] if select.having is None else [self.expression(select.having)]
