@@ -15,6 +15,7 @@ import pytest
 from headrace.foundation.faults import VARIABLE
 
 from tests.conformance.case import Case
+from tests.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +45,10 @@ def start(
     fault: str | None = None,
     kill_after_seconds: float | None = None,
 ) -> int:
-    """Run cases in a process group of their own; return its exit code. Nothing of it survives."""
+    """Run cases in a process group of their own; return its exit code. Nothing of it survives.
+
+    ``kill_after_seconds``: it is killed so long after the first of its cases is done.
+    """
     environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
     if fault is not None:
         environment[VARIABLE] = fault
@@ -55,7 +59,10 @@ def start(
             command, cwd=ROOT, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=log
         )
     try:
-        process.wait(kill_after_seconds or 500)
+        if kill_after_seconds is not None:
+            done = directory / next(name for name in names if not (directory / name / "done").exists()) / "done"
+            eventually(lambda: done.exists() or process.poll() is not None, "the first case is done")
+        process.wait(500 if kill_after_seconds is None else kill_after_seconds)
         if process.returncode > 0 and fault is None:
             sys.stderr.write(log_path.read_text()[-4000:])
     except subprocess.TimeoutExpired:
