@@ -83,9 +83,8 @@ def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], b
     late = shard.late_rows() - late_before
     shard.checkpoint(control.sequence)
     fault_point("shard.before_state")
-    with waiting(
-        _how_to_wait(payload, shard)
-    ):  # operators may call user aggregates now, of rows that they have put off
+    # Operators may call user aggregates now, of rows that they have put off.
+    with waiting(_how_to_wait(payload, shard)):
         kept.at = chain.save(shard, kept.at, batch_id)
     fault_point("shard.after_state")
     _keep(payload, address, kept)
