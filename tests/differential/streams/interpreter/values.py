@@ -78,6 +78,14 @@ def key_of(row: Row, columns: Sequence[str]) -> tuple[Any, ...]:
     return tuple(tuple(row[name]) if isinstance(row[name], list) else row[name] for name in columns)
 
 
+def _different(values: Sequence[Any]) -> list[Any]:
+    """Return different values, each where it came first. Arrays are compared by their values."""
+    first: dict[Any, Any] = {}
+    for value in values:
+        first.setdefault(tuple(value) if isinstance(value, list) else value, value)
+    return list(first.values())
+
+
 def aggregate(what: Aggregate, rows: Sequence[Row], *, sql: bool) -> Any:
     """Return an aggregate of rows in the order in which they came. ``sql``: by the rules of Flink's SQL."""
     rows = [row for row in rows if is_true(what.condition, row)]
@@ -88,13 +96,13 @@ def aggregate(what: Aggregate, rows: Sequence[Row], *, sql: bool) -> Any:
         return values or None
     values = [value for value in values if value is not None]
     if what.distinct:
-        values = list(dict.fromkeys(values))
+        values = _different(values)
     if what.function == "count":
         return len(values)
     if what.function == "collect":
         return values
     if what.function == "collect_set":
-        return list(dict.fromkeys(values))
+        return _different(values)
     if not values:
         return None
     return _OF_VALUES[what.function](values, sql)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -58,6 +59,9 @@ class WindowAggregates(Timed):
         self._sql = sql
         self._until = (node.emit or _AT_ONCE).until
         self._groups: list[Group] = []
+        #: Of rows in sessions: the number of each, in the order in which they came.
+        self._numbers: dict[int, int] = {}
+        self._next_number = itertools.count()
 
     def time_columns(self, side: int) -> Sequence[str]:
         return (self.node.window.on,)
@@ -99,7 +103,11 @@ class WindowAggregates(Timed):
         if self.passed(made.end + self._until):
             self.too_late(row)
             return
-        made.rows = [*(old for each in touched for old in each.rows), row]
+        self._numbers[id(row)] = next(self._next_number)
+        # In the order in which they came, whichever session they were in before.
+        made.rows = sorted(
+            [*(old for each in touched for old in each.rows), row], key=lambda each: self._numbers[id(each)]
+        )
         made.result = "update" if self.passed(made.end) else "final"
         self._groups = [*(each for each in self._groups if each not in touched), made]
 
