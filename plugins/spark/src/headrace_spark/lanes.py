@@ -6,18 +6,20 @@ kept is set to where the range begins, and is put back only after the range is d
 
 from __future__ import annotations
 
-import time
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headrace.flow.dead_letters import of_queue
 from headrace.flow.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, RawBatch
-from headrace.foundation.errors import BrokenQueueError, RetriableError
+from headrace.foundation.clock import SystemClock
+from headrace.foundation.errors import BrokenQueueError, HeadraceError, RetriableError
 from headrace.foundation.faults import fault_point
+from headrace.foundation.retrying import Backoff, Tries, until_done
 from headrace.interfaces.source import Reader
 from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane
 
@@ -31,7 +33,11 @@ T = TypeVar("T")
 #: Lanes kept per process.
 _LANES_MAX = 256
 _POLL_TIMEOUT = timedelta(seconds=1)
+_PAUSE_SECONDS_FIRST = 0.05
 _PAUSE_SECONDS_MAX = 2.0
+_CLOCK = SystemClock()
+#: Spark kills a task that is to end.
+_NEVER = threading.Event()
 
 
 @dataclass
@@ -150,19 +156,15 @@ def _keep(payload: JobPayload, queue: Queue, kept: _KeptLane) -> None:
 def _processed(payload: JobPayload, lane: Lane, raw: RawBatch) -> list[Delivery]:
     """Take records through the lane. A function or table that it asks may be away: raises RetriableError when it stays away."""
     notes, what = TroubleNotes(payload.run_directory), f"what an operator of queue {lane.queue.id} asks"
-    begun, pause = time.monotonic(), 0.05
-    while True:
+
+    def process() -> list[Delivery]:
         try:
-            made = lane.process(raw)
-            notes.back(what)
-            return made
-        except RetriableError as error:
+            return lane.process(raw)
+        except RetriableError:
             lane.take_shipments()  # they come again
-            notes.away(what, error.message)
-            if time.monotonic() - begun >= payload.retry_seconds:
-                raise
-            time.sleep(pause)
-            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+            raise
+
+    return _until_there(process, notes, what, lambda error: payload.retry_seconds, RetriableError)
 
 
 def _waiting_for(payload: JobPayload, queue: Queue, action: Callable[[], T]) -> T:
@@ -171,44 +173,56 @@ def _waiting_for(payload: JobPayload, queue: Queue, action: Callable[[], T]) -> 
     A range that was planned cannot be left out: what was made of it, and what state it changed, must be the same again.
     Raises RetriableError or BrokenQueueError when it stays away.
     """
-    notes, begun, pause = TroubleNotes(payload.run_directory), time.monotonic(), 0.05
-    while True:
-        try:
-            made = action()
-            notes.back(queue.id)
-            return made
-        except (RetriableError, BrokenQueueError) as error:
-            notes.away(queue.id, error.message)
-            if time.monotonic() - begun >= payload.patience_seconds(error):
-                raise
-            time.sleep(pause)
-            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+    notes = TroubleNotes(payload.run_directory)
+    return _until_there(action, notes, queue.id, payload.patience_seconds, RetriableError, BrokenQueueError)
+
+
+def _until_there(
+    action: Callable[[], T],
+    notes: TroubleNotes,
+    what: str,
+    patience_seconds: Callable[[Any], float],
+    *retriable: type[HeadraceError],
+) -> T:
+    """Return what an action gives, trying it again for as long as ``patience_seconds`` says of the error."""
+
+    def failed(error: HeadraceError, tries: Tries) -> None:
+        notes.away(what, error.message)
+        if tries.waited_seconds >= patience_seconds(error):
+            raise error
+
+    backoff = _backoff()
+    made = until_done(action, clock=_CLOCK, stopping=_NEVER, retriable=retriable, failed=failed, backoff=backoff)
+    notes.back(what)
+    return made
+
+
+def _backoff() -> Backoff:
+    return Backoff(first_seconds=_PAUSE_SECONDS_FIRST, seconds_max=_PAUSE_SECONDS_MAX, monotonic=_CLOCK.monotonic)
 
 
 def _raw_batches(payload: JobPayload, reader: Reader, part: QueueRange) -> Iterator[RawBatch]:
     """Yield the records of a range. Raises RetriableError when they do not come for a long time."""
     end = part.end.offset
     notes = TroubleNotes(payload.run_directory)
-    moved_at = time.monotonic()
-    pause = 0.05
+    moved_at, backoff = _CLOCK.monotonic(), _backoff()
     while (before := reader.position.offset) < end:
         try:
             raw = reader.poll(min(payload.batch_records, end - before), _POLL_TIMEOUT)
             fault_point("reader.after_poll")
-            pause = 0.05
+            backoff.succeeded()
             notes.back(part.queue.id)
         except (RetriableError, BrokenQueueError) as error:
             notes.away(part.queue.id, error.message)
-            if time.monotonic() - moved_at >= payload.patience_seconds(error):
+            if _CLOCK.monotonic() - moved_at >= payload.patience_seconds(error):
                 raise
-            time.sleep(pause)
-            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+            _CLOCK.wait(_NEVER, backoff.failed())
             continue
         if raw is not None and len(raw):
             yield raw.until(part.end)
         if reader.position.offset > before:
-            moved_at = time.monotonic()
-        elif time.monotonic() - moved_at >= payload.retry_seconds:
+            moved_at = _CLOCK.monotonic()
+        elif _CLOCK.monotonic() - moved_at >= payload.retry_seconds:
             raise RetriableError(
                 f"the queue was said to hold records up to {end}, but nothing came after {before} "
                 f"for {payload.retry_seconds:.0f} s",

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobError, JobFailedError, RetriableError
+from headrace.foundation.retrying import Tries, until_done
 from headrace.interfaces.source import EARLIEST, Reader, Source, StartPosition
 from headrace.runtime.broken_queues import BrokenQueues
 
@@ -27,7 +28,6 @@ from headrace_spark.troubles import TroubleNotes
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-_PAUSE_SECONDS_MAX = 5.0
 #: How long Spark waits for an answer when there is nothing to read; it asks again at once.
 _IDLE_SECONDS_MAX = 1.0
 #: How often a waiting planner looks whether the job is to stop.
@@ -421,25 +421,19 @@ class Planner:
             self._clock.wait(self._never, min(left, _STOP_LOOK_SECONDS))
 
     def _retrying(self, action: Callable[[], T], what: str) -> T:
-        begun = self._clock.monotonic()
-        pause = 0.1
-        while True:
-            try:
-                result = action()
-                self._notes.back(what)
-                return result
-            except RetriableError as error:
-                away = self._clock.monotonic() - begun
-                if away >= self._payload.retry_seconds or self._run.stop_asked:
-                    raise JobFailedError(
-                        f"the source was away for {away:.0f} s: {error.message}",
-                        job=self._job,
-                        queue=what,
-                        hint="mend the server and start the job again: it goes on from its checkpoint",
-                    ) from error
-                self._notes.away(what, error.message)
-                self._clock.wait(self._never, pause)
-                pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+        def failed(error: RetriableError, tries: Tries) -> None:
+            if tries.waited_seconds >= self._payload.retry_seconds or self._run.stop_asked:
+                raise JobFailedError(
+                    f"the source was away for {tries.waited_seconds:.0f} s: {error.message}",
+                    job=self._job,
+                    queue=what,
+                    hint="mend the server and start the job again: it goes on from its checkpoint",
+                ) from error
+            self._notes.away(what, error.message)
+
+        result = until_done(action, clock=self._clock, stopping=self._never, retriable=RetriableError, failed=failed)
+        self._notes.back(what)
+        return result
 
 
 @dataclass(frozen=True)
