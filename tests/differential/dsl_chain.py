@@ -26,6 +26,7 @@ from tests.differential.expressions import ExpressionMaker, comparable
 from tests.differential.kinds import BIGINT, BOOLEAN, DECIMAL, INT, STRING, TIMESTAMP
 from tests.differential.tables import Table
 from tests.differential.tree import Aggregate, Call, Column, Expression, Literal
+from tests.differential.writing import duckdb_key
 
 
 def _aliased(items: Mapping[str, Expression], dialect: str) -> Iterator[str]:
@@ -166,7 +167,8 @@ class Chain:
         def query(inner: str, dialect: str) -> str:
             items = ", ".join([*map(quoted, names), *_aliased({**named, **aggregates}, dialect)])
             # A number alone is the place of a column there; a constant makes no groups anyway.
-            made = (as_sql(item, dialect) for item in named.values() if not isinstance(item, Literal))
+            texts = (as_sql(item, dialect) for item in named.values() if not isinstance(item, Literal))
+            made = map(duckdb_key, texts) if dialect == "duckdb" else texts
             group = ", ".join([*map(quoted, names), *made])
             # Without rows there is no total of a stream.
             return around(inner, items, f"GROUP BY {group}" if group else "HAVING COUNT(*) > 0")

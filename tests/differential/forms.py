@@ -173,9 +173,9 @@ AGGREGATES: dict[str, Form] = {
     "size of all": Form("CARDINALITY(ARRAY_AGG({0}){filter})", "LEN(LIST({0}){filter})"),
     "lag": Form("LAG({0}){filter}"),
     "lag 3": Form("LAG({0}, 3){filter}"),
-    "a_squares": Form("a_squares({0}){filter}", "COALESCE(SUM({0} * {0}){filter}, 0)"),
+    "a_squares": Form("a_squares({0}){filter}", "COALESCE(SUM(CAST({0} AS HUGEINT) * {0}){filter}, 0)"),
     "a_spread": Form("a_spread({0}){filter}", "(MAX({0}){filter} - MIN({0}){filter})"),
-    "a_products": Form("a_products({0}, {1}){filter}", "COALESCE(SUM({0} * {1}){filter}, 0)"),
+    "a_products": Form("a_products({0}, {1}){filter}", "COALESCE(SUM(CAST({0} AS HUGEINT) * {1}){filter}, 0)"),
 }
 
 #: Table functions: how they are called, and in DuckDB the query that stands for the call.

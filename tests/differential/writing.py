@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -37,6 +38,14 @@ def written(relation: Relation, dialect: str) -> str:
     writer = Writer(dialect)
     query = writer.whole(relation)
     return "".join(f"CREATE VIEW {name} AS\n{text};\n" for name, text in writer.views) + query
+
+
+def duckdb_key(text: str) -> str:
+    """Return a key of GROUP BY for DuckDB, where a whole number is a place in the SELECT list. To Flink it is a constant.
+
+    DuckDB computes ``(- (-3))`` before it looks, so that is a whole number too.
+    """
+    return f"CAST({text} AS BIGINT)" if re.fullmatch(r"[-() ]*\d+[) ]*", text) else text
 
 
 class Writer:
@@ -85,9 +94,8 @@ class Writer:
         return f"SELECT {', '.join(items)} FROM {over.table} AS {over.alias} WHERE ts IS NOT NULL"
 
     def _group_key(self, key: Expression) -> str:
-        """Return a key as a text. A whole number is a place in the SELECT list to DuckDB, a constant to Flink."""
         text = self.expression(key)
-        return f"CAST({text} AS INT)" if self.dialect == "duckdb" and text.isdigit() else text
+        return duckdb_key(text) if self.dialect == "duckdb" else text
 
     def _select(self, select: Select) -> str:
         named = zip(select.items, select.columns, strict=True)
