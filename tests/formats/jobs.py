@@ -13,11 +13,11 @@ import headrace as hr
 import polars as pl
 from headrace.jobs.keyed import joined as joined_by
 from headrace.jobs.keyed import shuffled
-from headrace_sql.first_rows import FirstRows
-from headrace_sql.match_operator import MatchRecognize, PatternPart
-from headrace_sql.over_aggregate import OverAggregate, OverCall
-from headrace_sql.temporal_join import TemporalJoin
-from headrace_sql.window_top_n import WindowTopN
+from headrace_sql.operators.first_rows import FirstRows
+from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
+from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
+from headrace_sql.operators.temporal_join import TemporalJoin
+from headrace_sql.operators.window_top_n import WindowTopN
 
 from tests.conformance.stateful_inputs import ORDERS, SCHEMA
 

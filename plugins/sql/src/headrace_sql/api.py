@@ -16,9 +16,9 @@ from headrace.interfaces.language import Language
 from headrace.jobs.dsl import FunctionCatalog, Pipeline, Stream
 from headrace.jobs.job import Job
 
-from headrace_sql.frames import polars_frame
-from headrace_sql.script import Script
-from headrace_sql.sinks import CollectSettings, CollectSink, collected, materialized
+from headrace_sql.compiling.script import Script
+from headrace_sql.operators.frames import polars_frame
+from headrace_sql.operators.sinks import CollectSettings, CollectSink, collected, materialized
 
 
 @dataclass

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from headrace_columnar import registry
 
-from headrace_sql.expressions import AGGREGATES
+from headrace_sql.binding.expressions import AGGREGATES
+from headrace_sql.binding.functions import BUILDERS, RENAMED
 from headrace_sql.function_cases import CASES, UNSUPPORTED, Case
-from headrace_sql.functions import BUILDERS, RENAMED
 
 _HEAD = """\
 # Functions in SQL texts

@@ -9,7 +9,10 @@ from headrace.interfaces.hookspecs import hookimpl
 
 @hookimpl
 def headrace_sinks() -> Mapping[str, str]:
-    return {"blackhole": "headrace_sql.sinks:BlackholeSink", "collect": "headrace_sql.sinks:CollectSink"}
+    return {
+        "blackhole": "headrace_sql.operators.sinks:BlackholeSink",
+        "collect": "headrace_sql.operators.sinks:CollectSink",
+    }
 
 
 @hookimpl
@@ -19,4 +22,7 @@ def headrace_languages() -> Mapping[str, str]:
 
 @hookimpl
 def headrace_sources() -> Mapping[str, str]:
-    return {"frame": "headrace_sql.frames:FrameSource", "datagen": "headrace_sql.datagen:DatagenSource"}
+    return {
+        "frame": "headrace_sql.operators.frames:FrameSource",
+        "datagen": "headrace_sql.operators.datagen:DatagenSource",
+    }

@@ -1,0 +1,97 @@
+"""Constants of a query: what an expression that names no column is worth when the job is built.
+
+Where SQL wants a constant (LIMIT, the distance of LAG, a bound of ROW_NUMBER(), intervals, patterns), any such expression is one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import ExpressionError
+from headrace_columnar.evaluation import evaluate
+from headrace_columnar.expressions import CompiledExpression, compile_node
+from sqlglot import exp
+
+from headrace_sql.binding import types
+from headrace_sql.binding.functions import cast
+from headrace_sql.binding.scope import error_at
+
+if TYPE_CHECKING:
+    from headrace_sql.compiling.query import QueryCompiler
+
+_NOTHING = Schema({})
+_ONE_ROW = pl.DataFrame({"__one": [1]})
+
+
+def names_columns(node: exp.Expr) -> bool:
+    """Return whether an expression holds columns or queries: then it is no constant."""
+    return any(isinstance(each, exp.Column | exp.Query | exp.Window | exp.Star) for each in node.walk())
+
+
+def value_of(compiled: CompiledExpression) -> tuple[bool, Any]:
+    """Return (True, value) of a compiled expression that is the same for all rows and always, else (False, None).
+
+    Raises what the evaluation raises.
+    """
+    if compiled.columns or compiled.calls or not compiled.deterministic:
+        return False, None
+    result, failures = evaluate(compiled, _ONE_ROW)
+    if failures:
+        raise failures[0][1]
+    return True, result[0]
+
+
+def folded(node: exp.Expr, compiled: CompiledExpression) -> exp.Expr:
+    """Return a translated expression as a literal where it is a constant text or whole number; anything else as it is."""
+    if isinstance(node, exp.Literal | exp.Null):
+        return node
+    try:
+        known, value = value_of(compiled)
+    except ExpressionError:
+        return node  # the rows that it is evaluated for fail
+    if not known or isinstance(value, bool) or not isinstance(value, str | int):
+        return node
+    made: exp.Expr = exp.Literal.string(value) if isinstance(value, str) else exp.Literal.number(abs(value))
+    made.meta.update(next((each.meta for each in node.walk() if "start" in each.meta), {}))
+    return exp.Neg(this=made) if isinstance(value, int) and value < 0 else made
+
+
+def constant(compiler: QueryCompiler, node: exp.Expr, what: str, kind: pl.DataType | None = None) -> Any:
+    """Return the value of a constant of a query; with ``kind`` as a value of that type. Raises ExpressionError at the node."""
+    if not names_columns(node):
+        from headrace_sql.compiling.values import no_columns
+
+        translator = compiler.translator(no_columns(compiler))
+        made = translator.translate(node)
+        word = None if kind is None else types.word_for(kind)
+        if word is not None and translator.compile(made).data_type != kind:
+            made = cast(made, word)
+        try:
+            known, value = value_of(translator.compile(made))
+        except ExpressionError as error:
+            raise compiler.error(node, f"{what}: {error.message}", error.hint) from error
+        if known:
+            return value
+    raise compiler.error(node, f"{what} is a constant: an expression without columns")
+
+
+def whole_number(compiler: QueryCompiler, node: exp.Expr, what: str, *, least: int = 0) -> int:
+    """Return the value of a constant that is a whole number. Raises ExpressionError at the node for another."""
+    if names_columns(node):
+        raise compiler.error(node, f"{what} is a whole number: a constant", f"{what} 10")
+    value = constant(compiler, node, what)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        shown = "" if value is None else f", not {value}"
+        raise compiler.error(node, f"{what} is a whole number from {least} on{shown}")
+    return value
+
+
+def factor(node: exp.Expr, text: str) -> float:
+    """Return the number by which an interval is multiplied. Raises ExpressionError for what is no constant number."""
+    if not names_columns(node):
+        known, value = value_of(compile_node(node, text, _NOTHING))
+        if known and value is not None and not isinstance(value, bool | str):
+            return float(value)
+    raise error_at(node, text, "an interval is multiplied by a constant number")

@@ -1,0 +1,207 @@
+"""``FROM u, LATERAL (SELECT … FROM t WHERE t.k = u.k) AS x``: a derived table that names columns of the tables before it.
+
+It becomes a join. Where the query aggregates, or takes the first rows or different rows, it does so for each value that its
+conditions compare with the tables before it: these conditions must be equalities then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from headrace.foundation.errors import ExpressionError
+from sqlglot import exp
+
+from headrace_sql.binding.expressions import part_key
+from headrace_sql.binding.scope import Column, Relation, standing_for, unused_name
+from headrace_sql.compiling.joins import joined_sides, sides_of
+from headrace_sql.compiling.ordering import PARTITION
+from headrace_sql.compiling.query import aggregates_in, conjuncts
+from headrace_sql.compiling.scalars import names_outer, of_outer, outer_keys
+from headrace_sql.compiling.sources import from_clause
+from headrace_sql.compiling.subqueries import knows
+
+if TYPE_CHECKING:
+    from headrace_sql.compiling.query import QueryCompiler
+
+
+@dataclass
+class _Carried:
+    """Expressions of the derived table that its join needs beside what its SELECT lists, and the place of each."""
+
+    items: list[exp.Expr] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+
+    def place_of(self, key: str, node: exp.Expr) -> int:
+        if key not in self.places:
+            self.places[key] = len(self.items)
+            self.items.append(node)
+        return self.places[key]
+
+
+def lateral(compiler: QueryCompiler, left: Relation, join: exp.Join) -> Relation:
+    """Return the relation of a join with ``LATERAL (SELECT …)``. Raises ExpressionError."""
+    try:
+        return _lateral(compiler, left, join)
+    except ExpressionError as error:
+        if any(f"unknown table or column {table!r}" in error.message for table in left.tables()):
+            error.hint = "only WHERE and SELECT of LATERAL (SELECT …) itself name columns of the tables before it"
+        raise
+
+
+def _lateral(compiler: QueryCompiler, left: Relation, join: exp.Join) -> Relation:
+    item = join.this
+    side = (join.side or "").upper()
+    if side in ("RIGHT", "FULL"):
+        raise compiler.error(item, "LATERAL (SELECT …) can be joined by INNER, CROSS or LEFT JOIN")
+    query = item.this.unnest()
+    if not isinstance(query, exp.Select):
+        raise compiler.error(item, "LATERAL takes a SELECT", "put UNION and its like into a derived table of it")
+    if query.args.get("from_") is None:
+        raise compiler.error(
+            query, "a SELECT without FROM has no rows to read", "name the expression in the SELECT around it"
+        )
+    conditions = conjuncts(query.args["where"].this if query.args.get("where") else None)
+    own, _ = from_clause(compiler, query, list(conditions))
+    outside = [each for each in conditions if names_outer(each, own, left)]
+    inside = [each for each in conditions if not any(each is one for one in outside)]
+    late = {index for index, each in enumerate(query.expressions) if names_outer(each, own, left)}
+    carried, pairs = _Carried(), list[exp.Expr]()
+    if _collects(compiler, query):
+        if late:
+            raise compiler.error(
+                query, "LATERAL (SELECT …) with aggregates, DISTINCT or LIMIT names outer columns in WHERE only",
+                "calculate with them in the SELECT around it",
+            )  # fmt: skip
+        inner, pairs = outer_keys(compiler, outside, own, left)
+        carried.items = inner
+    places = [_carry(compiler, each, own, carried) for each in (outside if not pairs else [])]
+    late_places = {index: _carry(compiler, query.expressions[index], own, carried) for index in late}
+    made = _query_with(query, inside, carried, late, grouped=bool(pairs))
+    found = compiler.query(made)
+    return _joined(compiler, left, join, query, found, _Plan(carried, pairs, outside, places, late_places, own))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    carried: _Carried
+    #: Outer expressions that equal the first carried items.
+    pairs: Sequence[exp.Expr]
+    outside: Sequence[exp.Expr]
+    places: Sequence[dict[str, int]]
+    #: Items of SELECT that name outer columns: computed behind the join.
+    late: dict[int, dict[str, int]]
+    own: Relation
+
+
+def _collects(compiler: QueryCompiler, query: exp.Select) -> bool:
+    """Return whether a query makes its rows of several: then it does so per value of the columns around it."""
+    if any(query.args.get(key) for key in ("group", "having", "distinct", "limit", "order", "offset")):
+        return True
+    return any(aggregates_in(each, compiler.catalog.functions) or each.find(exp.Window) for each in query.expressions)
+
+
+def _carry(compiler: QueryCompiler, node: exp.Expr, own: Relation, carried: _Carried) -> dict[str, int]:
+    """Let the derived table's columns in an expression be carried; returns where each is."""
+    made = {}
+    for column in node.find_all(exp.Column):
+        if knows(own, column):
+            key = part_key(own, column, compiler.text)
+            made[key] = carried.place_of(key, column)
+    return made
+
+
+def _query_with(
+    query: exp.Select, inside: Sequence[exp.Expr], carried: _Carried, late: set[int], *, grouped: bool
+) -> exp.Select:
+    """Return the derived table without its outer conditions, and with what is carried at the end of its SELECT."""
+    made = query.copy()
+    made.set("where", exp.Where(this=exp.and_(*(each.copy() for each in inside), copy=False)) if inside else None)
+    made.set("expressions", [each.copy() for index, each in enumerate(query.expressions) if index not in late])
+    names = [f"__lateral_{index}" for index in range(len(carried.items))]
+    is_windowed = any(each.find(exp.Window) for each in query.expressions)
+    has_group = query.args.get("group") is not None or query.args.get("having") is not None
+    if grouped and not is_windowed and (has_group or not (query.args.get("limit") or query.args.get("distinct"))):
+        group = made.args.get("group") or exp.Group(expressions=[])
+        group.set("expressions", [*group.expressions, *(each.copy() for each in carried.items)])
+        made.set("group", group)
+    if grouped and query.args.get("limit") is not None:
+        made.meta[PARTITION] = names
+    for window in made.find_all(exp.Window) if grouped else ():
+        window.set("partition_by", [*(window.args.get("partition_by") or ()), *(each.copy() for each in carried.items)])
+    for name, each in zip(names, carried.items, strict=True):
+        made.append("expressions", exp.Alias(this=each.copy(), alias=exp.to_identifier(name)))
+    return made
+
+
+def _joined(
+    compiler: QueryCompiler, left: Relation, join: exp.Join, query: exp.Select, found: Relation, plan: _Plan
+) -> Relation:
+    item = join.this
+    alias = item.args.get("alias")
+    table = alias.name if alias is not None else None
+    names = [each.name for each in (alias.args.get("columns") or ())] if alias is not None else []
+    count = len(plan.carried.items)
+    cut = len(found.columns) - count
+    hidden = tuple(replace(each, hidden=True, table=None) for each in found.columns[cut:])
+    given = replace(found, columns=found.columns[:cut])
+    if names and len(names) != cut + len(plan.late):
+        raise compiler.error(item, f"{len(names)} names for {cut + len(plan.late)} columns")
+    early = [name for index, name in enumerate(names) if index not in plan.late]
+    right = given.named(table, early)
+    right = replace(right, columns=(*right.columns, *hidden))
+    sides = sides_of(left, right, table or "lateral")
+    columns = sides.right.columns[cut:]
+    on = [each for each in conjuncts(join.args.get("on")) if not (isinstance(each, exp.Boolean) and each.this)]
+    for mine, other in zip(plan.pairs, columns, strict=False):
+        on.append(exp.EQ(this=mine, expression=standing_for(other)))
+    for each, places in zip(plan.outside, plan.places, strict=False):
+        on.append(_of_both(compiler, each, plan.own, left, {key: columns[place] for key, place in places.items()}))
+    how = "left" if (join.side or "").upper() == "LEFT" else "inner"
+    made = joined_sides(compiler, sides, on, how, item)
+    shown = list(made.columns[: len(left.columns) + cut])
+    if not plan.late:
+        return replace(made, columns=tuple(shown))
+    if how == "left":
+        raise compiler.error(
+            item,
+            "LEFT JOIN LATERAL (SELECT …) names outer columns in WHERE only",
+            "calculate with them in the SELECT around it",
+        )
+    return _with_late(compiler, made, left, query, plan, (shown, list(columns), names, table))
+
+
+def _with_late(
+    compiler: QueryCompiler, made: Relation, left: Relation, query: exp.Select, plan: _Plan,
+    shape: tuple[list[Column], list[Column], list[str], str | None],
+) -> Relation:  # fmt: skip
+    """Compute the items that name columns of both sides."""
+    shown, columns, names, table = shape
+    stream = made.stream
+    for index in sorted(plan.late):
+        item = query.expressions[index]
+        node = item.this if isinstance(item, exp.Alias) else item
+        meant = {key: columns[place] for key, place in plan.late[index].items()}
+        name = names[index] if names else item.alias_or_name or f"EXPR${index}"
+        target = unused_name(name, stream.schema or {})
+        text = compiler.translator(replace(made, stream=stream)).sql(_of_both(compiler, node, plan.own, left, meant))
+        stream = stream.with_columns(**{target: text})
+        shown.insert(len(left.columns) + index, Column(name, target, table))
+    return replace(made, stream=stream, columns=tuple(shown))
+
+
+def _of_both(
+    compiler: QueryCompiler, node: exp.Expr, own: Relation, outer: Relation, meant: dict[str, Column]
+) -> exp.Expr:
+    """Return an expression whose columns are those of the join, the derived table's names first."""
+
+    def fixed(part: exp.Expr) -> exp.Expr:
+        if not isinstance(part, exp.Column) or not knows(own, part):
+            return part
+        return standing_for(meant[part_key(own, part, compiler.text)], part)
+
+    return of_outer(compiler, node.transform(fixed), outer)
+
+
+__all__ = ["lateral"]

@@ -1,0 +1,245 @@
+"""OVER in SELECT: ROW_NUMBER() for a Top-N, and aggregates over the rows before each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from headrace.jobs.keyed import shuffled
+from headrace_columnar.sql_types import common_type
+from sqlglot import exp
+
+from headrace_sql.binding.constants import constant, names_columns, whole_number
+from headrace_sql.binding.expressions import Translator, interval_us, physical
+from headrace_sql.binding.scope import Column, Ranking, Relation, Time, resolve, unused_name
+from headrace_sql.compiling.ordering import ordered_terms
+from headrace_sql.compiling.query import is_updating
+from headrace_sql.compiling.values import no_columns
+from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
+
+if TYPE_CHECKING:
+    from headrace_sql.compiling.query import QueryCompiler
+
+_RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
+Listed = tuple[str | None, exp.Expr, Column | None]
+
+
+def with_over(compiler: QueryCompiler, relation: Relation, listed: Sequence[Listed]) -> Relation:
+    """Return what a SELECT with OVER gives of each row."""
+    relation = compiler.settled(listed[0][1], relation)
+    windows = [window for each in listed for window in each[1].find_all(exp.Window)]
+    ranks = [each for each in listed if isinstance(each[1], exp.Window) and each[1].this.name.upper() in _RANKS]
+    if len(windows) == len(ranks) == 1:
+        return _ranking(compiler, relation, listed, ranks)
+    return _aggregates(compiler, relation, listed)
+
+
+def _ranking(
+    compiler: QueryCompiler, relation: Relation, listed: Sequence[Listed], ranks: Sequence[Listed]
+) -> Relation:
+    name, window, _ = ranks[0]
+    assert isinstance(window, exp.Window)
+    if window.this.name.upper() != "ROW_NUMBER":
+        if _by_time(compiler, relation, window):
+            return _aggregates(compiler, relation, listed)
+        raise compiler.error(
+            window,
+            f"{window.this.name}() is not supported",
+            "as in Flink, a Top-N of a stream has ROW_NUMBER(); RANK() and DENSE_RANK() are ordered by a time attribute",
+        )
+    others = [each for each in listed if each is not ranks[0]]
+    given_relation = relation
+    relation, partition, order = _partition_and_order(compiler, relation, window)
+    projected = compiler.selected(relation, others, compiler.translator(relation))
+    # The columns of the order may be missing in what SELECT gives: they are kept until the rank is bounded.
+    stream, kept = relation.stream, {}
+    texts: dict[str, str] = {}
+    from headrace_sql.binding.expressions import text_of
+
+    given = compiler.translator(relation)
+    for (_, node, column), made_column in zip(others, projected.columns, strict=True):
+        if made_column.time == "processing":
+            continue
+        texts[made_column.physical] = text_of(physical(column.physical)) if column is not None else given.sql(node)
+    for wanted in (*partition, *(term[0] for term in order)):
+        if wanted in kept or not wanted:
+            continue
+        text = text_of(physical(wanted))
+        found = next((known for known, one in texts.items() if one == text), None)
+        if found is None:
+            found = unused_name(wanted, texts)
+            texts[found] = text
+        kept[wanted] = found
+    rank_name = name or "EXPR$0"
+    target = unused_name(rank_name, texts)
+    ranking = Ranking(
+        "ROW_NUMBER",
+        tuple(kept[each] for each in partition),
+        tuple((kept.get(c, c), down, time) for c, down, time in order),
+        rank_name,
+        (lambda: _aggregates(compiler, given_relation, listed)) if _by_time(compiler, given_relation, window) else None,
+    )
+    columns = list(projected.columns)
+    columns.insert(listed.index(ranks[0]), Column(rank_name, target))
+    return Relation(stream.select(**texts), tuple(columns), ranking=ranking)
+
+
+def _by_time(compiler: QueryCompiler, relation: Relation, window: exp.Window) -> bool:
+    """Return whether rows are numbered as time goes on: then their numbers never change, and need no bound."""
+    order = window.args.get("order")
+    terms = order.expressions if order is not None else []
+    if (
+        len(terms) != 1
+        or terms[0].args.get("desc")
+        or not isinstance(terms[0].this, exp.Column)
+        or is_updating(relation)
+    ):
+        return False
+    column, fields = resolve(relation, terms[0].this, compiler.text)
+    return column.time is not None and not fields
+
+
+def _partition_and_order(
+    compiler: QueryCompiler, relation: Relation, window: exp.Window
+) -> tuple[Relation, tuple[str, ...], tuple[tuple[str, bool, Time | None], ...]]:
+    """Return the physical columns of PARTITION BY and ORDER BY; expressions become columns."""
+    translator = compiler.translator(relation)
+    computed: dict[str, str] = {}
+
+    def column_of(node: exp.Expr) -> tuple[str, Time | None]:
+        if isinstance(node, exp.Column):
+            found, fields = resolve(relation, node, compiler.text)
+            if not fields:
+                return ("", "processing") if found.time == "processing" else (found.physical, found.time)
+        if isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME":
+            return "", "processing"
+        name = unused_name(f"__over_{len(computed)}", relation.schema)
+        computed[name] = translator.sql(node)
+        return name, None
+
+    partitions = [(each, *column_of(each)) for each in window.args.get("partition_by") or ()]
+    for node, _, time in partitions:
+        if time == "processing":
+            raise compiler.error(node, "a partition by processing time would have one row each", "ORDER BY it instead")
+    partition = tuple(name for _, name, _ in partitions)
+    order = window.args.get("order")
+    if order is None:
+        raise compiler.error(window, "OVER needs ORDER BY in a stream")
+    terms = tuple(_first(column_of(each), descending) for each, descending in ordered_terms(order.expressions))
+    if computed:
+        relation = replace(relation, stream=relation.stream.with_columns(**computed))
+    return relation, partition, terms
+
+
+def _first(column: tuple[str, Time | None], descending: bool) -> tuple[str, bool, Time | None]:
+    return column[0], descending, column[1]
+
+
+def _aggregates(compiler: QueryCompiler, relation: Relation, listed: Sequence[Listed]) -> Relation:
+    """Return OVER aggregates: all windows of a SELECT have the same partition and order."""
+    windows = [window for each in listed for window in each[1].find_all(exp.Window)]
+    if is_updating(relation):
+        raise compiler.error(windows[0], "OVER takes rows that are only added, not results that change")
+    first = windows[0]
+    relation, partition, order = _partition_and_order(compiler, relation, first)
+    if len(order) != 1 or order[0][2] is None or order[0][1]:
+        raise compiler.error(first, "OVER is ordered by a time attribute, ascending")
+    given = Translator(relation, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
+    same = {_shape(window) for window in windows}
+    if len(same) > 1:
+        raise compiler.error(windows[1], "all OVER windows of a SELECT must have the same PARTITION BY and ORDER BY")
+    calls: dict[str, OverCall] = {}
+    replaced: dict[str, str] = {}
+    inputs: dict[str, str] = {}
+    for window in windows:
+        key = given.key_of(window)
+        if key in replaced:
+            continue
+        name = unused_name(f"__over_result_{len(calls)}", relation.schema)
+        calls[name] = _call(compiler, given, window, inputs)
+        replaced[key] = name
+    stream = relation.stream.with_columns(**inputs) if inputs else relation.stream
+    on = None if order[0][2] == "processing" else order[0][0]
+    spec = OverAggregate(partition, on, calls)
+    made = replace(relation, stream=shuffled(stream, partition).apply(spec), base=None)
+    columns = [(name, node, column) for name, node, column in listed]
+    translator = Translator(made, compiler.text, compiler.catalog.functions, compiler.catalog.zone, replaced)
+    return compiler.selected(made, columns, translator)
+
+
+def _shape(window: exp.Window) -> str:
+    parts = [each.sql(dialect="flink") for each in window.args.get("partition_by") or ()]
+    return "|".join([*parts, window.args["order"].sql(dialect="flink") if window.args.get("order") else ""])
+
+
+def _call(compiler: QueryCompiler, given: Translator, window: exp.Window, inputs: dict[str, str]) -> OverCall:
+    call = window.this
+    condition = None
+    if isinstance(call, exp.Filter):
+        condition, call = call.expression.this, call.this
+    function = call.name.upper()
+    arguments = list(call.expressions)
+    if function not in OverCall.FUNCTIONS:
+        raise compiler.error(
+            call, f"{function} is not supported with OVER", f"supported: {', '.join(OverCall.FUNCTIONS)}"
+        )
+    is_distinct = bool(arguments) and isinstance(arguments[0], exp.Distinct)
+    if is_distinct:
+        arguments = list(arguments[0].expressions)
+    argument = None
+    if arguments and not isinstance(arguments[0], exp.Star):
+        argument = f"__over_input_{len(inputs)}"
+        inputs[argument] = given.sql(arguments[0])
+    elif function != "COUNT" and function not in OverCall.RANKS:
+        raise compiler.error(call, f"{function} needs an argument")
+    if condition is not None:
+        name = f"__over_input_{len(inputs)}"
+        value = inputs[argument] if argument else "1"
+        inputs[name] = f"CASE WHEN {given.sql(condition)} THEN {value} END"
+        argument = name
+    kind, preceding = _frame(compiler, window)
+    if len(arguments) > {"LAG": 3, "LISTAGG": 2}.get(function, 1):
+        raise compiler.error(call, f"{function} with OVER takes fewer arguments")
+    distance, default = 1, None
+    if function == "LAG":
+        distance, default = _lag(compiler, given, arguments)
+    elif function == "LISTAGG" and len(arguments) > 1:
+        default = constant(compiler, arguments[1], "the separator of LISTAGG", pl.String())
+    return OverCall(function, argument, kind, preceding, distance, is_distinct, default)
+
+
+def _lag(compiler: QueryCompiler, given: Translator, arguments: list[exp.Expr]) -> tuple[int, Any]:
+    """Return how many rows LAG looks back, and what it gives where there is no such row: a value of the argument's type."""
+    distance = whole_number(compiler, arguments[1], "the distance of LAG") if len(arguments) > 1 else 1
+    if len(arguments) < 3:
+        return distance, None
+    kind = given.type_of(arguments[0])
+    own = compiler.translator(no_columns(compiler)).type_of(arguments[2]) if not names_columns(arguments[2]) else kind
+    if common_type(kind, own) is None:
+        raise compiler.error(arguments[2], "the default of LAG has another type than its values", "CAST one of them")
+    return distance, constant(compiler, arguments[2], "the default of LAG", kind)
+
+
+def _frame(compiler: QueryCompiler, window: exp.Window) -> tuple[str, int | None]:
+    """Return ("ROWS" or "RANGE", rows or microseconds before the row; None: all)."""
+    spec = window.args.get("spec")
+    if spec is None:
+        return "RANGE", None
+    kind = str(spec.args["kind"]).upper()
+    end = spec.args.get("end")
+    if end is not None and str(getattr(end, "name", end)).upper() != "CURRENT ROW":
+        raise compiler.error(window, "an OVER window ends with the current row")
+    start = spec.args["start"]
+    if isinstance(start, str):
+        if start.upper() == "UNBOUNDED":
+            return kind, None
+        if start.upper() == "CURRENT ROW":
+            return kind, 0
+        raise compiler.error(window, f"{start} is not supported as the start of an OVER window")
+    if isinstance(start, exp.Interval):
+        return "RANGE", interval_us(start, compiler.text, "RANGE")
+    if kind == "RANGE" or start.find(exp.Interval) is not None:
+        return "RANGE", interval_us(start, compiler.text, "RANGE")
+    return kind, whole_number(compiler, start, "the number of rows of an OVER window")

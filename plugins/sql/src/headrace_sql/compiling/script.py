@@ -1,0 +1,372 @@
+"""A script: statements in their order, and the job that its INSERTs make together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from headrace.foundation import errors
+from headrace.foundation.errors import ExpressionError, OptionError, PlanError, did_you_mean
+from headrace.jobs.dsl import Pipeline, Stream
+from headrace.jobs.job import Job
+from headrace_columnar import dialect as columnar_dialect
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+
+from headrace_sql.binding import types
+from headrace_sql.binding.catalog import Catalog, View, read_table
+from headrace_sql.binding.connectors import sink_job
+from headrace_sql.binding.expressions import text_of
+from headrace_sql.binding.scope import Column, Relation, error_at
+from headrace_sql.binding.zones import zone_name
+from headrace_sql.compiling.explaining import PlanSink, explained
+from headrace_sql.compiling.hints import OPTIONS, with_table_hints
+from headrace_sql.compiling.query import QueryCompiler, is_updating, value_of
+from headrace_sql.reading import nodes, options
+from headrace_sql.reading.dialect import Blink, Flink
+
+_BLINK_MARKS = re.compile(r"(?is)\bwith\s*\(\s*(type|topic)\s*=|\bwithoffset\s*\(|\bdata_format\s*=")
+
+
+def parse(text: str, dialect: str | None = None) -> tuple[list[exp.Expr], str]:
+    """Return the statements of a text and the name of its dialect. Raises ExpressionError with the place of a mistake."""
+    name = dialect or ("blink" if _BLINK_MARKS.search(text) else "flink")
+    if name not in ("flink", "blink"):
+        raise PlanError(f"unknown SQL dialect {name!r}", hint=did_you_mean(name, ["flink", "blink"], known="dialects"))
+    made = Blink() if name == "blink" else Flink()
+    try:
+        tokens = made.tokenize(text)
+        statements = made.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
+        with_table_hints(text, tokens, statements)
+    except TokenError as error:
+        raise columnar_dialect._token_error(text, error) from None
+    except ParseError as error:
+        raise _parse_error(text, error) from None
+    except RecursionError:
+        raise ExpressionError("the statement is nested too deeply", text=text, position=0) from None
+    return [each for each in statements if each is not None and not isinstance(each, exp.Semicolon)], name
+
+
+_HINTS = (
+    (re.compile(r"(?is)\bover\s*\(.*\brange\b.*unbounded following"), "only preceding rows are known in a stream"),
+    (re.compile(r"^LIKE$"), "write the columns out"),
+)
+
+
+def _parse_error(text: str, error: ParseError) -> ExpressionError:
+    made = columnar_dialect._parse_error(text, error)
+    word = text[made.position or 0 : (made.position or 0) + made.length]
+    known = [
+        "SELECT",
+        "INSERT INTO",
+        "CREATE TABLE",
+        "CREATE VIEW",
+        "CREATE FUNCTION",
+        "SET",
+        "EXPLAIN",
+        "BEGIN STATEMENT SET",
+    ]
+    if "is no statement" in made.message:
+        made.hint = did_you_mean(word.upper(), known, known="statements")
+    elif '"' in word:
+        made.hint = "names stand in backticks: `name`; text stands in single quotes: 'text'"
+    elif made.hint is None:
+        made.hint = _near_keyword(word)
+    line = text.count("\n", 0, made.position or 0) + 1
+    column = (made.position or 0) - (text.rfind("\n", 0, made.position or 0) + 1) + 1
+    made.message = f"{made.message} (line {line}, column {column})"
+    return made
+
+
+_KEYWORDS = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "INSERT", "INTO", "CREATE", "TABLE", "VIEW", "FUNCTION", "WATERMARK",
+             "PRIMARY",
+             "INTERVAL", "PARTITION", "BETWEEN", "LATERAL", "WITH", "UNION", "ORDER", "JOIN", "VALUES",
+             "MATCH_RECOGNIZE", "EMIT")  # fmt: skip
+
+
+def _near_keyword(word: str) -> str | None:
+    found = errors.nearest(word.upper(), list(_KEYWORDS))
+    return f"did you mean {found}?" if found and found != word.upper() else None
+
+
+@dataclass(frozen=True)
+class Insert:
+    """One INSERT of a script: the relation that it writes, with the columns of its table."""
+
+    table: str
+    relation: Relation
+    node: exp.Expr
+    #: Options of a hint behind the table.
+    options: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Query:
+    """A SELECT that stands alone, or an EXPLAIN: rows to be printed."""
+
+    relation: Relation
+    is_plan: bool = False
+
+
+class Script:
+    """The statements of a text, compiled one after the other."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        functions: Mapping[str, Any] | Sequence[Any] = (),
+        dialect: str | None = None,
+        namespace: str = "sql",
+        pipeline: str = "job",
+        frames: Mapping[str, pl.DataFrame] | None = None,
+        streams: Mapping[str, Stream] | None = None,
+        by_name: bool = False,
+        bad_records: str | None = None,
+        tables: Mapping[str, Any] | None = None,
+        views: Mapping[str, Any] | None = None,
+        known_functions: Mapping[str, Any] | None = None,
+    ) -> None:
+        from headrace.jobs.dsl import FunctionCatalog
+
+        self.text = text
+        statements, self.dialect = parse(text, dialect)
+        for each in statements:
+            if isinstance(each, nodes.SetOption) and each.this.name == "pipeline.name":
+                pipeline = re.sub(r"[^A-Za-z0-9._-]+", "-", each.expression.name)
+        texts = "\n".join([text, *(view.text for view in (views or {}).values())])
+        streams = {name: each for name, each in (streams or {}).items() if re.search(rf"\b{re.escape(name)}\b", texts)}
+        made = (
+            next(iter(streams.values()))._pipeline
+            if streams
+            else Pipeline(namespace, pipeline, FunctionCatalog(), bad_records)
+        )
+        self.catalog = Catalog(made, _named_functions(functions))
+        self.catalog.streams.update(streams or {})
+        for name, function in (known_functions or {}).items():
+            self.catalog.add_function(name, function)
+        self.catalog.tables.update(tables or {})
+        self.catalog.views.update(views or {})
+        self._own: set[str] = set()
+        self.created_functions: dict[str, Any] = {}
+        self.by_name = by_name
+        self.inserts: list[Insert] = []
+        self.queries: list[Query] = []
+        #: The jobs of the INSERTs of an EXPLAIN STATEMENT SET that has not ended yet.
+        self._explained_set: list[Job] | None = None
+        for name, frame in (frames or {}).items():
+            self._register(name, frame)
+        for statement in statements:
+            try:
+                self._run(statement)
+            except RecursionError:
+                raise ExpressionError("the statement is nested too deeply", text=self.text, position=None) from None
+        if self._explained_set is not None:
+            raise ExpressionError(
+                "EXPLAIN STATEMENT SET has no END", text=text, position=len(text), hint="write END; behind its INSERTs"
+            )
+
+    def _register(self, name: str, frame: pl.DataFrame) -> None:
+        from headrace_sql.operators.frames import FrameSource
+
+        stream = self.catalog.pipeline.from_(FrameSource.of(frame), name=name)
+        self.catalog.streams[name] = stream
+
+    def _run(self, node: exp.Expr) -> None:
+        if isinstance(node, nodes.StatementSet | exp.EndStatement):
+            if isinstance(node, exp.EndStatement) or node.name == "END":
+                self._end_explained_set()
+        elif isinstance(node, nodes.Explain):
+            self._explain(node)
+        elif self._explained_set is not None:
+            self._explained_set.append(self._explained_job(node))
+        elif isinstance(node, nodes.SetOption):
+            self._set(node)
+        elif isinstance(node, exp.Create):
+            self._create(node)
+        elif isinstance(node, exp.Insert):
+            self.inserts.append(self._insert(node))
+        elif isinstance(node, exp.Query | exp.Values):
+            self.queries.append(Query(self._query(node)))
+        else:
+            raise error_at(node, self.text, f"{type(node).__name__} is not supported as a statement")
+
+    def _query(self, node: exp.Expr) -> Relation:
+        compiler = self._compiler(node.meta.get("emit"))
+        return compiler.settled(node, compiler.query(node))
+
+    def _explain(self, node: nodes.Explain) -> None:
+        for word in node.args.get("details") or ():
+            self.catalog.notices.append(f"EXPLAIN {word} has no effect here: plans have one form")
+        if node.args.get("set"):
+            self._explained_set = []
+            if node.this is not None:
+                self._run(node.this)
+            return
+        self.queries.append(Query(explained(self.catalog, self._explained_job(node.this)), is_plan=True))
+
+    def _explained_job(self, node: exp.Expr) -> Job:
+        """Return the job of a statement that is only explained."""
+        if isinstance(node, exp.Insert):
+            return self._sink_job(self._insert(node))
+        if isinstance(node, exp.Query | exp.Values) and self._explained_set is None:
+            made: Job = _printable(self._query(node)).to_print(name="result")
+            return made
+        words = "only queries, INSERTs and statement sets are explained"
+        if self._explained_set is not None:
+            words = "a statement set has INSERTs only"
+        raise error_at(node, self.text, f"EXPLAIN: {words}")
+
+    def _end_explained_set(self) -> None:
+        jobs, self._explained_set = self._explained_set, None
+        if jobs:
+            self.queries.append(Query(explained(self.catalog, jobs[0].also(*jobs[1:])), is_plan=True))
+
+    def _set(self, node: nodes.SetOption) -> None:
+        key, value = node.this.name, node.expression.name
+        try:
+            notice = options.check(key, value)
+        except OptionError as error:
+            raise error_at(node.this, self.text, error.message, error.hint) from error
+        if notice is not None:
+            self.catalog.notices.append(notice)
+            return
+        if key == "table.local-time-zone":
+            try:
+                value = zone_name(value)
+            except OptionError as error:
+                raise error_at(node.expression, self.text, error.message, error.hint) from error
+        self.catalog.options[key] = value
+
+    def _create(self, node: exp.Create) -> None:
+        kind = node.args["kind"]
+        name = node.this.this.name if isinstance(node.this, exp.Schema) else node.this.name
+        if kind == "FUNCTION":
+            self.created_functions[name] = self.catalog.create_function(node, self.text)
+            return
+        if name in self._own:
+            if node.args.get("exists"):
+                return
+            raise error_at(node.this, self.text, f"{name!r} is defined twice")
+        self._own.add(name)
+        self.catalog.forget(name)
+        if kind == "TABLE":
+            self.catalog.tables[name] = read_table(node, self.text)
+            return
+        columns = tuple(each.name for each in node.this.expressions) if isinstance(node.this, exp.Schema) else ()
+        self.catalog.views[name] = View(name, node.expression, columns, self.text)
+
+    def _compiler(self, emit: exp.Expr | None) -> QueryCompiler:
+        from headrace_sql.binding.emitting import emit_of
+
+        compiler = QueryCompiler(self.catalog, self.text)
+        self.catalog.emit = emit_of(self.catalog.options, emit, self.text)
+        return compiler
+
+    def _insert(self, node: exp.Insert) -> Insert:
+        target = node.this
+        name_node = target.this if isinstance(target, exp.Schema) else target
+        found = self.catalog.find(name_node.name)
+        if found is None or found not in self.catalog.tables:
+            what = f"{name_node.name!r} is no table" if found else f"unknown table {name_node.name!r}"
+            raise error_at(
+                name_node, self.text, what, did_you_mean(name_node.name, self.catalog.tables, known="tables")
+            )
+        table = self.catalog.tables[found]
+        listed = [each.name for each in target.expressions] if isinstance(target, exp.Schema) else []
+        columns = table.sink_columns
+        for each, part in zip(listed, target.expressions if listed else (), strict=True):
+            if each not in columns:
+                raise error_at(
+                    part,
+                    self.text,
+                    f"table {found!r} has no column {each!r}",
+                    did_you_mean(each, columns, known="columns"),
+                )
+        compiler = self._compiler(node.args.get("emit"))
+        relation = compiler.settled(node.expression, compiler.query(node.expression))
+        return Insert(found, self._fitted(relation, columns, listed, node), node, name_node.meta.get(OPTIONS, ()))
+
+    def _fitted(
+        self, relation: Relation, columns: dict[str, pl.DataType], listed: list[str], node: exp.Insert
+    ) -> Relation:
+        """Return the relation with the sink's columns: by position, types widened as INSERT allows."""
+        from headrace_sql.compiling.fitting import fitted
+
+        return fitted(self, relation, columns, listed, node)
+
+    def job(self) -> Job:
+        """Return the job that all INSERTs make together; a query that stands alone is printed. Raises PlanError."""
+        jobs = [self._sink_job(insert) for insert in self.inserts]
+        for index, query in enumerate(self.queries):
+            name = "result" if not index else f"result_{index + 1}"
+            stream = _printable(query.relation)
+            jobs.append(stream.to(PlanSink(), name=name) if query.is_plan else stream.to_print(name=name))
+        if not jobs:
+            raise PlanError(
+                "the text has no INSERT INTO and no SELECT, so there is nothing to run",
+                job=self.catalog.pipeline.pipeline,
+            )
+        return jobs[0].also(*jobs[1:])
+
+    def _sink_job(self, insert: Insert) -> Job:
+        table = self.catalog.tables[insert.table].with_options(insert.options, self.text)
+        return sink_job(self.catalog, table, insert.relation.stream, insert.table)
+
+    def relations(self) -> dict[str, Relation]:
+        """Return what the INSERTs and queries give, by table; a query alone is called ``result``."""
+        made: dict[str, Relation] = {}
+        for insert in self.inserts:
+            if insert.table in made:
+                from headrace_sql.compiling.sets import united
+
+                made[insert.table] = united([made[insert.table], insert.relation])
+            else:
+                made[insert.table] = insert.relation
+        for index, query in enumerate(self.queries):
+            made["result" if not index else f"result_{index + 1}"] = replaced_names(query.relation)
+        return made
+
+
+def replaced_names(relation: Relation) -> Relation:
+    return Relation(_printable(relation), relation.columns)
+
+
+def _printable(relation: Relation) -> Stream:
+    """Return the rows under the names that the query gives them; of equal names the later ones get a number, as in Flink.
+
+    Columns of processing time hold the time at which the row is given.
+    """
+    wanted: dict[str, Column] = {}
+    for column in relation.columns:
+        if column.hidden or (column.physical not in relation.schema and column.time != "processing"):
+            continue
+        if column.time == "processing" and is_updating(relation):
+            raise PlanError(
+                f"column {column.name!r} is processing time, and the rows change: one that is taken back would have another time",
+                hint="leave it out, or make it a time before rows are joined or counted: CAST(p AS TIMESTAMP(3))",
+            )
+        name, number = column.name, 0
+        while name in wanted:
+            name, number = f"{column.name}{number}", number + 1
+        wanted[name] = column
+    if list(wanted) == list(relation.schema) and all(name == column.physical for name, column in wanted.items()):
+        return relation.stream
+    return relation.stream.select(**{name: text_of(value_of(relation, column)[0]) for name, column in wanted.items()})
+
+
+def _named_functions(functions: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+    """Return functions by name: of a list, each under its own."""
+    if isinstance(functions, Mapping):
+        return dict(functions)
+    made = {}
+    for each in functions:
+        name = getattr(each, "name", None) or getattr(each, "__name__", None) or type(each).__name__
+        made[str(name)] = each
+    return made
+
+
+__all__ = ["Script", "parse", "types"]

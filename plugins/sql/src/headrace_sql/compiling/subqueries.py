@@ -1,0 +1,285 @@
+"""IN (SELECT …), EXISTS (SELECT …) and comparisons with ANY and ALL in WHERE, as semi and anti joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+from sqlglot import exp
+
+from headrace_sql.binding.emitting import state_ttl
+from headrace_sql.binding.scope import MEANT, Column, Relation, hidden_suffix, resolve
+from headrace_sql.compiling.joins import Sides, residual, sides_of, split_condition, with_one_watermark
+from headrace_sql.compiling.query import conjuncts
+from headrace_sql.compiling.sources import from_clause, windowed
+from headrace_sql.compiling.window_join import in_windows, window_join
+
+if TYPE_CHECKING:
+    from headrace_sql.compiling.query import QueryCompiler
+
+
+_OUTER, _INNER = "__outer", "__inner"
+
+
+def filtered(compiler: QueryCompiler, relation: Relation, condition: exp.Expr) -> Relation:
+    """Keep the rows that a condition with a subquery lets through."""
+    negated = False
+    while isinstance(condition, exp.Not | exp.Paren):
+        negated ^= isinstance(condition, exp.Not)
+        condition = condition.this
+    quantified = quantified_in(condition)
+    if quantified is not None:
+        return _compared(compiler, relation, quantified.negation() if negated else quantified)
+    if isinstance(condition, exp.Exists):
+        return _exists(compiler, relation, condition, negated=negated)
+    if isinstance(condition, exp.In) and condition.args.get("query") is not None and not negated:
+        query = condition.args["query"]
+        return _tuple_in(compiler, relation, condition.this, query.this if isinstance(query, exp.Subquery) else query)
+    raise compiler.error(
+        condition,
+        "this subquery is not supported here",
+        "use x IN (SELECT …) or EXISTS (SELECT …), joined to others by AND",
+    )
+
+
+_NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.NEQ, exp.NEQ: exp.EQ, exp.GT: exp.LTE, exp.LTE: exp.GT, exp.LT: exp.GTE, exp.GTE: exp.LT,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Quantified:
+    """``x > ALL (SELECT …)`` and its like; ``x IN (…)`` is ``x = ANY (…)``."""
+
+    operator: type[exp.Expr]
+    this: exp.Expr
+    query: exp.Expr
+    #: ALL instead of ANY.
+    every: bool
+
+    def negation(self) -> Quantified:
+        return replace(self, operator=_NEGATED[self.operator], every=not self.every)
+
+    def compared(self, value: exp.Expr) -> exp.Expr:
+        return self.operator(this=self.this.copy(), expression=value.copy())
+
+
+def quantified_in(node: exp.Expr) -> Quantified | None:
+    """Return what a comparison with ANY, SOME or ALL of a subquery, or an IN, says; None for anything else."""
+    if isinstance(node, exp.In) and node.args.get("query") is not None and not isinstance(node.this, exp.Tuple):
+        query = node.args["query"]
+        return Quantified(exp.EQ, node.this, query.this if isinstance(query, exp.Subquery) else query, every=False)
+    if type(node) not in _NEGATED:
+        return None
+    right = node.expression
+    query = right.this if isinstance(right, exp.Any | exp.All) else None
+    every = isinstance(right, exp.All)
+    if (
+        isinstance(right, exp.Anonymous)
+        and right.name.upper() in ("ANY", "SOME", "ALL")
+        and len(right.expressions) == 1
+    ):
+        query, every = right.expressions[0], right.name.upper() == "ALL"
+    query = query.unnest() if isinstance(query, exp.Subquery) else query
+    return Quantified(type(node), node.this, query, every) if isinstance(query, exp.Query | exp.Values) else None
+
+
+def _compared(compiler: QueryCompiler, relation: Relation, node: Quantified) -> Relation:
+    """Keep the rows for which a comparison is true with one value of the subquery, or with all."""
+    found, value_name, correlated = _inner(compiler, relation, node.query, as_value=True)
+    sides = sides_of(_marked(relation, _OUTER), _marked(found, _INNER), _INNER)
+    this = _qualified(compiler, node.this, None, relation)
+    value = exp.column(exp.to_identifier(value_name), table=_INNER)
+    node = replace(node, this=this)
+    if not node.every:
+        made = _joined(compiler, sides, [node.compared(value), *correlated], "semi")
+        return _as_outside(relation, made)
+    # x <> ALL (…), which is NOT IN: a row stays only when no comparison is false or unknown.
+    sides = split_condition(compiler, sides, correlated)
+    maybe = exp.Or(
+        this=exp.Or(this=node.negation().compared(value), expression=exp.Is(this=this.copy(), expression=exp.Null())),
+        expression=exp.Is(this=value.copy(), expression=exp.Null()),
+    )
+    sides.rest = [*sides.rest, maybe]
+    return _as_outside(relation, _made(compiler, sides, "anti"))
+
+
+def _tuple_in(compiler: QueryCompiler, relation: Relation, values: exp.Tuple, query: exp.Expr) -> Relation:
+    """``(a, b) IN (SELECT x, y …)``."""
+    found = compiler.query(query)
+    if len(found.columns) != len(values.expressions):
+        raise compiler.error(
+            query, f"the subquery of IN gives {len(found.columns)} columns, not {len(values.expressions)}"
+        )
+    names = [column.physical for column in found.columns]
+    sides = sides_of(_marked(relation, _OUTER), _marked(found, _INNER), _INNER)
+    equal: list[exp.Expr] = [
+        exp.EQ(
+            this=_qualified(compiler, value, None, relation),
+            expression=exp.column(exp.to_identifier(name), table=_INNER),
+        )
+        for value, name in zip(values.expressions, names, strict=True)
+    ]
+    return _as_outside(relation, _joined(compiler, sides, equal, "semi"))
+
+
+def _exists(compiler: QueryCompiler, relation: Relation, node: exp.Exists, *, negated: bool) -> Relation:
+    query = node.this.this if isinstance(node.this, exp.Subquery) else node.this
+    found, _, correlated = _inner(compiler, relation, query, as_value=False)
+    sides = sides_of(_marked(relation, _OUTER), _marked(found, _INNER), _INNER)
+    return _as_outside(relation, _joined(compiler, sides, correlated, "anti" if negated else "semi"))
+
+
+def _marked(relation: Relation, table: str) -> Relation:
+    """Return the relation with its physical names as the only names of its columns."""
+    real = [c for c in relation.columns if c.physical in relation.schema]
+    return replace(relation, columns=tuple(replace(c, name=c.physical, table=table) for c in real))
+
+
+def _qualified(compiler: QueryCompiler, node: exp.Expr, inner: Relation | None, outer: Relation) -> exp.Expr:
+    """Return an expression whose columns say which query they are of. The inner one comes first, as SQL says."""
+
+    def renamed(part: exp.Expr) -> exp.Expr:
+        if not isinstance(part, exp.Column):
+            return part
+        for relation, table in ((inner, _INNER), (outer, _OUTER)):
+            if relation is None or not knows(relation, part):
+                continue
+            column, fields = resolve(relation, part, compiler.text)
+            if column.time == "processing":
+                raise compiler.error(
+                    part, f"a subquery cannot be compared by processing time ({part.name!r})",
+                    "JOIN it, with the processing times of both sides in a bound",
+                )  # fmt: skip
+            made: exp.Expr = exp.column(exp.to_identifier(column.physical), table=table)
+            for each in fields:
+                made = exp.Dot(this=made, expression=each.copy())
+            return made
+        raise compiler.error(part, f"unknown column {part.name!r}")
+
+    return node.transform(renamed)
+
+
+def knows(relation: Relation, node: exp.Column) -> bool:
+    """Return whether a relation has the column that a name means."""
+    if MEANT in node.meta:
+        return node.meta[MEANT] in relation.columns
+    parts = [part.name for part in node.parts]
+    if len(parts) == 1:
+        return bool(relation.find(parts[0]))
+    if relation.find(parts[1], parts[0]):
+        return True
+    # Fields of a column: a plain column may be called like a table of the query around.
+    found = [relation.schema.get(column.physical) for column in relation.find(parts[0])]
+    return any(isinstance(kind, pl.Struct | pl.List) for kind in found)
+
+
+def _joined(compiler: QueryCompiler, sides: Sides, on: list[exp.Expr], how: str) -> Relation:
+    return _made(compiler, split_condition(compiler, sides, on), how)
+
+
+def _as_outside(relation: Relation, made: Relation) -> Relation:
+    """Return what a semi or anti join gives under the names that its columns had before it."""
+    times = {column.physical: column.time for column in made.columns}
+    columns = (replace(c, time=times.get(c.physical, c.time)) for c in relation.columns)
+    return replace(made, columns=tuple(columns))
+
+
+def _made(compiler: QueryCompiler, sides: Sides, how: str) -> Relation:
+    in_window = window_join(sides)
+    if in_window is not None:
+        made = in_windows(sides, in_window, how, residual(compiler, sides))
+        extra = [name for name in made.schema if name.startswith("__left_key_")]
+        return replace(made, stream=made.stream.drop(*extra)) if extra else made
+    sides = with_one_watermark(sides)
+    condition = residual(compiler, sides)
+    ttl = state_ttl(compiler.catalog.options)
+    stream = sides.left.stream.join(
+        sides.right.stream,
+        sides.keys,
+        how=how,
+        where=condition,
+        suffix=hidden_suffix(sides.left.stream.schema, sides.right.stream.schema),
+        **ttl,
+    )
+    extra = [name for name in stream.schema or {} if name.startswith("__left_key_")]
+    if extra:
+        stream = stream.drop(*extra)
+    return Relation(stream, sides.left.columns)
+
+
+def _inner(
+    compiler: QueryCompiler, outer: Relation, query: exp.Expr, *, as_value: bool
+) -> tuple[Relation, str, list[exp.Expr]]:
+    """Return the subquery's relation, its value's column, and the conditions in it that name columns of the query around."""
+    if isinstance(query, exp.Select) and not query.args.get("group") and query.args.get("where"):
+        conditions = conjuncts(query.args["where"].this)
+        own, rest = from_clause(compiler, query, conditions)
+        own = windowed(compiler, query, own)
+        inner: list[exp.Expr] = []
+        correlated: list[exp.Expr] = []
+        for each in rest:
+            names = list(each.find_all(exp.Column))
+            is_own = each.find(exp.Select) is not None or all(knows(own, c) for c in names)
+            (inner if is_own else correlated).append(each)
+        if correlated:
+            made = compiler.where(own, inner)
+            if not as_value:
+                return made, "", [_qualified(compiler, each, made, outer) for each in correlated]
+            item = query.expressions[0]
+            text = compiler.translator(made).sql(item.this if isinstance(item, exp.Alias) else item)
+            made = replace(
+                made,
+                stream=made.stream.with_columns(__value=text),
+                columns=(*made.columns, Column("__value", "__value")),
+            )
+            return made, "__value", [_qualified(compiler, each, made, outer) for each in correlated]
+    grouped = _grouped_inner(compiler, outer, query, as_value=as_value)
+    if grouped is not None:
+        return grouped
+    made = compiler.query(query)
+    if as_value and len(made.columns) != 1:
+        raise compiler.error(query, f"the subquery of IN gives {len(made.columns)} columns, not one")
+    return made, made.columns[0].physical, []
+
+
+def _grouped_inner(
+    compiler: QueryCompiler, outer: Relation, query: exp.Expr, *, as_value: bool
+) -> tuple[Relation, str, list[exp.Expr]] | None:
+    """The same for a subquery with GROUP BY: per value of what its equalities compare with the query around it."""
+    from headrace_sql.compiling.scalars import names_outer, outer_keys
+
+    if not isinstance(query, exp.Select) or not query.args.get("group") or not query.args.get("where"):
+        return None
+    conditions = conjuncts(query.args["where"].this)
+    own, _ = from_clause(compiler, query, list(conditions))
+    outside = [each for each in conditions if names_outer(each, own, outer)]
+    if not outside:
+        return None
+    inner, keys = outer_keys(compiler, outside, own, outer)
+    rest = [each.copy() for each in conditions if not any(each is one for one in outside)]
+    made = query.copy()
+    made.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
+    group = made.args["group"]
+    group.set("expressions", [*group.expressions, *(each.copy() for each in inner)])
+    named = [exp.Alias(this=each.copy(), alias=exp.to_identifier(f"__key_{i}")) for i, each in enumerate(inner)]
+    made.set("expressions", [*(made.expressions if as_value else []), *named])
+    found = compiler.query(made)
+    columns = found.columns[len(found.columns) - len(keys) :]
+    equal: list[exp.Expr] = [
+        exp.EQ(this=_outside(key), expression=exp.column(exp.to_identifier(column.physical), table=_INNER))
+        for key, column in zip(keys, columns, strict=True)
+    ]
+    return found, found.columns[0].physical if as_value else "", equal
+
+
+def _outside(node: exp.Expr) -> exp.Expr:
+    """Return an expression of the query around under the names that its columns have in the join."""
+
+    def renamed(part: exp.Expr) -> exp.Expr:
+        if isinstance(part, exp.Column) and MEANT in part.meta:
+            return exp.column(exp.to_identifier(part.meta[MEANT].physical), table=_OUTER)
+        return part
+
+    return node.transform(renamed)

@@ -1,0 +1,152 @@
+"""The operators of this package: the same rows whatever the batches, and whenever their state was taken and applied."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, Watermark
+from headrace.flow.schema import Schema
+from headrace.interfaces.operator import StatefulOperator, StatefulSpec
+from headrace_sql.operators.first_rows import FirstRows
+from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
+from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
+from headrace_sql.operators.temporal_join import TemporalJoin
+from headrace_sql.operators.window_top_n import WindowTopN
+
+QUEUE = Queue("q")
+DELAY_US = 2_000_000
+SCHEMA = Schema({"k": pl.String(), "v": pl.Int64(), "ts": pl.Datetime("us")})
+RIGHT = Schema({"k2": pl.String(), "rate": pl.Int64(), "ts2": pl.Datetime("us")})
+
+
+def history(seed: int, *, sides: bool = False) -> list[tuple[str, dict[str, Any], int | None]]:
+    """Return (side, row, watermark before it): out of order, some late, NULL keys, equal times."""
+    rng = random.Random(seed)
+    now, newest, made = 0, None, []
+    for number in range(150):
+        now += rng.choice([0, 1_000, 200_000, 900_000])
+        time = max(0, now - rng.choice([0, 0, 0, 500_000, 1_500_000, 4_000_000]))
+        key = rng.choice(["a", "b", "c", None])
+        before = None if newest is None else newest - DELAY_US
+        if sides and rng.random() < 0.4:
+            made.append(("right", {"k2": key, "rate": number, "ts2": time}, before))
+        else:
+            made.append(("left" if sides else "", {"k": key, "v": rng.randrange(50), "ts": time}, before))
+        newest = time if newest is None else max(newest, time)
+    return made
+
+
+def frame_of(rows: list[tuple[str, dict[str, Any], int | None]], schema: Schema) -> pl.DataFrame:
+    times = [name for name in schema if name.startswith("ts")]
+    plain = {name: pl.Int64() if name in times else kind for name, kind in schema.items()}
+    frame = pl.DataFrame([row for _, row, _ in rows], schema=plain, orient="row")
+    marks = pl.Series(WATERMARK, [mark for _, _, mark in rows], dtype=pl.Int64)
+    return frame.with_columns([pl.col(name).cast(pl.Datetime("us")) for name in times]).with_columns(marks)
+
+
+def driven(
+    spec: StatefulSpec, rows: list[tuple[str, dict[str, Any], int | None]], cut: Callable[[], int], *, restores: bool
+) -> list[Any]:
+    """Return all rows that come out, in order."""
+    operator = spec.open(SCHEMA)
+    found: list[Any] = []
+    stored: list[bytes] = []
+
+    def take(results: Any) -> None:
+        for batch in results:
+            assert isinstance(batch, Batch)
+            if batch.output == "":
+                found.extend(batch.frame.select(pl.exclude(WATERMARK)).rows())
+
+    place = 0
+    while place < len(rows):
+        size = cut()
+        side = rows[place][0]
+        piece = []
+        while place < len(rows) and len(piece) < size and rows[place][0] == side:
+            piece.append(rows[place])
+            place += 1
+        take(operator.process(Batch(QUEUE, frame_of(piece, RIGHT if side == "right" else SCHEMA), side)))
+        newest = max(row.get("ts", row.get("ts2")) for _, row, _ in rows[:place])
+        take(operator.on_system(Watermark(QUEUE, newest - DELAY_US)))
+        if restores:
+            stored.append(operator.delta())
+            operator = _restored(spec, stored)
+    take(operator.on_system(EndOfInput()))
+    return found
+
+
+def _restored(spec: StatefulSpec, stored: list[bytes]) -> StatefulOperator:
+    fresh = spec.open(SCHEMA)
+    for state in stored:
+        if state:
+            fresh.apply(state)
+    return fresh
+
+
+def over() -> StatefulSpec:
+    calls = {
+        "n": OverCall("COUNT", None, "ROWS", 3), "s": OverCall("SUM", "v", "ROWS", 3), "m": OverCall("MIN", "v", "RANGE", 1_000_000),
+        "all": OverCall("SUM", "v", "ROWS", None), "before": OverCall("LAG", "v", "ROWS", 1),
+    }  # fmt: skip
+    return OverAggregate(("k",), "ts", calls)
+
+
+def numbered() -> StatefulSpec:
+    calls = {
+        "number": OverCall("ROW_NUMBER", None, "RANGE", None), "rank": OverCall("RANK", None, "RANGE", None),
+        "dense": OverCall("DENSE_RANK", None, "RANGE", None), "before": OverCall("LAG", "v", "RANGE", None, 2, default=-1),
+        "different": OverCall("COUNT", "v", "RANGE", None, distinct=True), "deviation": OverCall("STDDEV_POP", "v", "ROWS", 3),
+    }  # fmt: skip
+    return OverAggregate(("k",), "ts", calls)
+
+
+def temporal(how: str) -> StatefulSpec:
+    return TemporalJoin(SCHEMA, RIGHT, (("k", "k2"),), ("ts", "ts2"), how)
+
+
+def window_top_n() -> StatefulSpec:
+    # Each moment is a window of its own.
+    return WindowTopN(("ts", "k"), "ts", 2, (("v", True),), rank="place")
+
+
+def first_by_time() -> StatefulSpec:
+    return WindowTopN(("k", "ts"), "ts", 1, (), by_time=True)
+
+
+def match() -> StatefulSpec:
+    rises = (">", ("LAST", "B", "v", 0), ("LAST", "A", "v", 0))
+    return MatchRecognize(
+        keys=("k",), on="ts", order=(), pattern=(PatternPart("A", 1, 1), PatternPart("B", 1, None), PatternPart("C", 1, 1)),
+        definitions={"B": rises, "C": ("<", ("LAST", "C", "v", 0), ("LAST", "A", "v", 0))},
+        measures={"first": ("LAST", "A", "v", 0), "n": ("COUNT", "B", None, 0), "last": ("LAST", "C", "v", 0)},
+        types={"first": pl.Int64(), "n": pl.Int64(), "last": pl.Int64()}, skip=("PAST LAST ROW", ""), within_us=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("spec", "sides"),
+    [
+        pytest.param(over(), False, id="over"),
+        pytest.param(numbered(), False, id="numbered"),
+        pytest.param(temporal("inner"), True, id="temporal-inner"),
+        pytest.param(temporal("left"), True, id="temporal-left"),
+        pytest.param(match(), False, id="match"),
+        pytest.param(window_top_n(), False, id="window-top-n"),
+        pytest.param(first_by_time(), False, id="first-by-time"),
+        pytest.param(FirstRows(20, 5), False, id="first-rows"),
+    ],
+)
+def test_batches_and_restarts_change_nothing(spec: StatefulSpec, sides: bool, seed: int) -> None:
+    rows = history(seed, sides=sides)
+    row_by_row = driven(spec, rows, lambda: 1, restores=False)
+    assert len(row_by_row) > 5
+    rng = random.Random(seed)
+    for cut in (lambda: 7, lambda: 1_000, lambda: rng.randrange(1, 60)):
+        assert driven(spec, rows, cut, restores=False) == row_by_row
+    assert driven(spec, rows, lambda: rng.randrange(1, 60), restores=True) == row_by_row
