@@ -46,3 +46,23 @@ def rows_of(query: str, tmp_path: Path) -> list[tuple[Any, ...]]:
 )  # fmt: skip
 def test_numbered_rows_are_rows_like_others(query: str, wanted: list[tuple[Any, ...]], tmp_path: Path) -> None:
     assert rows_of(query, tmp_path) == wanted
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT k, rn FROM n UNION ALL SELECT k, rn FROM n WHERE v > 0",
+        "SELECT k, rn FROM n UNION ALL SELECT k, rn FROM (SELECT * FROM n WHERE v > 0)",
+        "SELECT a.k, a.rn FROM n AS a JOIN n AS b ON a.rn = b.rn AND a.ts BETWEEN b.ts - INTERVAL '1' MINUTE AND b.ts",
+    ],
+)
+def test_a_view_that_is_read_twice_is_computed_once(query: str, tmp_path: Path) -> None:
+    """Computed twice it would keep its state twice, and give each of its dead letters twice."""
+    (tmp_path / "t.ndjson").write_text("".join(json.dumps({**row, "ts": None}) + "\n" for row in ROWS))
+    job = hr.sql(
+        VIEW.format(path=tmp_path / "t.ndjson")
+        + f"CREATE TABLE o (k STRING, rn BIGINT) WITH ('connector' = 'print'); INSERT INTO o {query}"
+    )
+    assert [node_id for node_id in job.plan().nodes if node_id.startswith("over_aggregate")] == ["over_aggregate"]
+    report = job.run("light", show_progress=False, checkpoint=str(tmp_path / "checkpoint"))
+    assert report.dead_letters == len(ROWS)

@@ -128,8 +128,8 @@ class WindowAggregates(Timed):
                 row["window_result"] = group.result
             if self._sql:
                 row["window_time"] = group.end - timedelta(milliseconds=1)
-            # In Flink the time of a result is the last millisecond of its window, which is not late then.
-            self.give(row, row["window_time"] if self._sql else group.end - MICROSECOND)
+            # A row of the time of the result may still come behind it. In Flink that is the last millisecond of the window.
+            self.give(row, (row["window_time"] if self._sql else group.end) - MICROSECOND)
 
 
 class WindowRanks(Timed):
@@ -154,7 +154,7 @@ class WindowRanks(Timed):
             rows = [row for row in due if row["window_end"] == end]
             for row in first_rows(self.node, rows):
                 # In SQL the rows' own time is a millisecond before the end: none of a window may come behind it.
-                self.give(row, row.get("window_time", end - MICROSECOND))
+                self.give(row, row.get("window_time", end) - MICROSECOND)
 
     def close(self) -> None:
         if self._rows:

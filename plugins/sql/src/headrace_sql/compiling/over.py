@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -79,7 +80,10 @@ def _ranking(
         tuple(kept[each] for each in partition),
         tuple((kept.get(c, c), down, time) for c, down, time in order),
         rank_name,
-        (lambda: _aggregates(compiler, given_relation, listed)) if _by_time(compiler, given_relation, window) else None,
+        # Of a view that is read twice all rows are numbered once.
+        cache(lambda: _aggregates(compiler, given_relation, listed))
+        if _by_time(compiler, given_relation, window)
+        else None,
     )
     columns = list(projected.columns)
     columns.insert(listed.index(ranks[0]), Column(rank_name, target))
