@@ -25,7 +25,7 @@ from headrace.flow.messages import INDEX, OFFSET, Queue
 from headrace.runtime.shard import Shard
 from headrace.runtime.shuffle import Envelope
 from headrace.testing import MemorySink, MemorySource
-from headrace_light.shard_storage import ShardStorage
+from headrace_light.stages.shard_storage import ShardStorage
 from headrace_mysql import MySQLStateSettings, MySQLStateStore
 
 from tests.servers.mysql import MySQLServer

@@ -25,6 +25,7 @@ from headrace.interfaces.backend import RunOptions
 from headrace.jobs.job import options_of
 from headrace_light.backend import LightBackend
 from headrace_light.engine import Engine
+from headrace_light.stages.local import LocalStages
 from headrace_spark.payload import pickled, unpickled
 
 from tests.conformance.damaged_jobs import JOBS, DamagedJob, Stopped, made, stopped
@@ -93,13 +94,13 @@ def loaded(plan_bytes: bytes, options: RunOptions, found: Stopped) -> Loaded:
         LightBackend(settings, SystemClock()).start(unpickled(plan_bytes), options)
     [engine] = started
     try:
-        assert engine._keyed is not None
-        shards = engine._keyed._all()
+        assert isinstance(engine._stages, LocalStages)
+        shards = engine._stages._all()
         queues = [*engine._runs, *(shard.queue for shard in shards)]
         return Loaded(
             {queue.id: (run.position.to_json(), run.broken) for queue, run in engine._runs.items()},
             # A start from a savepoint numbers its entries from the clock on: no two starts have the same.
-            0 if found.job.savepoint else engine._keyed.sequence,
+            0 if found.job.savepoint else engine._stages.sequence,
             tuple(shard.snapshot() for shard in shards),
             {name: _positions(sink, queues) for name, sink in engine._outlets.sinks_to_ask().items()},
         )

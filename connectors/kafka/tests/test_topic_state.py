@@ -9,7 +9,7 @@ import pytest
 from headrace.interfaces.state_store import StateStore
 from headrace_contract import StateStoreContract, StorePerShuffle
 from headrace_kafka.source import KafkaSource
-from headrace_light.topic_state import TopicStateStore
+from headrace_light.shared.topic_state import TopicStateStore
 
 from tests.servers.kafka import KafkaServer
 

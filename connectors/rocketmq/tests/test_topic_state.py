@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from headrace.interfaces.state_store import StateStore
 from headrace_contract import StateStoreContract, StorePerShuffle
-from headrace_light.topic_state import TopicStateStore
+from headrace_light.shared.topic_state import TopicStateStore
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 

@@ -135,7 +135,7 @@ def test_an_outage_of_the_broker_is_waited_for(world: World) -> None:
 def test_state_is_stored_anew_before_a_broker_forgets_it_though_nothing_comes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace_light.elastic_stages._SNAPSHOT_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("headrace_light.shared.restore._SNAPSHOT_SECONDS_MAX", 0.05)
     handle = world.start()
     world.send(100)
     while_running(lambda: handle.status().records_read == 100, "records", handle)

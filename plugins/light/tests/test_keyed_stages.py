@@ -20,7 +20,7 @@ from headrace.foundation.errors import CheckpointError, PlanError
 from headrace.jobs.keyed import shuffled
 from headrace.plan.explain import describe_stages, plan_as_mermaid, plan_as_text
 from headrace.testing import MemorySink, MemorySource
-from headrace_light.order_log import Entry, OrderLog
+from headrace_light.stages.order_log import Entry, OrderLog
 from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore
 from light_counting import Count
 from light_keyed_job import keyed_job, run

@@ -7,7 +7,7 @@ from headrace.foundation.errors import JobError
 from headrace.interfaces.topics import is_own_topic
 from headrace_contract.memory_topics import MemoryBroker
 from headrace_kafka.errors import public_topics
-from headrace_light.elastic_stages import topic_name
+from headrace_light.shared.transport import topic_name
 
 JOBS = ["shop.orders", "räume.größe", "n" * 200 + ".x", "a b.c/d"]
 

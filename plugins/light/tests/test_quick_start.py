@@ -24,7 +24,7 @@ from headrace.plan.graph import Plan
 from headrace.runtime.shard import Shard, ShardOutput
 from headrace.runtime.shuffle import Envelope
 from headrace.testing import MemorySink, MemorySource
-from headrace_light.shard_storage import ShardStorage, headed
+from headrace_light.stages.shard_storage import ShardStorage, headed
 from keyed_memory_store import KeyedMemorySettings, KeyedMemoryStore, places
 
 Build = Callable[[Stream], Stream]

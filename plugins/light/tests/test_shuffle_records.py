@@ -8,7 +8,7 @@ import pytest
 from headrace.flow.messages import INDEX, OFFSET, Queue
 from headrace.foundation.errors import DataError
 from headrace.runtime.shuffle import Envelope
-from headrace_light.shuffle_records import FORMAT_VERSION, decoded, encoded
+from headrace_light.shared.shuffle_records import FORMAT_VERSION, decoded, encoded
 
 QUEUE = Queue("events-3", "kafka")
 

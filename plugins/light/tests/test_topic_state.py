@@ -11,7 +11,7 @@ from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import CheckpointError, RetriableError
 from headrace.interfaces.state_store import StateStore
 from headrace_contract import MemoryBroker, MemoryTopics, StateStoreContract, StorePerShuffle
-from headrace_light.topic_state import TopicStateStore
+from headrace_light.shared.topic_state import TopicStateStore
 
 SHARD = "key_by/0"
 

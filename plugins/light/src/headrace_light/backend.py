@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,14 @@ from headrace.interfaces.settings import Settings, option_fields
 from headrace.interfaces.state_store import StateStore
 from headrace.plan.graph import Plan
 
-from headrace_light.elasticity import elasticity_of
+from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.engine import Engine
 from headrace_light.settings import LightSettings
+from headrace_light.shared.elasticity import elasticity_of
+from headrace_light.shared.stages import SharedStages
+from headrace_light.stages.interface import Host, Stages
+from headrace_light.stages.local import LocalStages
+from headrace_light.stages.none import NoStages
 
 
 class LightBackend(Backend):
@@ -43,20 +49,26 @@ class LightBackend(Backend):
         store: StateStore = kind(kind.Settings.of(given, plugin=name))
         return store
 
+    def _stages_of(self, plan: Plan, options: RunOptions) -> Callable[[Host, StoredCheckpoint], Stages]:
+        """Return what makes the keyed stages of a plan. Raises JobError when the options do not fit it."""
+        assert isinstance(self.settings, LightSettings)
+        shards, store = self.settings.shards, partial(self._state_store, plan.job_name)
+        if not plan.shuffles:
+            return lambda host, checkpoint: NoStages()
+        if self.settings.reliability is None:
+            return partial(LocalStages.of, plan, shards=shards, make_store=store)
+        elasticity = elasticity_of(plan, options, self.settings, store)
+        return partial(SharedStages.of, plan, elasticity=elasticity, shards=shards)
+
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         assert isinstance(self.settings, LightSettings)
-        elastic = None
-        if self.settings.reliability is not None and plan.shuffles:
-            elastic = elasticity_of(plan, options, self.settings, partial(self._state_store, plan.job_name))
         engine = Engine(
             plan,
             options,
             clock=self._clock,
             retry_timeout=self.settings.retry_timeout,
             idle_wait_max=self.settings.idle_wait_max,
-            shards=self.settings.shards,
-            state_store=partial(self._state_store, plan.job_name),
-            elastic=elastic,
+            make_stages=self._stages_of(plan, options),
         )
         engine.prepare()
         engine.start()

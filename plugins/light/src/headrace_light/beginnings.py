@@ -10,7 +10,7 @@ from headrace.foundation.errors import RetriableError
 from headrace.interfaces.source import EARLIEST, GroupSource, StartPosition
 from headrace.plan.graph import SourceNode
 
-from headrace_light.membership import Membership
+from headrace_light.groups import Membership
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
-"""The engine: one thread that polls queues in turn, drives their lanes, and makes checkpoints.
+"""The engine: one thread that polls queues in turn, drives their lanes and the keyed stages, and makes checkpoints.
 
 discover ─▶ poll a queue ─▶ its lane ─▶ outlets (sink caches) ─▶ … next queue … ─▶ checkpoint when due
+                                  └──▶ keyed stages ─▶ outlets
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -22,39 +23,38 @@ from headrace.foundation.faults import fault_point
 from headrace.interfaces.backend import JobReport, JobState, JobStatus, RunOptions
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.source import GroupSource
-from headrace.interfaces.state_store import StateStore
 from headrace.plan.graph import Plan
 from headrace.plan.outputs import tell_outputs
 from headrace.plan.stages import idle_timeouts_us
-from headrace.plan.state_check import check_definitions
-from headrace.runtime.lane import Lane, Shipment
+from headrace.runtime.lane import Lane
 from headrace.runtime.outlets import Outlets
 from headrace.runtime.patience import Patience
 from headrace.runtime.progress import ProgressLine
 
 from headrace_light.beginnings import commit_without_group, start_of
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
-from headrace_light.elastic_stages import Elasticity, ElasticStages
-from headrace_light.keyed_stages import KeyedStages, as_time, check_checkpoint
+from headrace_light.groups import Assignments, Membership, goes_on_in_groups
 from headrace_light.known_results import KnownResults
-from headrace_light.membership import Assignments, Membership, goes_on_in_groups
-from headrace_light.order_log import Entry, EntryKind
 from headrace_light.pauses import Pauses
 from headrace_light.quarantine import Quarantine
 from headrace_light.queue_run import QueueFigures, QueueRun, with_dead_letters
-from headrace_light.savepoint_places import begin_at, not_all_queues, not_of_instances, place_of, savepoint_start
+from headrace_light.savepoint_places import begin_at, not_all_queues, place_of, savepoint_start
 from headrace_light.savepoint_requests import OpenSavepoint, SavepointRequests
-from headrace_light.state_directory import NoStateStore
+from headrace_light.stages.interface import Host, Stages
+from headrace_light.stages.none import NoStages
+from headrace_light.stages.order_log import Entry
 from headrace_light.storing import Storing
 
 logger = logging.getLogger(__name__)
 _NO_WAIT = timedelta(0)
-#: An idle engine looks for new records of the sources at least so often while it waits for those of a shuffle.
-_SHUFFLE_WAIT_MAX = timedelta(milliseconds=50)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Engine:
-    """Runs one plan. ``prepare`` and ``start`` are called once, by one thread; the rest from anywhere."""
+    """Runs one plan. ``prepare`` and ``start`` are called once, by one thread; the rest from anywhere.
+
+    ``make_stages`` makes the keyed stages of the plan, which go on from a checkpoint. It may be called again after a RetriableError.
+    """
 
     def __init__(
         self,
@@ -64,9 +64,7 @@ class Engine:
         clock: Clock,
         retry_timeout: timedelta,
         idle_wait_max: timedelta,
-        shards: int = 1,
-        state_store: Callable[[Path], StateStore] | None = None,
-        elastic: Elasticity | None = None,
+        make_stages: Callable[[Host, StoredCheckpoint], Stages],
     ) -> None:
         self._plan = plan
         self.job_name = plan.job_name
@@ -95,17 +93,12 @@ class Engine:
         self._seconds = 0.0
         self._progress = ProgressLine(enabled=options.show_progress, clock=clock)
         self._hooks = default_registry().load_all()
-        self._shards = shards
-        self._make_state_store = state_store
-        self._keyed: KeyedStages | None = None
-        self._elasticity = elastic if plan.shuffles else None
-        self._elastic: ElasticStages | None = None
+        self._make_stages = make_stages
+        #: What the plan has, once ``prepare`` has made it.
+        self._stages: Stages = NoStages()
         self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
-        self._again: Entry | None = None
         self._known = KnownResults(plan, {}, {}, begins=False)
         self._savepoints = SavepointRequests(plan.job_name)
-        #: Whether nothing was taken in since the keyed stages were told of the end of input.
-        self._end_told = False
 
     # ---------------------------------------------------------------------------------------- called by the handle
 
@@ -114,13 +107,9 @@ class Engine:
         self._checkpoint = self._directory.open()
         wait_for = self._patience.wait_for
         try:
-            start, self._checkpoint = savepoint_start(
-                self._plan, self._options, self._checkpoint, shared=self._elasticity is not None
-            )
-            if self._elasticity is not None:
-                self._elastic = self._make_elastic(self._elasticity)
-            elif self._plan.shuffles:
-                self._keyed = wait_for("its state store", self._open_keyed)
+            start, self._checkpoint = savepoint_start(self._plan, self._options, self._checkpoint)
+            make_stages = partial(self._make_stages, self._host(), self._checkpoint)
+            self._stages = wait_for("its state store", make_stages)
             for name, node in self._plan.sinks.items():
                 wait_for(f"sink {name}", partial(node.sink.prepare, node.schema))
             self._tell_outputs(goes_on=bool(self._checkpoint.id or start))
@@ -128,17 +117,17 @@ class Engine:
                 own = {q: p for q, p in self._checkpoint.positions.items() if q.source == source_id}
                 source_node.source.use_run(until=self._options.until)
                 source_node.source.restore(own)
-                if isinstance(source_node.source, GroupSource) and self._options.until is None and not self._keyed:
+                in_group = self._options.until is None and not self._stages.in_checkpoint
+                if isinstance(source_node.source, GroupSource) and in_group:
                     member = partial(Membership, source_id, source_node.source, self._clock, self._retry_seconds)
                     self._groups[source_id] = wait_for(f"source {source_id}", member)
             wait_for("its sinks", self._outlets.open)
-            if self._elastic is not None:
-                wait_for("the broker of its shuffles", self._elastic.open)
+            wait_for("the broker of its shuffles", self._stages.open)
             if start is None:
                 self._repeat_entries()
             else:
                 self._checkpoint = begin_at(
-                    start, self._checkpoint, self._keyed, self._groups.values(), self._clock, wait_for
+                    start, self._checkpoint, self._stages, self._groups.values(), self._clock, wait_for
                 )
                 self._directory.save(self._checkpoint)
             wait_for("its sources", partial(self._discover, first=True))
@@ -155,8 +144,7 @@ class Engine:
 
     def savepoint(self, path: str | os.PathLike[str]) -> Future[Path]:
         """Ask for a savepoint. Raises JobError when the job has ended, or cannot be saved so."""
-        if self._elastic is not None:
-            raise not_of_instances(self.job_name)
+        self._stages.check_savepoint()
         return self._savepoints.ask(path)
 
     def stop(self) -> None:
@@ -170,7 +158,6 @@ class Engine:
     def status(self) -> JobStatus:
         """Return the picture at this moment; lags are as of the last look at the sources."""
         queues = self._broken.with_broken(self._figures.statuses(self._runs.values()))
-        stages = self._keyed or self._elastic
         return JobStatus(
             job=self.job_name,
             backend="light",
@@ -185,10 +172,10 @@ class Engine:
             checkpoint_id=self._checkpoint.id,
             seconds=self._seconds or self._clock.monotonic() - self._begun,
             error=None if self._error is None else str(self._error),
-            watermark=None if stages is None else as_time(stages.watermark_us()),
-            state_rows=0 if stages is None else stages.state_rows(),
-            late_rows=0 if stages is None else stages.late_rows(),
-            shards=() if self._elastic is None else self._elastic.statuses(),
+            watermark=_as_time(self._stages.watermark_us()),
+            state_rows=self._stages.state_rows(),
+            late_rows=self._stages.late_rows(),
+            shards=self._stages.statuses(),
         )
 
     def report(self) -> JobReport:
@@ -212,13 +199,11 @@ class Engine:
             self._state = JobState.STOPPING
             if self._options.until == "end" and not self._stopping.is_set():
                 self._broken.check_end(self.status())
-                if not self._end_told:
-                    self._entry("end")
+                self._stages.end_input()
             self._make_checkpoint()
             for group in self._groups.values():
                 group.leave()
-            if self._elastic is not None:
-                self._elastic.leave()
+            self._stages.leave()
             if not self._stopping.is_set():
                 self._known.end(self._runs.values())
             self._closing = True
@@ -246,8 +231,7 @@ class Engine:
             for source_id, group in self._groups.items():
                 join = partial(group.join, Assignments(self.assigned, self.revoked))
                 self._patience.wait_for(f"the group of source {source_id}", join)
-            if self._elastic is not None:
-                self._elastic.join(self._patience.wait_for)
+            self._stages.join(self._patience.wait_for)
         except RetriableError:
             if not self._stopping.is_set():
                 raise
@@ -261,12 +245,10 @@ class Engine:
             looked_seconds = self._clock.monotonic() - begun if waits_in_reader else 0.0
             if self._options.until == "end" and all(run.done for run in self._runs.values()):
                 return
-            if self._elastic is not None:
-                progressed |= self._elastic.poll(self._outlets.deliver)
-                self._elastic.keep_up(idle=not progressed)
+            progressed |= self._stages.poll()
             now = self._clock.monotonic()
-            if self._keyed is not None or self._elastic is not None:
-                self._tell_time(now)
+            self._tell_idle(now)
+            self._stages.keep_up(idle=not progressed)
             for group in self._groups.values():
                 group.poll(_NO_WAIT)
             if now - self._discovery_seconds >= self._options.discovery_interval.total_seconds():
@@ -281,16 +263,16 @@ class Engine:
                 self._rest(looked_seconds)
 
     def _rest(self, looked_seconds: float) -> None:
-        """Pause before the next look. A group on its own waits in its source, which may know when a record comes."""
-        if self._elastic is not None:
-            rested = self._pauses.rest_in(self._elastic.wait, _SHUFFLE_WAIT_MAX)
-        elif len(self._groups) == len(self._plan.sources) == 1:
-            [group] = self._groups.values()
-            rested = self._pauses.rest_in(group.poll)
-        else:
-            rested = False
-        if not rested:
-            self._pauses.rest(looked_seconds, ticking=bool(self._groups) or self._keyed is not None)
+        """Pause before the next look."""
+        if not self._stages.rest(self._pauses, self._rest_in_group):
+            self._pauses.rest(looked_seconds, ticking=bool(self._groups) or self._stages.needs_clock)
+
+    def _rest_in_group(self) -> bool:
+        """Wait in the group of the only source, which may know when a record comes; return whether there is one that has waited."""
+        if not len(self._groups) == len(self._plan.sources) == 1:
+            return False
+        [group] = self._groups.values()
+        return self._pauses.rest_in(group.poll)
 
     def _poll_all(self, wait: timedelta) -> bool:
         progressed = False
@@ -306,10 +288,9 @@ class Engine:
 
     def _poll(self, run: QueueRun, wait: timedelta) -> bool:
         try:
-            entries: list[Entry] = []
             if run.broken:
                 run.go_on_with(self._plan.sources[run.queue.source].source.open(run.queue, run.position))
-            deliveries = run.poll(self._options.max_batch_records, wait, self._logging(run, entries))
+            deliveries = run.poll(self._options.max_batch_records, wait, self._stages.log_read)
             run.broken = run.broken and not self._broken.mended(run.queue)
         except RetriableError as error:
             if self._runs.get(run.queue) is not run:
@@ -325,77 +306,38 @@ class Engine:
         fault_point("lane.after_process")
         self._outlets.deliver(deliveries)
         run.heard_seconds, run.idle = self._clock.monotonic(), False
-        if self._elastic is not None:
-            self._elastic.ship(run.lane.take_shipments())
-        elif self._keyed is not None:
-            for entry in entries:
-                self._outlets.deliver(self._keyed.finish(entry, run.lane.take_shipments()))
+        self._stages.take(run.lane.take_shipments())
         return True
 
     # --------------------------------------------------------------------------------------------- keyed stages
 
-    def _open_keyed(self) -> KeyedStages:
-        path = self._directory.path
-        store: StateStore = NoStateStore()
-        if path is not None and self._make_state_store is not None:
-            store = self._make_state_store(path)
-        keyed = KeyedStages(
-            self._plan, self._clock, shards=self._shards, store=store, directory=path, storing=self._storing
+    def _host(self) -> Host:
+        return Host(
+            self._clock,
+            self._directory.path,
+            self._outlets,
+            self._storing,
+            self._retry_seconds,
+            make_checkpoint=self._make_checkpoint,
         )
-        if self._checkpoint.id:
-            check_checkpoint(self._plan, self._checkpoint, keyed.shard_counts, place=str(path))
-        return keyed
 
     def _tell_outputs(self, *, goes_on: bool) -> None:
         """Tell the sinks what makes their rows. Raises JobError where that is not possible."""
-        begins = self._keyed is not None and not (goes_on or self._directory.has_begun)
+        begins = self._stages.in_checkpoint and not (goes_on or self._directory.has_begun)
         before = self._checkpoint.outputs if goes_on else None
         tell = partial(tell_outputs, self._plan, before, begins=begins, replace=self._options.replace_output,
                        elsewhere=partial(goes_on_in_groups, self._plan))  # fmt: skip
         known = self._patience.wait_for("its sinks", tell)
         self._outlets.known = frozenset(known)
-        shards = {} if self._keyed is None else self._keyed.shard_counts
-        self._known = KnownResults(self._plan, known, shards, begins=begins)
-
-    def _make_elastic(self, elasticity: Elasticity) -> ElasticStages:
-        if self._checkpoint.definitions:
-            check_definitions(self._plan, self._checkpoint.definitions, place=str(self._directory.path))
-        return ElasticStages(
-            self._plan,
-            self._clock,
-            elasticity,
-            directory=self._directory.path,
-            shards=self._shards,
-            retry_seconds=self._retry_seconds,
-            checkpoint=self._make_checkpoint,
-            on_moved=self._outlets.discard,
-            sinks=partial(self._outlets.sinks_to_ask, flushed=False),
-        )
+        self._known = KnownResults(self._plan, known, self._stages.shard_counts, begins=begins)
 
     def _repeat_entries(self) -> None:
         """Do again, in the same order, what was done since the checkpoint: sinks drop what they have of it."""
-        if self._keyed is None:
-            return
-        wait_for, stored = self._patience.wait_for, self._checkpoint
-        entries = self._keyed.restore(stored.id, stored.sequence, stored.states, wait_for)
-        for entry in entries:
-            self._again = entry
-            if entry.kind == "added":
-                assert entry.queue is not None
-                if entry.queue not in self._runs:
-                    wait_for("its sources", partial(self._add, entry.queue, appeared=False))
-            elif entry.kind == "removed":
-                assert entry.queue is not None
-                if entry.queue in self._runs:
-                    self._remove(entry.queue)
-            elif entry.kind == "read":
-                self._repeat_reading(entry)
-            else:
-                self._entry(entry.kind, entry.queue)
-        self._again = None
-        begins, write = not (stored.id or entries), self._options.sinks_ahead == "write"
-        sinks = wait_for("its sinks", self._outlets.sinks_to_ask)
-        moved = wait_for("its sinks", partial(self._keyed.stand_behind, sinks, begins=begins, write=write))
+        wait_for = self._patience.wait_for
+        for entry in self._stages.replay(self._checkpoint, wait_for):
+            self._repeat(entry)
+        write = self._options.sinks_ahead == "write"
+        moved = self._stages.stand_behind_sinks(write=write, wait_for=wait_for)
         for queue, run in self._runs.items():
             reopen = partial(self._plan.sources[queue.source].source.open, queue, run.position)
             try:
@@ -406,58 +348,41 @@ class Engine:
         if moved:
             self._make_checkpoint()
 
+    def _repeat(self, entry: Entry) -> None:
+        if entry.kind == "tick":
+            self._stages.tick()
+        elif entry.kind == "end":
+            self._stages.end_input()
+        elif entry.kind == "idle":
+            self._stages.skip_idle(entry.of_queue)
+        elif entry.kind == "read":
+            self._repeat_reading(entry)
+        elif entry.kind == "added" and entry.of_queue not in self._runs:
+            self._patience.wait_for("its sources", partial(self._add, entry.of_queue, appeared=False))
+        elif entry.kind == "removed" and entry.of_queue in self._runs:
+            self._remove(entry.of_queue)
+
     def _repeat_reading(self, entry: Entry) -> None:
-        queue, start, end = entry.queue, entry.start, entry.end
-        assert self._keyed is not None
-        assert queue is not None
-        assert start is not None
-        assert end is not None
+        queue, (start, end) = entry.of_queue, entry.range
         if queue not in self._runs:
             # It was added before the checkpoint.
             self._patience.wait_for("its sources", partial(self._add, queue, appeared=False, at=start))
         run = self._runs[queue]
-        self._keyed.begin("read", again=entry)
+        self._stages.log_read(queue, start, end)
         again = partial(run.read_again, start, end, self._options.max_batch_records)
         self._outlets.deliver(self._patience.wait_for("its sources", again))
-        self._outlets.deliver(self._keyed.finish(entry, run.lane.take_shipments()))
+        self._stages.take(run.lane.take_shipments())
 
-    def _logging(self, run: QueueRun, entries: list[Entry]) -> Callable[[ReadPosition, ReadPosition], None] | None:
-        """Return what logs a range that was read as an entry, before anything is made of it."""
-        keyed = self._keyed
-        if keyed is None:
-            return None
-
-        def log(start: ReadPosition, end: ReadPosition) -> None:
-            self._end_told = False
-            entries.append(keyed.begin("read", run.queue, start, end))
-
-        return log
-
-    def _entry(self, kind: EntryKind, queue: Queue | None = None, shipments: Iterable[Shipment] = ()) -> None:
-        """Take the keyed stages through an entry that reads nothing."""
-        if self._elastic is not None:
-            self._elastic.ship(shipments)
-        elif self._keyed is not None:
-            self._end_told = kind == "end"
-            entry = self._keyed.begin(kind, queue, again=self._again)
-            self._outlets.deliver(self._keyed.finish(entry, shipments))
-
-    def _tell_time(self, now: float) -> None:
-        """Tell the keyed stages which queues are not to be waited for, and what the clock shows."""
+    def _tell_idle(self, now: float) -> None:
+        """Tell the keyed stages which queues are not to be waited for."""
         for run in self._runs.values():
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
             silent |= self._broken.is_given_up(run.queue)
-            if not run.idle and (run.done or silent) and not self._end_told:
-                run.idle = True
-                if self._elastic is not None:
-                    self._elastic.tell_idle(run.queue)
-                else:
-                    self._entry("idle", run.queue)
-        for queue in self._broken.not_waited_for(self._runs) if self._keyed is not None else ():
-            self._entry("idle", queue)
-        if self._keyed is not None and self._keyed.tick_due():
-            self._entry("tick")
+            if not run.idle and (run.done or silent) and not self._stages.at_end:
+                run.idle = self._stages.skip_idle(run.queue)
+        for queue in self._broken.not_waited_for(self._runs):
+            self._stages.skip_idle(queue)
 
     # ---------------------------------------------------------------------------------------------- queues
 
@@ -465,8 +390,8 @@ class Engine:
         """Compare the queues that exist with those that are read. A bounded run keeps to those of its start."""
         self._discovery_seconds = self._clock.monotonic()
         self._refresh_lags()
-        if self._elastic is not None and not first:
-            self._elastic.discover()
+        if not first:
+            self._stages.discover()
         if not first and self._options.until == "end":
             return
         for source_id, node in self._plan.sources.items():
@@ -507,7 +432,7 @@ class Engine:
         """Begin a queue. Raises RetriableError, and has done nothing then, when its server is away."""
         node = self._plan.sources[queue.source]
         stored, group = self._checkpoint.positions.get(queue), self._groups.get(queue.source)
-        start = at or start_of(node, queue, stored, group, appeared=appeared, keyed=self._keyed is not None)
+        start = at or start_of(node, queue, stored, group, appeared=appeared, keyed=self._stages.in_checkpoint)
         reader = node.source.open(queue, start)
         try:
             lane = Lane(self._plan, node, queue, decode_columns=self._decode_columns[queue.source])
@@ -522,7 +447,7 @@ class Engine:
         run.heard_seconds = self._clock.monotonic()
         shipments = lane.take_shipments()
         if at is None:  # else the state knows it already
-            self._entry("added", queue, shipments)
+            self._stages.add_queue(queue, shipments)
         self._hooks.headrace_queue_added(job=self.job_name, queue=queue)
 
     def _remove(self, queue: Queue, *, lost: bool = False) -> None:
@@ -537,7 +462,7 @@ class Engine:
             message = QueueRemoved(queue)
             self._outlets.deliver(run.lane.on_system(message))
             if not self._closing:
-                self._entry("removed", queue, run.lane.take_shipments())
+                self._stages.remove_queue(queue, run.lane.take_shipments())
             self._outlets.on_system(message)
             self._checkpoint = replace(self._checkpoint, positions={**self._checkpoint.positions, queue: run.position})
         self._figures.finish(run)
@@ -579,25 +504,28 @@ class Engine:
         for queue, run in self._runs.items():
             self._outlets.deliver(run.lane.on_system(message))
             positions[queue] = run.position
-        sequence = None if self._keyed is None else self._keyed.sequence
-        unchanged = positions == self._checkpoint.positions and sequence == self._checkpoint.sequence
-        unchanged &= self._elastic is None or not self._elastic.changed
+        unchanged = positions == self._checkpoint.positions and self._stages.sequence == self._checkpoint.sequence
+        unchanged &= not self._stages.changed
         if unchanged and not savepoints and not self._outlets_wait():
             self._commit_what_is_behind()
             return
         self._outlets.on_system(message)
-        if self._elastic is not None and not (self._elastic.flush() and self._elastic.save()):
+        if not self._stages.flush():
             return  # the broker is away: nothing is committed, and what is read again then is dropped where it was seen
-        shards = {} if self._keyed is None else self._keyed.shard_counts
-        made = self._plan.state_definitions, self._plan.output_digests, self._checkpoint.savepoint
-        self._checkpoint = StoredCheckpoint(message.id, positions, sequence, shards, *made)
+        self._checkpoint = replace(
+            self._checkpoint,
+            id=message.id,
+            positions=positions,
+            sequence=self._stages.sequence,
+            shards=self._stages.shard_counts,
+            definitions=self._plan.state_definitions,
+            outputs=self._plan.output_digests,
+            states=None,
+        )
         fault_point("checkpoint.after_flush")
-        if self._keyed is not None:
-            self._keyed.save(message.id, savepoints)
-            self._checkpoint = replace(self._checkpoint, states=self._keyed.states_stored())
+        self._checkpoint = replace(self._checkpoint, states=self._stages.save(message.id, savepoints))
         self._storing.until_stored(partial(self._directory.save, self._checkpoint))
-        if self._keyed is not None:
-            self._keyed.saved(message.id)
+        self._stages.saved(message.id)
         fault_point("checkpoint.after_save")
         for source_id, node in self._plan.sources.items():
             own = {queue: run.position for queue, run in self._runs.items() if queue.source == source_id}
@@ -614,7 +542,7 @@ class Engine:
         if not self._savepoints.waiting:
             return
         savepoints = self._savepoints.begin(not_all_queues(self._plan, self._groups, self._runs))
-        self._entry("tick")  # so that all shards have come to the same time
+        self._stages.tick()  # so that all shards have come to the same time
         self._make_checkpoint(savepoints)
         place = place_of(self._checkpoint, self._runs.values(), self._clock, stopped=self._stopping.is_set())
         for each in savepoints:
@@ -637,10 +565,20 @@ class Engine:
         parts: list[Callable[[], None]] = [run.close for run in self._runs.values()]
         parts += [node.source.close for node in self._plan.sources.values()]
         parts.append(partial(self._outlets.close, flush=False))
-        parts += [stages.close for stages in (self._keyed, self._elastic) if stages is not None]
+        parts.append(self._stages.close)
         for close in parts:
             try:
                 close()
             except Exception as error:  # the job has ended; what matters was made durable before
                 logger.warning("job %s: while closing: %s", self.job_name, error)
         self._runs.clear()
+
+
+def _as_time(time_us: int | None) -> datetime | None:
+    """Return an event time as people read it; None when it is none or lies beyond the calendar."""
+    if time_us is None:
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=time_us)
+    except OverflowError:
+        return None

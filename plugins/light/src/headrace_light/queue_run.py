@@ -66,9 +66,9 @@ class QueueRun:
         self,
         max_records: int,
         wait: timedelta,
-        on_read: Callable[[ReadPosition, ReadPosition], None] | None = None,
+        on_read: Callable[[Queue, ReadPosition, ReadPosition], None],
     ) -> Sequence[Delivery] | None:
-        """Read and process the next records; None when there were none. ``on_read`` is told the range before that.
+        """Read and process the next records; None when there were none. ``on_read`` is told queue and range before that.
 
         A group may take the queue away while its reader looks for records: then the run is closed, and what the reader
         still gives belongs to the queue's next owner, who begins at what was committed.
@@ -86,8 +86,7 @@ class QueueRun:
             self._works()
             self.position = self._reader.position
             return None
-        if on_read is not None:
-            on_read(start, raw.next_position)
+        on_read(self.queue, start, raw.next_position)
         # A function or a table that a lane asks may be away: the records are taken through it again, not read on behind.
         self._unfinished = raw
         try:

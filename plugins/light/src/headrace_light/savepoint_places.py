@@ -16,9 +16,9 @@ from headrace.runtime.savepoint_start import SavepointStart
 from headrace.runtime.savepoints import Place
 
 from headrace_light.checkpoint_directory import StoredCheckpoint
-from headrace_light.keyed_stages import KeyedStages
-from headrace_light.membership import Membership
+from headrace_light.groups import Membership
 from headrace_light.queue_run import QueueRun
+from headrace_light.stages.interface import Stages
 
 _FIRST = 1
 
@@ -31,17 +31,15 @@ def place_of(checkpoint: StoredCheckpoint, runs: Iterable[QueueRun], clock: Cloc
 
 
 def savepoint_start(
-    plan: Plan, options: RunOptions, checkpoint: StoredCheckpoint, *, shared: bool
+    plan: Plan, options: RunOptions, checkpoint: StoredCheckpoint
 ) -> tuple[SavepointStart | None, StoredCheckpoint]:
     """Return the savepoint at which a job begins, None where it goes on from its checkpoint or begins anew; and the positions.
 
-    ``shared``: instances share its shards. Raises CheckpointError when it cannot begin there.
+    Raises CheckpointError when it cannot begin there.
     """
     start = SavepointStart.of(plan, options)
     if start is None:
         return None, checkpoint
-    if shared:
-        raise not_of_instances(plan.job_name)
     if checkpoint.id and checkpoint.savepoint != start.savepoint.id:
         raise CheckpointError(
             f"the checkpoint {options.checkpoint!r} is of a job that has begun already, and not at the savepoint "
@@ -59,7 +57,7 @@ def savepoint_start(
 def begin_at(
     start: SavepointStart,
     checkpoint: StoredCheckpoint,
-    keyed: KeyedStages | None,
+    stages: Stages,
     groups: Iterable[Membership],
     clock: Clock,
     wait_for: WaitFor,
@@ -69,7 +67,7 @@ def begin_at(
     ``checkpoint`` has the positions. The sinks are open, and are asked whether they are ahead. Raises CheckpointError; RetriableError when
     a server stays away.
     """
-    shards = {} if keyed is None else keyed.shard_counts
+    shards = stages.shard_counts
     start.tell(shards)
     sinks = {sink_id: node.sink for sink_id, node in start.plan.sinks.items()}
     now_us = int(clock.now() * 1_000_000)
@@ -78,10 +76,8 @@ def begin_at(
         wait_for("its groups", partial(group.begin_at, checkpoint.positions))
     made = start.plan.state_definitions, start.plan.output_digests
     checkpoint = replace(checkpoint, id=_FIRST, definitions=made[0], outputs=made[1])
-    if keyed is None:
-        return checkpoint
-    keyed.begin_at(start.states(shards), _FIRST, sequence, wait_for)
-    return replace(checkpoint, sequence=sequence, shards=shards)
+    stages.begin_at(start.states(shards), _FIRST, sequence, wait_for)
+    return replace(checkpoint, sequence=stages.sequence, shards=shards)
 
 
 def not_all_queues(plan: Plan, groups: Collection[str], read: Collection[Queue]) -> JobError | None:
@@ -97,14 +93,3 @@ def not_all_queues(plan: Plan, groups: Collection[str], read: Collection[Queue])
                 hint="stop the other instances first",
             )
     return None
-
-
-def not_of_instances(job: str) -> JobError:
-    """Return the refusal of savepoints where instances share shards."""
-    return CheckpointError(
-        "instances that share shards (reliability=…) take no savepoints and begin at none: each has its own place in the topics, "
-        "and there is no moment that is the same for all",
-        job=job,
-        option="reliability",
-        hint="their state is with the broker or in the state store, and goes on from there",
-    )

@@ -34,6 +34,19 @@ class Entry:
     start: ReadPosition | None = None
     end: ReadPosition | None = None
 
+    @property
+    def of_queue(self) -> Queue:
+        """The queue of an entry that is about one."""
+        assert self.queue is not None, self.kind
+        return self.queue
+
+    @property
+    def range(self) -> tuple[ReadPosition, ReadPosition]:
+        """Where the range begins and ends that was read."""
+        assert self.start is not None, self.kind
+        assert self.end is not None, self.kind
+        return self.start, self.end
+
     def to_line(self) -> bytes:
         """Return the entry as a line of JSON."""
         value: dict[str, Any] = {"sequence": self.sequence, "time_us": self.time_us, "kind": self.kind}

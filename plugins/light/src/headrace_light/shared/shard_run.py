@@ -14,7 +14,7 @@ from headrace.interfaces.source import Reader
 from headrace.runtime.lane import Delivery, Shipment
 from headrace.runtime.shard import Shard
 
-from headrace_light.shuffle_records import decoded
+from headrace_light.shared.shuffle_records import decoded
 
 #: Kept with every version of the state: the time of the newest record, and what is added to offsets.
 _HEADER = struct.Struct(">qq")

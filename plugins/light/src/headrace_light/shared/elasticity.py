@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from headrace.foundation.errors import OptionError, PlanError
+from headrace.foundation.errors import CheckpointError, JobError, OptionError, PlanError
 from headrace.interfaces.backend import RunOptions
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.source import GroupSource
@@ -14,10 +15,27 @@ from headrace.interfaces.state_store import StateStore
 from headrace.interfaces.topics import Topics
 from headrace.plan.graph import Plan
 
-from headrace_light.elastic_stages import Elasticity, Known
 from headrace_light.settings import LightSettings
+from headrace_light.shared.topic_state import TopicStateStore
 from headrace_light.state_directory import NoStateStore
-from headrace_light.topic_state import TopicStateStore
+
+#: Tells by the id of a shard's queue which version of its state must be there, or None.
+Known = Callable[[str], int | None]
+
+
+@dataclass(frozen=True)
+class Elasticity:
+    """What a job has that its instances share.
+
+    ``store`` makes the state store of a shuffle from the checkpoint directory, a name, the number of shards, and what tells
+    which version of a shard must be there. ``state_moves``: the stores are shared by all instances; else a shard that moves
+    begins without state. ``quick_start``: a shard begins before its state is here, where it can.
+    """
+
+    topics: Topics
+    store: Callable[[Path | None, str, int, Known], StateStore]
+    state_moves: bool
+    quick_start: bool = False
 
 
 def elasticity_of(
@@ -41,6 +59,8 @@ def elasticity_of(
             option="sinks_ahead",
             hint="leave it out; a sink that is ahead of the topics is refused, with what can be done",
         )
+    if options.from_savepoint is not None:
+        raise savepoints_refused(plan.job_name)
     topics = _topics_of(plan)
     high = settings.reliability == "high"
     if not high or settings.state_store not in (None, "topic"):
@@ -50,6 +70,17 @@ def elasticity_of(
             topics, partial(_named, named_store, high), state_moves=high, quick_start=settings.quick_start
         )
     return Elasticity(topics, partial(_topic_store, topics), state_moves=True)
+
+
+def savepoints_refused(job: str) -> JobError:
+    """Return the refusal of savepoints where instances share shards."""
+    return CheckpointError(
+        "instances that share shards (reliability=…) take no savepoints and begin at none: each has its own place in the topics, "
+        "and there is no moment that is the same for all",
+        job=job,
+        option="reliability",
+        hint="their state is with the broker or in the state store, and goes on from there",
+    )
 
 
 def _topics_of(plan: Plan) -> Topics:

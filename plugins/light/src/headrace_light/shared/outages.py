@@ -1,0 +1,43 @@
+"""Servers that are away while instances share a job: what was not possible is tried again, up to a limit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import JobFailedError, RetriableError
+from headrace.foundation.retrying import Outages
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class SharedOutages:
+    """Remembers what is not possible now, and since when. Used by the engine's thread."""
+
+    def __init__(self, job: str, clock: Clock, retry_seconds: float) -> None:
+        self._job = job
+        self._retry_seconds = retry_seconds
+        self._outages = Outages(clock)
+
+    def trying(self, what: str, action: Callable[[], T]) -> T | None:
+        """Return what an action gives; None when a server is away. Raises JobFailedError when it has been for too long."""
+        try:
+            result = action()
+        except RetriableError as error:
+            away = self._outages.goes_on(what)
+            if away is None:
+                away = 0.0
+                logger.warning("job %s cannot %s: %s; trying again", self._job, what, error.message)
+            if away >= self._retry_seconds:
+                raise JobFailedError(
+                    f"for {away:.0f} s it was not possible to {what}: {error.message}",
+                    job=self._job,
+                    hint="mend the server and start the job again: it goes on from what was committed",
+                ) from error
+            return None
+        if self._outages.is_over(what):
+            logger.info("job %s can %s again", self._job, what)
+        return result

@@ -1,0 +1,222 @@
+"""The state of shards that move: how a shard begins with what another instance has stored, and how it is stored.
+
+A state is stored as of an offset of the shard's queue. Who begins with the shard reads on from there. With a quick start the shard
+begins before its state is here: parts of it are fetched when a row needs them, and the rest step by step between polls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import CheckpointError, RetriableError
+from headrace.interfaces.sink import Sink
+from headrace.interfaces.source import EARLIEST, StartPosition
+from headrace.plan.graph import Plan
+from headrace.plan.state_check import check_definitions
+from headrace.runtime.shard import Shard
+from headrace.runtime.sinks_ahead import newest_rows, sink_is_ahead
+
+from headrace_light.shared.elasticity import Elasticity
+from headrace_light.shared.outages import SharedOutages
+from headrace_light.shared.shard_run import HEADER_BYTES, ShardRun
+from headrace_light.shared.transport import Transport
+from headrace_light.stages.shard_storage import ShardStorage
+
+logger = logging.getLogger(__name__)
+#: Brokers that forget records after some days must not forget state.
+_SNAPSHOT_SECONDS_MAX = 6 * 3600.0
+#: How old the snapshot of a shard is taken to be that came from another instance.
+_SNAPSHOT_SECONDS_FOUND = 5.5 * 3600.0
+
+
+class ShardRestore:
+    """Begins shards with their stored state, and stores it. Used by the engine's thread.
+
+    ``sinks`` gives those that can be asked for their positions, opened.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        clock: Clock,
+        elasticity: Elasticity,
+        transport: Transport,
+        outages: SharedOutages,
+        *,
+        directory: Path | None,
+        sinks: Callable[[], Mapping[str, Sink]],
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._elasticity = elasticity
+        self._transport = transport
+        self._outages = outages
+        self._directory = directory
+        self._sinks = sinks
+        self._storages: dict[str, ShardStorage] = {}
+        #: Up to where the group had done a shard when this instance was given it.
+        self._committed: dict[str, int | None] = {}
+        #: Until when what comes in has precedence over restoring.
+        self._rests_until = clock.monotonic()
+        self._warned_of_undefined = False
+
+    def open(self) -> None:
+        """Open the state stores of the shuffles. Raises RetriableError when one is away: call it again then."""
+        for name, count in self._transport.shard_counts.items():
+            if name not in self._storages:
+                state_name = f"{self._transport.topic_of(name)}-state"
+                store = self._elasticity.store(self._directory, state_name, count, self._committed.get)
+                self._storages[name] = ShardStorage(
+                    store, header_bytes=HEADER_BYTES, quick_start=self._elasticity.quick_start
+                )
+
+    def close(self) -> None:
+        """Close the stores. May be called twice."""
+        for storage in self._storages.values():
+            storage.close()
+
+    # -------------------------------------------------------------------------------------------- begin a shard
+
+    def begin(self, name: str, queue: Queue) -> ShardRun:
+        """Begin with a shard of a shuffle, whose records are in ``queue``, where its state was stored.
+
+        Raises RetriableError when broker, store or sink is away; CheckpointError when its state is not there that must be.
+        """
+        begun = self._clock.monotonic()
+        source, number = self._transport.sources[name], self._transport.number_of(queue)
+        shard = Shard(self._plan, name, number)
+        try:
+            committed = source.committed(queue)
+            found = self._load(shard, committed)
+            if self._is_outdated(found, committed):
+                logger.warning(
+                    "job %s: shard %s was with another instance meanwhile: what it remembered then is lost",
+                    self._plan.job_name, shard.queue.id,
+                )  # fmt: skip
+                shard.close()
+                shard, found = Shard(self._plan, name, number), None
+            self._check_found(shard, found, committed)
+            start: StartPosition = committed or EARLIEST
+            if found is not None:
+                start = ReadPosition(found[0])
+            reader = source.open(queue, start)
+            run = ShardRun(queue, shard, reader, None if found is None else found[1], self._checks_entries(shard))
+            run.begun_seconds, run.restoring = begun, shard.restoring
+            # What it is of now is stored with it, so that the next start compares with that.
+            run.whole = run.whole or shard.has_other_definitions
+        except BaseException:
+            shard.close()
+            raise
+        run.snapshot_seconds = self._clock.monotonic() - _SNAPSHOT_SECONDS_FOUND
+        logger.info(
+            "job %s: shard %s begins at %d with %d rows of state%s, after %.2f s", self._plan.job_name, shard.queue.id,
+            run.position.offset, shard.state_rows(), " and more to come" if shard.restoring else "",
+            self._clock.monotonic() - begun,
+        )  # fmt: skip
+        return run
+
+    def _load(self, shard: Shard, committed: ReadPosition | None) -> tuple[int, bytes] | None:
+        """Give a shard its stored state; return the version and the header of it; None: nothing is stored."""
+        self._committed[shard.queue.id] = None if committed is None else committed.offset
+        found = self._storages[shard.queue.source].load(shard)
+        if found is not None:
+            shard.check_inputs()
+            self._warn_of_undefined(shard)
+        return found
+
+    def _is_outdated(self, found: tuple[int, bytes] | None, committed: ReadPosition | None) -> bool:
+        """Whether another instance has gone on with a shard since its state was stored here, and has kept its own to itself."""
+        moves = self._elasticity.state_moves
+        return found is not None and not moves and committed is not None and committed.offset > found[0]
+
+    def _check_found(self, shard: Shard, found: tuple[int, bytes] | None, committed: ReadPosition | None) -> None:
+        """See that a shard can go on with what was found. Raises CheckpointError when state is missing that must be there."""
+        if committed is None:
+            return
+        if found is None and not self._elasticity.state_moves:
+            # The records that told of these queues are behind it.
+            existing = self._transport.upstream_queues()
+            shard.expect(
+                (each, side)
+                for side, ids in enumerate(self._transport.upstream[shard.queue.source])
+                for upstream_id in ids
+                for each in existing[upstream_id]
+            )
+        elif self._elasticity.state_moves and (found is None or found[0] < committed.offset):
+            topic = self._transport.topic_of(shard.queue.source)
+            raise CheckpointError(
+                f"shard {shard.queue.id} was read up to {committed.offset}, but its state is stored "
+                + (f"only up to {found[0]}" if found else "nowhere"),
+                job=self._plan.job_name,
+                option="state_store",
+                hint=f"bring its state back, or delete the topic {topic!r} and its group to begin anew",
+            )
+
+    def _checks_entries(self, shard: Shard) -> Callable[[int], None]:
+        """Return what refuses to go on when a sink has rows of entries that the shard's topic does not have."""
+        known = newest_rows(self._plan, self._sinks(), {shard.queue.source: [shard.number]})
+
+        def check(last_entry: int) -> None:
+            if known is not None and known.entry > last_entry:
+                raise sink_is_ahead(self._plan, known, last_entry, can_write=False)
+
+        return check
+
+    def _warn_of_undefined(self, shard: Shard) -> None:
+        """Say once that what a state is of is not known, as an older version stored it."""
+        if shard.has_undefined_state and not self._warned_of_undefined:
+            self._warned_of_undefined = True
+            check_definitions(self._plan, None, place=f"shard {shard.queue.id}")
+
+    def step(self, runs: Collection[ShardRun], *, idle: bool, begin_again: Callable[[ShardRun], None]) -> bool:
+        """Fetch a part of the state of one shard that does not have all of it; return whether there is one.
+
+        What comes in waits for one step at most. While something comes in (not ``idle``), steps take half of the time. A shard
+        whose store is away is given to ``begin_again``.
+        """
+        run = next((run for run in runs if run.restoring), None)
+        begun = self._clock.monotonic()
+        if run is None or (not idle and begun < self._rests_until):
+            return run is not None
+        restored = self._outages.trying("restore a shard", run.restore_some)
+        now = self._clock.monotonic()
+        self._rests_until = now + (now - begun)
+        if restored is None:
+            begin_again(run)
+        elif not run.shard.restoring:
+            run.restoring = False
+            logger.info(
+                "job %s: shard %s has all of its %d rows of state, after %.2f s", self._plan.job_name,
+                run.shard.queue.id, run.shard.state_rows(), now - run.begun_seconds,
+            )  # fmt: skip
+        return True
+
+    # ------------------------------------------------------------------------------------------------- storing
+
+    def to_store(self, run: ShardRun) -> bool:
+        """Whether a shard's state is to be stored: it has changed, or the broker may forget it because it is old."""
+        return run.changed or self._snapshot_is_old(run)
+
+    def store(self, run: ShardRun) -> None:
+        """Store the state of a shard. Raises RetriableError; all of it is stored the next time then."""
+        outdated = self._snapshot_is_old(run)
+        storage = self._storages[run.shard.queue.source]
+        try:
+            if storage.save(run.shard, run.position.offset, run.header(), whole=run.whole or outdated):
+                run.snapshot_seconds = self._clock.monotonic()
+        except RetriableError:
+            run.whole = True  # what had changed was taken out of the shard and is not stored
+            raise
+        run.saved, run.whole = run.position, False
+        storage.remove_old(run.shard, run.position.offset)
+
+    def forget(self, shard: Shard) -> None:
+        """The shard is another instance's from now on, or begins again."""
+        self._storages[shard.queue.source].forget(shard)
+
+    def _snapshot_is_old(self, run: ShardRun) -> bool:
+        return run.saved is not None and self._clock.monotonic() - run.snapshot_seconds >= _SNAPSHOT_SECONDS_MAX

@@ -1,0 +1,195 @@
+"""What the engine asks of a job's keyed stages."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.clock import Clock
+from headrace.interfaces.backend import QueueStatus
+from headrace.runtime.lane import Shipment
+from headrace.runtime.outlets import Outlets
+from headrace.runtime.patience import WaitFor
+
+from headrace_light.checkpoint_directory import StoredCheckpoint
+from headrace_light.pauses import Pauses
+from headrace_light.savepoint_requests import OpenSavepoint
+from headrace_light.stages.order_log import Entry
+from headrace_light.storing import Storing
+
+
+@dataclass(frozen=True)
+class Host:
+    """What stages are given of the engine that drives them.
+
+    ``directory`` is where the checkpoint is; None: nothing is kept. ``outlets`` takes results. ``storing`` says how long disks and
+    servers are waited for, as ``retry_seconds`` does. ``make_checkpoint`` makes a checkpoint of the whole process, at once.
+    """
+
+    clock: Clock
+    directory: Path | None
+    outlets: Outlets
+    storing: Storing
+    retry_seconds: float
+    make_checkpoint: Callable[[], None]
+
+
+class Stages(ABC):
+    """The keyed stages of one job in this process. Results go to the outlets at once.
+
+    The engine calls ``replay`` or ``begin_at`` once before it reads, then the rest between two polls. Its thread makes all calls,
+    but ``check_savepoint`` and the methods of the part "status", which any thread may make.
+    """
+
+    #: Whether state and order of input are parts of this process's checkpoint. Then the positions of the checkpoint are those that
+    #: count, not those that brokers have, and no consumer group may give queues to another process.
+    in_checkpoint: ClassVar[bool]
+    #: Whether something is to be told of the clock about every second, though nothing comes.
+    needs_clock: ClassVar[bool]
+
+    # ------------------------------------------------------------------------------------------ begin and end
+
+    def open(self) -> None:
+        """Connect to servers. Raises JobError; RetriableError when one is away: it is called again then."""
+
+    @abstractmethod
+    def replay(self, checkpoint: StoredCheckpoint, wait_for: WaitFor) -> Iterator[Entry]:
+        """Take the state of a checkpoint; yield the entries since, which the engine is to do again in this order.
+
+        What the stages are told before the next one is asked for belongs to the entry: it is given its number, and is not logged.
+        Raises CheckpointError when something is missing, damaged or of another checkpoint.
+        """
+
+    def stand_behind_sinks(self, *, write: bool, wait_for: WaitFor) -> bool:
+        """See that no sink has results of entries that are still to come. Called once, behind ``replay``, with opened sinks.
+
+        ``write``: such results were accepted, and are to be written once more. Returns whether a checkpoint must be made because of
+        that. Raises CheckpointError.
+        """
+        return False
+
+    @abstractmethod
+    def begin_at(
+        self, states: Iterable[tuple[str, int, bytes]], checkpoint_id: int, sequence: int, wait_for: WaitFor
+    ) -> None:
+        """Begin at a savepoint: with a state (shuffle, number of the shard, content) for each shard, which is stored at once.
+
+        Entries are numbered behind ``sequence``.
+        """
+
+    def join(self, wait_for: WaitFor) -> None:
+        """Become a member of the groups that divide shards among instances."""
+
+    def leave(self) -> None:
+        """Leave those groups, so that others take over at once. Called behind the last checkpoint."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close everything. May be called twice, and after a failure at any moment."""
+
+    # -------------------------------------------------------------------------------------------------- input
+
+    @abstractmethod
+    def log_read(self, queue: Queue, start: ReadPosition, end: ReadPosition) -> None:
+        """A range of a queue was read, and nothing is made of it yet."""
+
+    @abstractmethod
+    def take(self, shipments: Iterable[Shipment]) -> None:
+        """Take what a lane has made of the range that was logged last."""
+
+    @abstractmethod
+    def add_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
+        """A queue of a source is read by this process from now on; ``shipments`` is what its lane gave at its beginning."""
+
+    @abstractmethod
+    def remove_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
+        """A queue is not read any more by this process; ``shipments`` is what its lane gave at its end."""
+
+    @abstractmethod
+    def skip_idle(self, queue: Queue) -> bool:
+        """Do not wait for a queue until something comes from it; return whether anyone was told."""
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the shards were told of the end of input, and nothing came since."""
+        return False
+
+    def end_input(self) -> None:
+        """A bounded run has read everything: close what waits for more, unless that was done and nothing came since."""
+
+    # ------------------------------------------------------------------------------------------ between polls
+
+    def discover(self) -> None:
+        """Look which queues there are now, for shards that wait for all of them."""
+
+    def poll(self) -> bool:
+        """Take records that came from other instances through the shards; return whether there was any work."""
+        return False
+
+    def keep_up(self, *, idle: bool) -> None:
+        """Do what is due: ticks of the clock, memberships, sending. ``idle``: nothing was there to be done."""
+
+    def rest(self, pauses: Pauses, otherwise: Callable[[], bool]) -> bool:
+        """Wait for records where the stages can, else as ``otherwise`` does; return whether something has waited."""
+        return otherwise()
+
+    # -------------------------------------------------------------------------------------------- checkpoints
+
+    @property
+    def sequence(self) -> int | None:
+        """The number of the last entry, which goes into the checkpoint; None: there are no entries in it."""
+        return None
+
+    @property
+    def shard_counts(self) -> Mapping[str, int]:
+        """How many shards each shuffle has whose state is in the checkpoint."""
+        return {}
+
+    @property
+    def changed(self) -> bool:
+        """Whether a checkpoint would store something besides positions and ``sequence``."""
+        return False
+
+    def tick(self) -> None:
+        """Bring all shards to the time of the clock. Called in front of a savepoint."""
+
+    def check_savepoint(self) -> None:
+        """Raise CheckpointError when no savepoints can be taken of these stages."""
+
+    def flush(self) -> bool:
+        """Make durable what is outside of the checkpoint, when the sinks are flushed; False: no checkpoint can be made now."""
+        return True
+
+    def save(
+        self, checkpoint_id: int, savepoints: Collection[OpenSavepoint]
+    ) -> Mapping[str, list[tuple[int, str]]] | None:
+        """Store what has changed, under the id of a checkpoint that is about to be made, and give all state to the savepoints.
+
+        Returns per shard the versions that its state stands on, each with its checksum; None: the checkpoint has no state.
+        """
+        return None
+
+    def saved(self, checkpoint_id: int) -> None:
+        """The checkpoint is made: what came before it is not needed any more."""
+
+    # ------------------------------------------------------------------------------------------------- status
+
+    def statuses(self) -> tuple[QueueStatus, ...]:
+        """Return how far this instance is with its shards, where instances share them."""
+        return ()
+
+    def watermark_us(self) -> int | None:
+        """Return the least watermark of the shards that have one."""
+        return None
+
+    def state_rows(self) -> int:
+        """Return how many rows the operators remember."""
+        return 0
+
+    def late_rows(self) -> int:
+        """Return how many rows came too late in this run."""
+        return 0

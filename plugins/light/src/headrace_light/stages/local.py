@@ -1,0 +1,322 @@
+"""The keyed stages of a job in one process: all shards of all shuffles, driven one entry after the other.
+
+An entry is a range that was read of a queue, or an event: a queue that came or went, a tick of the clock, the end of input. Each is
+numbered and logged before anything is made of it, so that a start after a crash does the same again in the same order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.foundation.errors import CheckpointError, RetriableError
+from headrace.foundation.faults import fault_point
+from headrace.interfaces.state_store import StateStore
+from headrace.plan.graph import Plan, ShuffleNode
+from headrace.plan.stages import tick_seconds
+from headrace.plan.state_check import check_definitions
+from headrace.runtime.lane import Delivery, Shipment
+from headrace.runtime.patience import WaitFor
+from headrace.runtime.shard import Shard
+from headrace.runtime.shuffle import Envelope
+from headrace.runtime.sinks_ahead import newest_rows, sink_is_ahead
+from headrace.runtime.waiting import waiting
+
+from headrace_light.checkpoint_directory import StoredCheckpoint
+from headrace_light.savepoint_requests import OpenSavepoint
+from headrace_light.stages.interface import Host, Stages
+from headrace_light.stages.order_log import Entry, EntryKind, OrderLog
+from headrace_light.stages.routing import Pending, route, shard_counts
+from headrace_light.stages.shard_storage import ShardStorage
+from headrace_light.state_directory import NoStateStore
+
+logger = logging.getLogger(__name__)
+
+
+class LocalStages(Stages):
+    """Takes what lanes ship through all shards of the job.
+
+    ``store`` keeps the state of the shards, the host's directory the log of the order of entries since the last checkpoint.
+    """
+
+    in_checkpoint: ClassVar[bool] = True
+    needs_clock: ClassVar[bool] = True
+
+    def __init__(self, plan: Plan, host: Host, *, shards: int, store: StateStore) -> None:
+        self._plan = plan
+        self._clock = host.clock
+        self._outlets = host.outlets
+        self._storing = host.storing
+        self._storage = ShardStorage(store, until_stored=host.storing.until_stored)
+        self._log = OrderLog(host.directory)
+        self._shuffles: dict[str, ShuffleNode] = plan.shuffles
+        self._counts = shard_counts(plan, shards)
+        self._shards: dict[str, list[Shard]] = {
+            name: [Shard(plan, name, number) for number in range(count)] for name, count in self._counts.items()
+        }
+        self._tick_seconds = tick_seconds(plan)
+        self._ticked_seconds = self._clock.monotonic()
+        # A job that begins numbers its entries from the clock: so they come behind those of any earlier run that sinks remember.
+        self._sequence = int(self._clock.now() * 1_000_000)
+        #: The logged entry that is done again now.
+        self._again: Entry | None = None
+        #: The entry of the range that was read last, until what came of it is taken.
+        self._read: Entry | None = None
+        #: Whether the job goes on from nothing: no checkpoint, no entries.
+        self._begins = True
+        self._keeps_state = not isinstance(store, NoStateStore)
+        #: Whether the shards were told of the end of input, and nothing came since.
+        self._at_end = False
+        self._waiting = host.storing.waiting(away=self._tell_away, back=self._tell_back)
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        host: Host,
+        checkpoint: StoredCheckpoint,
+        *,
+        shards: int,
+        make_store: Callable[[Path], StateStore],
+    ) -> LocalStages:
+        """Make the stages of a job. Raises CheckpointError when they cannot go on with the checkpoint; RetriableError."""
+        store: StateStore = NoStateStore() if host.directory is None else make_store(host.directory)
+        stages = cls(plan, host, shards=shards, store=store)
+        try:
+            if checkpoint.id:
+                _check_checkpoint(plan, checkpoint, stages.shard_counts, place=str(host.directory))
+        except BaseException:
+            stages.close()
+            raise
+        return stages
+
+    # ----------------------------------------------------------------------------------------------- recovery
+
+    def replay(self, checkpoint: StoredCheckpoint, wait_for: WaitFor) -> Iterator[Entry]:
+        """See ``Stages``. The store may be away at every shard."""
+        if checkpoint.id:
+            for shard in self._all():
+                wait_for("its state store", partial(self._load, shard.queue, checkpoint.id, checkpoint.states))
+        if checkpoint.sequence is not None:
+            self._sequence = checkpoint.sequence
+        entries = list(self._log.entries(checkpoint.id))
+        if entries and checkpoint.sequence is not None and entries[0].sequence != checkpoint.sequence + 1:
+            raise CheckpointError(
+                f"the order log of checkpoint {checkpoint.id} begins with entry {entries[0].sequence}, not "
+                f"{checkpoint.sequence + 1}: it is of another checkpoint, or a part of it is missing",
+                job=self._plan.job_name,
+                hint="restore the whole checkpoint directory from one copy, or begin with a new one",
+            )
+        if entries and checkpoint.sequence is None:
+            # What sinks hold may carry these numbers: go on behind them even if the clock has been put back.
+            self._sequence = max(self._sequence, entries[0].sequence - 1)
+        self._log.begin(checkpoint.id)
+        self._begins = not (checkpoint.id or entries)
+        for entry in entries:
+            self._again = entry
+            yield entry
+        self._again = None
+
+    def _load(self, queue: Queue, checkpoint_id: int, states: Mapping[str, Sequence[tuple[int, str]]] | None) -> None:
+        """Give a shard its state. Raises RetriableError, and the shard is as new then, when the store is away."""
+        shards = self._shards[queue.source]
+        shard = shards[int(queue.name)]
+        try:
+            self._storage.load(shard, checkpoint_id, None if states is None else states.get(queue.id, ()))
+        except RetriableError:
+            shard.close()  # it may have taken a part
+            shards[shard.number] = Shard(self._plan, queue.source, shard.number)
+            raise
+
+    def begin_at(
+        self, states: Iterable[tuple[str, int, bytes]], checkpoint_id: int, sequence: int, wait_for: WaitFor
+    ) -> None:
+        for shard in self._all():
+            wait_for("its state store", partial(self._storage.forget_stored, shard))
+        for shuffle, number, state in states:
+            self._shards[shuffle][number].apply(state)
+            self._shards[shuffle][number].end_restore()
+        self._sequence = sequence
+        wait_for("its state store", partial(self._save, checkpoint_id, whole=True))
+        self._log.begin(checkpoint_id)
+
+    def stand_behind_sinks(self, *, write: bool, wait_for: WaitFor) -> bool:
+        """See ``Stages``. Where the job begins anew, or that was chosen, entries are numbered behind what the sinks have."""
+        sinks = wait_for("its sinks", self._outlets.sinks_to_ask)
+        shards = {name: range(count) for name, count in self._counts.items()}
+        found = wait_for("its sinks", partial(newest_rows, self._plan, sinks, shards))
+        if found is None or found.entry <= self._sequence:
+            return False
+        if not (self._begins or write):
+            raise sink_is_ahead(self._plan, found, self._sequence)
+        if not self._begins:
+            logger.warning(
+                "job %s: %s has rows up to entry %d, the state is at %d: results since then are written once more",
+                self._plan.job_name, found.sink_id, found.entry, self._sequence,
+            )  # fmt: skip
+        self._sequence = found.entry
+        return not self._begins
+
+    # ------------------------------------------------------------------------------------------------ entries
+
+    def log_read(self, queue: Queue, start: ReadPosition, end: ReadPosition) -> None:
+        self._read = self._begin("read", queue, start, end)
+
+    def take(self, shipments: Iterable[Shipment]) -> None:
+        assert self._read is not None, "a range is logged before anything is made of it"
+        entry, self._read = self._read, None
+        self._finish(entry, shipments)
+
+    def add_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
+        self._finish(self._begin("added", queue), shipments)
+
+    def remove_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
+        self._finish(self._begin("removed", queue), shipments)
+
+    def skip_idle(self, queue: Queue) -> bool:
+        self._finish(self._begin("idle", queue), ())
+        return True
+
+    @property
+    def at_end(self) -> bool:
+        return self._at_end
+
+    def end_input(self) -> None:
+        if self._again is not None or not self._at_end:
+            self._finish(self._begin("end"), ())
+
+    def tick(self) -> None:
+        self._finish(self._begin("tick"), ())
+
+    def keep_up(self, *, idle: bool) -> None:
+        now = self._clock.monotonic()
+        if self._tick_seconds is not None and now - self._ticked_seconds >= self._tick_seconds:
+            self._ticked_seconds = now
+            self.tick()
+
+    def _begin(
+        self,
+        kind: EntryKind,
+        queue: Queue | None = None,
+        start: ReadPosition | None = None,
+        end: ReadPosition | None = None,
+    ) -> Entry:
+        """Number and log an entry; the logged one is returned when it is done again."""
+        self._at_end = kind == "end"
+        if self._again is not None:
+            self._sequence = self._again.sequence
+            return self._again
+        self._sequence += 1
+        entry = Entry(self._sequence, int(self._clock.now() * 1_000_000), kind, queue, start, end)
+        self._storing.until_stored(partial(self._log.add, entry))
+        return entry
+
+    def _finish(self, entry: Entry, shipments: Iterable[Shipment]) -> None:
+        """Take what came of an entry through the shards, and give their results to the outlets."""
+        pending: Pending = {}
+        self._route(shipments, pending)
+        if entry.kind == "idle":
+            assert entry.queue is not None
+            for name, node in self._shuffles.items():
+                for side in range(len(node.sides)):
+                    for shard in self._shards[name]:
+                        if shard.knows(entry.queue, side):
+                            pending.setdefault((name, shard.number), []).append(Envelope("idle", entry.queue, side))
+        deliveries: list[Delivery] = []
+        to_all = entry.kind in ("tick", "end")
+        for name in self._shuffles:
+            for shard in self._shards[name]:
+                envelopes = pending.pop((name, shard.number), [])
+                if envelopes or to_all:
+                    with waiting(self._waiting):
+                        is_end = entry.kind == "end"
+                        output = shard.process(entry.sequence, entry.time_us, envelopes, end_of_input=is_end)
+                    deliveries += output.deliveries
+                    self._route(output.shipments, pending)
+        fault_point("shard.after_process")
+        self._outlets.deliver(deliveries)
+
+    def _tell_away(self, error: RetriableError) -> None:
+        logger.warning("job %s: an operator waits for its server: %s; trying again", self._plan.job_name, error.message)
+
+    def _tell_back(self) -> None:
+        logger.info("job %s: the server of an operator is there again", self._plan.job_name)
+
+    def _route(self, shipments: Iterable[Shipment], pending: Pending) -> None:
+        route(shipments, self._shuffles, self._counts, pending)
+
+    # -------------------------------------------------------------------------------------------- checkpoints
+
+    @property
+    def sequence(self) -> int:
+        return self._sequence
+
+    @property
+    def shard_counts(self) -> Mapping[str, int]:
+        return self._counts
+
+    def save(
+        self, checkpoint_id: int, savepoints: Collection[OpenSavepoint]
+    ) -> Mapping[str, list[tuple[int, str]]] | None:
+        self._save(checkpoint_id, savepoints)
+        return {shard.queue.id: self._storage.chain(shard) for shard in self._all()}
+
+    def _save(self, checkpoint_id: int, savepoints: Collection[OpenSavepoint] = (), *, whole: bool = False) -> None:
+        """Store what has changed in the shards. With savepoints, or ``whole``, all of each shard is stored, and given to them."""
+        for shard in self._all():
+            shard.checkpoint(checkpoint_id)
+            if savepoints or whole:
+                with waiting(self._waiting):  # operators may call user aggregates now, of rows that they have put off
+                    state = self._storage.save_whole(shard, checkpoint_id)
+                for each in savepoints:
+                    each.add_state(shard.queue.source, shard.number, state)
+                continue
+            # Without a store what has changed is asked for now and then only so that operators need not remember it.
+            if self._keeps_state or not self._at_end:
+                with waiting(self._waiting):
+                    self._storage.save(shard, checkpoint_id)
+        fault_point("shard.after_save")
+
+    def saved(self, checkpoint_id: int) -> None:
+        self._storing.until_stored(partial(self._log.begin, checkpoint_id))
+        for shard in self._all():
+            self._storing.until_stored(partial(self._storage.remove_old, shard, checkpoint_id))
+
+    # -------------------------------------------------------------------------------------------------- status
+
+    def watermark_us(self) -> int | None:
+        found = [each.watermark_us for each in self._all()]
+        known = [each for each in found if each is not None]
+        return min(known) if known else None
+
+    def state_rows(self) -> int:
+        return sum(shard.state_rows() for shard in self._all())
+
+    def late_rows(self) -> int:
+        return sum(shard.late_rows() for shard in self._all())
+
+    def close(self) -> None:
+        for shard in self._all():
+            shard.close()
+        self._log.close()
+        self._storage.close()
+
+    def _all(self) -> list[Shard]:
+        return [shard for shards in self._shards.values() for shard in shards]
+
+
+def _check_checkpoint(plan: Plan, stored: StoredCheckpoint, counts: Mapping[str, int], *, place: str) -> None:
+    """Compare the keyed stages that a checkpoint is of with those of now. Raises CheckpointError when they cannot go on with it."""
+    # Without keyed stages a job has stored nothing of them, though it has read rows.
+    check_definitions(plan, {} if stored.sequence is None else stored.definitions, place=place)
+    if stored.sequence is not None and dict(stored.shards) != dict(counts):
+        raise CheckpointError(
+            f"the checkpoint is of a job with shards {dict(stored.shards)}, now they are {dict(counts)}",
+            job=plan.job_name,
+            option="shards",
+            hint="keys cannot move to other shards: use the number of before, or another checkpoint directory",
+        )

@@ -1,0 +1,198 @@
+"""Keyed stages whose shards are all in this process, without an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from headrace.flow.messages import Position, Queue
+from headrace.foundation.errors import CheckpointError
+from headrace.jobs.keyed import shuffled
+from headrace.testing import MemorySource
+from headrace_light.checkpoint_directory import StoredCheckpoint
+from headrace_light.stages.local import LocalStages
+from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore
+from light_counting import Count
+from stages_world import BEGIN_SECONDS, StagesWorld, at_once, bodies
+
+QUEUE = Queue("q", "events")
+KEYS = ["a", "b", "a", "c", "a", "b"]
+
+
+def world(directory: Path | None = None) -> StagesWorld:
+    return StagesWorld(MemorySource({"q": bodies(KEYS)}), directory)
+
+
+def local(made: StagesWorld, checkpoint: StoredCheckpoint | None = None, *, shards: int = 2) -> LocalStages:
+    def store(directory: Path) -> DirectoryStateStore:
+        return DirectoryStateStore(DirectoryStateSettings(path=str(directory / "state")))
+
+    return LocalStages.of(made.plan, made.host(), checkpoint or StoredCheckpoint(), shards=shards, make_store=store)
+
+
+def begun(made: StagesWorld) -> LocalStages:
+    stages = local(made)
+    assert list(stages.replay(StoredCheckpoint(), at_once)) == []
+    stages.add_queue(QUEUE, made.begin(QUEUE))
+    return stages
+
+
+def test_rows_come_out_at_once_and_entries_are_numbered_from_the_clock() -> None:
+    made = world()
+    stages = begun(made)
+    first = int(BEGIN_SECONDS * 1_000_000)
+    assert stages.sequence == first + 1
+    made.read(stages, QUEUE, 0, 4)
+    assert stages.sequence == first + 2
+    assert made.rows() == [("a", 1), ("a", 2), ("b", 1), ("c", 1)]
+    assert stages.state_rows() == 3
+    stages.close()
+
+
+def test_entries_are_done_again_under_their_numbers_in_their_order(tmp_path: Path) -> None:
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 4)
+    stages.tick()
+    made.read(stages, QUEUE, 4, 2)
+    stages.skip_idle(QUEUE)
+    rows, sequence = made.rows(), stages.sequence
+    stages.close()  # as a kill leaves it: no checkpoint, a log
+
+    made.clock.advance(1_000)  # what is done again is not numbered from the clock
+    again = local(made)
+    kinds = []
+    for entry in again.replay(StoredCheckpoint(), at_once):
+        kinds.append(entry.kind)
+        if entry.kind == "added":
+            again.add_queue(QUEUE, made.begin(QUEUE))
+        elif entry.kind == "read":
+            start, end = entry.range
+            made.read(again, entry.of_queue, start.offset, end.offset - start.offset)
+        elif entry.kind == "tick":
+            again.tick()
+        else:
+            again.skip_idle(entry.of_queue)
+        assert again.sequence == entry.sequence
+    assert kinds == ["added", "read", "tick", "read", "idle"]
+    assert again.sequence == sequence
+    assert made.rows() == rows, "the sink has dropped what it had"
+    again.tick()
+    assert again.sequence == sequence + 1, "what comes behind the replay is a new entry"
+    again.close()
+
+
+def test_a_checkpoint_brings_back_the_state_and_begins_a_new_log(tmp_path: Path) -> None:
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 4)
+    states = stages.save(1, ())
+    stages.saved(1)
+    stored = StoredCheckpoint(1, {}, stages.sequence, stages.shard_counts, made.plan.state_definitions, states=states)
+    stages.close()
+    again = local(made, stored)
+    assert list(again.replay(stored, at_once)) == []
+    assert (again.state_rows(), again.sequence) == (3, stored.sequence)
+    made.begin(QUEUE)
+    made.read(again, QUEUE, 4, 2)
+    assert ("a", 3) in made.rows()
+    again.close()
+    with pytest.raises(CheckpointError, match="keys cannot move to other shards"):
+        local(made, stored, shards=3)
+
+
+def test_the_log_of_another_checkpoint_is_refused(tmp_path: Path) -> None:
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 4)
+    stages.close()
+    other = StoredCheckpoint(0, sequence=7)
+    again = local(made)
+    with pytest.raises(CheckpointError, match="it is of another checkpoint, or a part of it is missing"):
+        list(again.replay(other, at_once))
+    again.close()
+
+
+def test_the_end_of_input_is_told_once_until_something_comes() -> None:
+    made = world()
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 4)
+    stages.end_input()
+    sequence, rows = stages.sequence, made.rows()
+    assert stages.at_end
+    stages.end_input()
+    assert (stages.sequence, made.rows()) == (sequence, rows)
+    made.read(stages, QUEUE, 4, 2)
+    assert not stages.at_end
+    stages.end_input()
+    assert stages.sequence == sequence + 2
+    stages.close()
+
+
+def test_what_came_behind_an_end_is_closed_after_a_crash_too(tmp_path: Path) -> None:
+    """A run ends, the next one reads more and is killed before it ends: the third has nothing to read, and tells the end."""
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 4)
+    stages.end_input()
+    made.read(stages, QUEUE, 4, 2)
+    stages.close()
+    again = local(made)
+    for entry in again.replay(StoredCheckpoint(), at_once):
+        if entry.kind == "added":
+            again.add_queue(QUEUE, made.begin(QUEUE))
+        elif entry.kind == "end":
+            again.end_input()
+        else:
+            start, end = entry.range
+            made.read(again, QUEUE, start.offset, end.offset - start.offset)
+    assert not again.at_end
+    before = made.rows()
+    again.end_input()
+    assert [row for row in made.rows() if row not in before or row[1] == -1].count(("a", -1)) == 2
+    again.close()
+
+
+def test_a_job_that_begins_goes_on_behind_what_sinks_have_and_one_that_goes_on_refuses(tmp_path: Path) -> None:
+    made = world(tmp_path)
+    ahead = int(BEGIN_SECONDS * 1_000_000) + 3_600_000_000
+    [shuffle] = made.plan.shuffles
+    made.sink.stored[Queue("0", shuffle)] = Position(ahead, 0)
+    stages = begun(made)
+    assert not stages.stand_behind_sinks(write=False, wait_for=at_once)
+    assert stages.sequence == ahead
+    stages.close()
+
+    goes_on = StoredCheckpoint(1, {}, 7, stages.shard_counts, made.plan.state_definitions)
+    refused = local(made)
+    refused.save(1, ())
+    assert list(refused.replay(goes_on, at_once)) == []
+    with pytest.raises(CheckpointError, match="new results would be dropped as known"):
+        refused.stand_behind_sinks(write=False, wait_for=at_once)
+    assert refused.stand_behind_sinks(write=True, wait_for=at_once), "a checkpoint says that it was chosen"
+    assert refused.sequence == ahead
+    refused.close()
+
+
+def test_ticks_come_as_often_as_operators_ask() -> None:
+    class Ticking(Count):
+        tick_seconds = 5.0
+
+    made = StagesWorld(MemorySource({"q": bodies(KEYS)}), build=lambda rows: shuffled(rows, ("k",)).apply(Ticking("k")))
+    stages = begun(made)
+    first = stages.sequence
+    for seconds, ticks in [(4.9, 0), (0.2, 1), (0.2, 1), (5.0, 2)]:
+        made.clock.advance(seconds)
+        stages.keep_up(idle=True)
+        assert stages.sequence == first + ticks
+    stages.close()
+
+
+def test_a_job_whose_operators_ask_for_no_clock_has_no_ticks() -> None:
+    made = world()
+    stages = begun(made)
+    before = stages.sequence
+    made.clock.advance(3600)
+    stages.keep_up(idle=True)
+    assert stages.sequence == before
+    stages.close()
