@@ -11,18 +11,23 @@ SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSourc
 # Test processes: one a core, but Spark and servers want memory too.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
-.PHONY: setup demo test lint types unit contracts test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions clean
+.PHONY: setup demo docs test lint types unit contracts test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
-.venv/ready: constraints.txt requirements-dev.txt $(addsuffix /pyproject.toml,$(PACKAGES))
+.venv/ready: constraints.txt requirements-dev.txt requirements-docs.txt $(addsuffix /pyproject.toml,$(PACKAGES))
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  $(addprefix -e ./,$(PACKAGES)) -r requirements-dev.txt
+	  $(addprefix -e ./,$(PACKAGES)) -r requirements-dev.txt -r requirements-docs.txt
 	@touch $@
 
 demo: setup  ## the demo job on a log of 120,000 events, through Spark
 	$(BIN)/python demo/run.py
+
+# What the version menu of the site calls it.
+VERSION ?=
+docs: setup  ## the site of docs/, in site/
+	$(BIN)/python -m website.build $(VERSION)
 
 test: setup lint types unit contracts  ## what CI runs
 
@@ -31,7 +36,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 types: setup
-	$(BIN)/mypy $(addsuffix /src,$(PACKAGES)) demo examples benchmarks
+	$(BIN)/mypy $(addsuffix /src,$(PACKAGES)) demo examples benchmarks website
 
 unit: setup
 	$(BIN)/python -m pytest -m "not slow and not servers" -n $(WORKERS) --dist loadfile --durations=25 $(TESTS)

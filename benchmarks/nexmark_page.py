@@ -158,6 +158,8 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
 
 TEMPLATE = """# Benchmarks: SQL
 
+After this page you know what the Nexmark queries cost on headrace and on PyFlink.
+
 Made by `make bench-sql`. The published [Nexmark](https://github.com/nexmark/nexmark) queries, from their own texts, over {events}
 events in one file (people, auctions and bids in 1 : 3 : 46, 340 bytes of JSON each), on headrace's light backend in one process
 and on PyFlink 2.3.0 with parallelism 1 and 2. Seconds of CPU are those of all processes and threads. The machine has 2 cores, and

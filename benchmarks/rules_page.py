@@ -93,6 +93,8 @@ def _keys() -> list[tuple[str, int]]:
 
 TEMPLATE = """# Benchmarks of rules
 
+After this page you know what a rule costs, from 41 to 10,000 of them, on headrace and on other engines.
+
 Made by `python -m benchmarks.rules`. {messages} JSON security events of about 610 bytes with 20 fields, one in a hundred of them
 an attack; message bodies in, rows with the ids of the rules that match out, in batches of 10,000. Each measurement is a process of
 its own on one pinned core; the figure is CPU time of `orjson.loads` of the same bodies, in the same process and round, divided by the

@@ -121,6 +121,8 @@ def page(
 
 TEMPLATE = """# Benchmarks: stateless jobs
 
+After this page you know what filtering and projecting costs, and how long a job takes to start.
+
 Made by `python -m benchmarks.run` on a machine with {cores} cores; compare figures within a table only, they are
 from one run. Each competitor gets the settings that its own documentation advises.
 

@@ -58,6 +58,8 @@ HEAD = """| | messages | seconds | CPU seconds | messages per CPU second | rate 
 TEMPLATE = (
     """# Benchmarks: other stream processors
 
+After this page you know how headrace compares with Bytewax, PyFlink and Quix Streams on rules and windows.
+
 Made by `python -m benchmarks.peers.run`; `benchmarks/peers` has each peer's job as a script, with the settings that its docs
 advise, and its pinned requirements. All run on the same data on one pinned core of a machine with 2 cores, which others used at the
 same time: compare CPU seconds, not seconds. headrace, the loop and PyFlink run a job twice in one process and the second run counts;

@@ -28,7 +28,7 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
 
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
     servers: Annotated[str, option("addresses of brokers, host:port separated by commas")]
-    group: Annotated[str | None, option("consumer group; default: headrace-<topic>")] = None
+    group: Annotated[str | None, option("consumer group; default: headrace-TOPIC")] = None
     driver: Annotated[Driver, option("client library; auto: confluent where it is installed")] = "auto"
     offsets: Annotated[
         dict[str | int, int] | None,
@@ -134,7 +134,7 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
         option("exactly_once writes rows and progress in one transaction; readers need read_committed"),
     ] = "at_least_once"
     transactional_id: Annotated[
-        str | None, option("what transactional ids begin with; default: headrace-<namespace.pipeline.sink>")
+        str | None, option("what transactional ids begin with; default: headrace-NAMESPACE.PIPELINE.SINK")
     ] = None
     driver: Annotated[Driver, option("client library; auto: confluent where it is installed")] = "auto"
     create_topic: Annotated[bool, option("create the topic when it does not exist")] = False

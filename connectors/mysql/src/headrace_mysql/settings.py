@@ -98,7 +98,7 @@ class MySQLStateSettings(Settings, frozen=True, kw_only=True):
     database: Annotated[str, option("database (schema) that holds the state")]
     job: Annotated[str, option("whose state it is; the light backend gives the job's own name")]
     table: Annotated[
-        str, option("table of the state; made on first use, and beside it <table>_shards, of who has which shard")
+        str, option("table of the state; made on first use, and beside it TABLE_shards, of who has which shard")
     ] = "headrace_state"
     host: Annotated[str, option("address of the server")] = "localhost"
     port: Annotated[int, option("port of the server", ge=1, le=65535)] = 3306

@@ -30,7 +30,7 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
 
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
     name_servers: Annotated[str, option("addresses of name servers, host:port separated by semicolons")]
-    group: Annotated[str | None, option("consumer group; default: headrace-<topic>")] = None
+    group: Annotated[str | None, option("consumer group; default: headrace-TOPIC")] = None
     offsets: Annotated[
         dict[str | int, int] | None,
         option("first offset by queue (3, 'broker/3' or 'topic/broker/3'), for queues without progress; before start"),

@@ -17,6 +17,8 @@ _HEAD = """\
 
 <!-- Made by `python -m headrace_columnar.function_docs docs/functions.md`; do not edit by hand. -->
 
+After this page you can use every function of SQL expressions.
+
 What can be called in `where`, `select`, `with_columns`, `script` and rules. Names are case-insensitive. Unless a line says
 otherwise, a function of NULL is NULL. Each example is run by the tests, once on constants and once on columns.
 

@@ -323,7 +323,7 @@ class MemoryTopicSettings(Settings, frozen=True, kw_only=True):
 
     broker: Annotated[str, option("name of a MemoryBroker of this process")]
     topic: Annotated[str, option("the topic to read")]
-    group: Annotated[str | None, option("consumer group; default: headrace-<topic>")] = None
+    group: Annotated[str | None, option("consumer group; default: headrace-TOPIC")] = None
 
     @property
     def group_id(self) -> str:

@@ -1,0 +1,1 @@
+"""The site of docs/: what MkDocs needs beside mkdocs.yml. ``python -m website.build`` builds it."""
