@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -138,6 +139,39 @@ def test_distributions_need_the_same_versions_of_each_other_and_of_others() -> N
             wanted.setdefault(requirement.name, set()).add(str(requirement.specifier))
     assert {name: texts for name, texts in wanted.items() if len(texts) > 1} == {}
     assert {texts.pop() for name, texts in wanted.items() if name.startswith("headrace")} == {"~=0.1"}
+
+
+@pytest.mark.parametrize("directory", DISTRIBUTIONS, ids=lambda path: path.name)
+def test_what_holds_the_columns_has_an_upper_bound(directory: Path) -> None:
+    """A new major version of these changes results or types; others are held by their own promises."""
+    project = project_of(directory)
+    extras = project.get("optional-dependencies", {}).values()
+    for text in (*project["dependencies"], *(each for extra in extras for each in extra)):
+        requirement = Requirement(text)
+        if requirement.name in ("msgspec", "numpy", "polars", "pyarrow", "pyspark", "sqlglot"):
+            operators = {each.operator for each in requirement.specifier}
+            assert operators == {">=", "<"}, text
+
+
+def test_a_distribution_that_imports_what_holds_the_columns_names_it() -> None:
+    """What comes along with another package today may be gone with its next version."""
+    only_types = {("headrace", "pyarrow")}
+    for directory in DISTRIBUTIONS:
+        project = project_of(directory)
+        extras = project.get("optional-dependencies", {}).values()
+        named = {Requirement(each).name for each in (*project["dependencies"], *(e for extra in extras for e in extra))}
+        sources = "\n".join(path.read_text() for path in (directory / "src").rglob("*.py"))
+        for name in ("msgspec", "numpy", "polars", "pyarrow"):
+            imported = re.search(rf"^ *(import|from) {name}\b", sources, re.MULTILINE)
+            assert not imported or name in named or (project["name"], name) in only_types, (project["name"], name)
+
+
+def test_the_license_is_whole_and_the_notice_names_the_model() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert text.split()[:4] == ["Apache", "License", "Version", "2.0,"]
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert "APPENDIX: How to apply the Apache License to your work." in text
+    assert "inspired by Apache RocketMQ Streams" in (ROOT / "NOTICE").read_text()
 
 
 def test_extras_of_core_name_every_plugin() -> None:
