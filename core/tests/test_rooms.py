@@ -63,3 +63,28 @@ def test_a_room_imports_only_rooms_below_it(room: str) -> None:
             if not (for_types and (module, parts[1]) in NAMED_IN_TYPES):
                 wrong.append(f"{module} imports {name}")
     assert wrong == []
+
+
+def private_names(cls: str, path: Path) -> set[str]:
+    """Return the private fields and methods of a class."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls)
+    names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    names |= {node.target.id for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def test_no_package_uses_private_names_of_streams_and_jobs() -> None:
+    private = private_names("Stream", CORE / "jobs" / "dsl.py") | private_names("Job", CORE / "jobs" / "job.py")
+    assert {"_edge", "_pipeline", "_operator", "_stream"} <= private
+    wrong = []
+    for path in sorted(ROOT.glob("*/*/src/**/*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+        # Classes of the file itself may have private names that are spelled alike.
+        own = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "self"}
+        own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        for node in attributes:
+            if node.attr in private - own:
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.attr}")
+    assert wrong == []

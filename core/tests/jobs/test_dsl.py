@@ -6,8 +6,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.foundation.errors import FunctionError, JobError, OptionError, PlanError
-from headrace.plan.graph import Plan
+from headrace.foundation.errors import FunctionError, JobError, MissingPluginError, OptionError, PlanError
+from headrace.interfaces.operator import Changes
+from headrace.jobs.keyed import shuffled
+from headrace.plan.graph import OperatorNode, Plan
 from headrace.testing import MemorySink, MemorySource
 
 pytest.importorskip("headrace_columnar", reason="the verbs are in headrace-columnar")
@@ -55,6 +57,24 @@ def test_columns_are_known_along_the_way() -> None:
 def test_mistakes_fail_when_the_job_is_built(build: Any, message: str) -> None:
     with pytest.raises(JobError, match=message):
         build(start())
+
+
+def test_languages_append_operators_by_name_and_see_what_a_stream_is() -> None:
+    pytest.importorskip("headrace_stateful", reason="aggregate is in headrace-stateful")
+    stream = start()
+    assert stream.changes is None
+    counted = shuffled(stream, ("b",)).operator("aggregate", ("b",), {"n": "count(*)"})
+    assert counted.changes == Changes(("b",))
+    assert counted.select("n").changes == Changes(None)
+    assert counted.pipeline is stream.pipeline
+    assert isinstance(counted.edge.node, OperatorNode)
+    assert counted.edge.node.label == "aggregate"
+    job = counted.to(MemorySink())
+    assert job.stream is counted
+    plan = job.plan()
+    assert plan.changes_at(plan.nodes["aggregate"].inputs[0]) is None
+    with pytest.raises(MissingPluginError, match="did you mean 'top_n'"):
+        stream.operator("topn", (), 1)
 
 
 def test_unknown_verbs_and_branches_name_the_nearest() -> None:

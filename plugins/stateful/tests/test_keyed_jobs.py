@@ -184,7 +184,7 @@ def test_late_rows_of_a_window_join() -> None:
     left = p.from_(memory(rows, 1), format="json", schema=schema, name="left")
     right = p.from_(memory(rows, 1), format="json", schema=schema, name="right")
     joined = left.join(right, "k", window=hr.tumbling("10 s", on="ts"))
-    node = joined._edge.node
+    node = joined.edge.node
     assert isinstance(node, OperatorNode)
     assert node.spec.outputs == ("", "late")
     sink = MemorySink()

@@ -27,6 +27,7 @@ from headrace.plan.graph import (
     SinkNode,
     SourceNode,
     UnionNode,
+    changes_at,
     input_schema,
 )
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headrace.interfaces.codec import Codec
-    from headrace.interfaces.operator import OperatorSpec
+    from headrace.interfaces.operator import Changes, OperatorSpec
     from headrace.jobs.job import Job
 
 
@@ -194,6 +195,21 @@ class Stream:
         """The columns here, or None when they are known only row by row (after ``map`` without a schema)."""
         return input_schema(self._edge)
 
+    @property
+    def pipeline(self) -> Pipeline:
+        """What the stream began with: names of the job, and the functions that its expressions can call."""
+        return self._pipeline
+
+    @property
+    def edge(self) -> Input:
+        """Where the stream is in the plan that is being built: for languages, and for operators that take whole streams."""
+        return self._edge
+
+    @property
+    def changes(self) -> Changes | None:
+        """Whether the rows change earlier results, and by which key; None: they are only added."""
+        return changes_at(self._edge)
+
     # ---------------------------------------------------------------------------------------------- verbs: rows
 
     def where(self, predicate: str | pl.Expr) -> Stream:
@@ -251,6 +267,12 @@ class Stream:
     def script(self, text: str) -> Stream:
         """Run assignments and conditions, one statement after the other, each seeing the ones before it."""
         return self._operator("script", text)
+
+    def operator(self, verb: str, *arguments: Any, **options: Any) -> Stream:
+        """Append the operator that a plug-in offers as a verb: what ``stream.<verb>(...)`` does, also where the class has
+        a method of that name. For languages; state needs a shuffle before it (``headrace.jobs.keyed.shuffled``).
+        """
+        return self._operator(verb, *arguments, **options)
 
     def apply(self, spec: OperatorSpec) -> Stream:
         """Append an operator object."""

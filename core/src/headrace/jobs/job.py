@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from headrace.foundation.errors import MissingPluginError, OptionError, PlanError, did_you_mean
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, RunOptions
@@ -33,6 +34,20 @@ def namespace(name: str, **settings: Any) -> None:
     _namespaces[name] = dict(settings)
 
 
+#: What refuses to start a job while a file is loaded that only builds it; the last one counts.
+_refusals: list[Callable[[Job], NoReturn]] = []
+
+
+@contextmanager
+def refusing_starts(refuse: Callable[[Job], NoReturn]) -> Iterator[None]:
+    """Let ``refuse`` be called, which raises, where a job is started in this process meanwhile: for what only loads a job."""
+    _refusals.append(refuse)
+    try:
+        yield
+    finally:
+        _refusals.remove(refuse)
+
+
 def start_timeout_of(namespace: str) -> timedelta:
     """Return how long jobs of a namespace wait at their start for servers that are away, where the start does not say it."""
     given = _namespaces.get(namespace, {}).get("start_timeout")
@@ -45,6 +60,11 @@ class Job:
 
     _stream: Stream
     sink_nodes: tuple[SinkNode, ...]
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that the first sink ends; further sinks are attached to it."""
+        return self._stream
 
     @property
     def namespace(self) -> str:
@@ -121,6 +141,8 @@ class Job:
         return default_registry().find("backend", DEFAULT_BACKEND).start_query(self, session, **options)
 
     def _start(self, backend: str | None, given: Mapping[str, Any]) -> JobHandle:
+        if _refusals:
+            _refusals[-1](self)
         shared = dict(_namespaces.get(self.namespace, {}))
         shared.pop("bad_records", None)
         name = backend or shared.pop("backend", None) or DEFAULT_BACKEND

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -249,30 +249,11 @@ class Plan:
 
     def changes_at(self, edge: Input) -> Changes | None:
         """Return whether the rows on an edge change earlier results. Raises PlanError where a change cannot be taken."""
-        node = edge.node
-        if isinstance(node, OperatorNode):
-            before = self.changes_at(node.input)
-            try:
-                after = node.spec.changes(before)
-            except JobError as error:
-                error.job = error.job or self.job_name
-                error.plugin = error.plugin or self.id_of(node)
-                raise
-            if edge.output and isinstance(node.spec, StatefulSpec):
-                return None  # rows as they came, such as late ones: they are only added
-            columns = input_schema(edge)
-            if after is not None and after.key is not None and not set(after.key) <= set(columns or ()):
-                return Changes(None)
-            return after
-        if isinstance(node, UnionNode):
-            found = [self.changes_at(each) for each in node.merged]
-            return Changes(None) if any(each is not None for each in found) else None
-        if isinstance(node, ShuffleNode):
-            found = [self.changes_at(each) for each in node.sides]
-            if len(found) == 1:
-                return found[0]
-            return Changes(None) if any(each is not None for each in found) else None
-        return None
+        try:
+            return changes_at(edge, self.id_of)
+        except JobError as error:
+            error.job = error.job or self.job_name
+            raise
 
     def decode_columns(self) -> dict[str, list[str]]:
         """Return, per source id, the columns that anything after it needs, in the order of its schema."""
@@ -393,6 +374,37 @@ def _schema_of(edge: Input) -> Schema | None:
 def input_schema(edge: Input) -> Schema | None:
     """Return the columns that an edge carries."""
     return _schema_of(edge)
+
+
+def changes_at(edge: Input, name: Callable[[Node], str] | None = None) -> Changes | None:
+    """Return whether the rows on an edge change earlier results, and by which key.
+
+    Raises what an operator raises that cannot take changes; with ``name`` the error knows the operator by that name.
+    """
+    node = edge.node
+    if isinstance(node, OperatorNode):
+        before = changes_at(node.input, name)
+        try:
+            after = node.spec.changes(before)
+        except JobError as error:
+            if name is not None:
+                error.plugin = error.plugin or name(node)
+            raise
+        if edge.output and isinstance(node.spec, StatefulSpec):
+            return None  # rows as they came, such as late ones: they are only added
+        columns = input_schema(edge)
+        if after is not None and after.key is not None and not set(after.key) <= set(columns or ()):
+            return Changes(None)
+        return after
+    if isinstance(node, UnionNode):
+        found = [changes_at(each, name) for each in node.merged]
+        return Changes(None) if any(each is not None for each in found) else None
+    if isinstance(node, ShuffleNode):
+        found = [changes_at(each, name) for each in node.sides]
+        if len(found) == 1:
+            return found[0]
+        return Changes(None) if any(each is not None for each in found) else None
+    return None
 
 
 @dataclass(frozen=True)

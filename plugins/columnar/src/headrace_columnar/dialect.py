@@ -109,9 +109,9 @@ def parse(text: str) -> exp.Expr:
         parser = _DIALECT.parser(error_level=ErrorLevel.IMMEDIATE)
         nodes = parser.parse_into(exp.Alias, _DIALECT.tokenize(text), text)
     except TokenError as error:
-        raise _token_error(text, error) from None
+        raise token_error(text, error) from None
     except ParseError as error:
-        raise _parse_error(text, error) from None
+        raise parse_error(text, error) from None
     except SqlglotError as error:
         raise ExpressionError(f"cannot parse: {error}", text=text, position=0, length=len(text)) from error
     except RecursionError:
@@ -131,10 +131,10 @@ def tokens(text: str) -> list[Any]:
     try:
         return list(_DIALECT.tokenize(text))
     except TokenError as error:
-        raise _token_error(text, error) from None
+        raise token_error(text, error) from None
 
 
-def _token_error(text: str, error: TokenError) -> ExpressionError:
+def token_error(text: str, error: TokenError) -> ExpressionError:
     for quote, meaning in (("'", "string"), ('"', "quoted name"), ("`", "quoted name")):
         if text.count(quote) % 2:
             return ExpressionError(f"syntax: this {meaning} has no end", text=text, position=text.rfind(quote))
@@ -142,7 +142,7 @@ def _token_error(text: str, error: TokenError) -> ExpressionError:
     return ExpressionError(f"syntax: {reason}", text=text, position=0, length=len(text))
 
 
-def _parse_error(text: str, error: ParseError) -> ExpressionError:
+def parse_error(text: str, error: ParseError) -> ExpressionError:
     details = error.errors[0] if error.errors else {}
     reason = str(details.get("description") or error).rstrip(".")
     highlight = str(details.get("highlight") or "")

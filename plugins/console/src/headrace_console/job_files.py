@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 from headrace.foundation.errors import HeadraceError, JobError, did_you_mean
 from headrace.interfaces.registry import default_registry
-from headrace.jobs.job import Job
+from headrace.jobs.job import Job, refusing_starts
 
 from headrace_console.reporting import UserCodeError
 
@@ -105,18 +105,17 @@ def _building(module: types.ModuleType, path: Path) -> Iterator[None]:
     worker processes need: they cannot import it.
     """
 
-    def refuse_to_start(job: Job, *_: object) -> NoReturn:
+    def refuse_to_start(job: Job) -> NoReturn:
         _refuse(
             f"{path.name} runs job {job.name} while it is loaded",
             "put the call behind: if __name__ == '__main__':",
         )
 
-    start = Job._start
     before = sys.modules.get(MODULE)
     sys.modules[MODULE] = module
-    Job._start = refuse_to_start  # type: ignore[method-assign,assignment]
     try:
-        yield
+        with refusing_starts(refuse_to_start):
+            yield
     except HeadraceError as error:
         place = _place(error, path)
         if place:
@@ -125,7 +124,6 @@ def _building(module: types.ModuleType, path: Path) -> Iterator[None]:
     except (Exception, SystemExit) as error:  # whatever the user's own code raises
         _raise_user_error(error, path)
     finally:
-        Job._start = start  # type: ignore[method-assign]
         if before is None:
             del sys.modules[MODULE]
         else:

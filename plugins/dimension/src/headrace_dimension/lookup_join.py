@@ -84,13 +84,13 @@ class LookupJoin(OperatorSpec):
             if column not in schema:
                 hint = did_you_mean(column, list(schema), known="columns of the table")
                 raise PlanError(f"the table has no column {column!r}", hint=hint)
-        node = SinkNode(label="table", schema=schema, sink=_TableEnd(), input=table._edge)
-        self._plan = table_plan(node, table._pipeline.pipeline)
+        node = SinkNode(label="table", schema=schema, sink=_TableEnd(), input=table.edge)
+        self._plan = table_plan(node, table.pipeline.pipeline)
         self._threads = threads
         self._show_progress = show_progress
-        self._source = table._edge.node
+        self._source = table.edge.node
         built = _tables.setdefault(self._source, {})
-        key = f"{table._edge.output}-{self._lookup}-{self.refresh}"
+        key = f"{table.edge.output}-{self._lookup}-{self.refresh}"
         if key not in built:
             built[key] = _Built(uuid.uuid4().hex, SharedTable(self._plan.job_name, self.refresh))
         self._token, self._table = built[key].token, built[key].table

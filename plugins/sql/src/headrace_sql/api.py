@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 from headrace.foundation.errors import OptionError, PlanError
 from headrace.interfaces.language import Language
-from headrace.jobs.dsl import FunctionCatalog, Pipeline, Stream
+from headrace.jobs.dsl import Stream
 from headrace.jobs.job import Job
 
 from headrace_sql.compiling.script import Script
@@ -117,7 +117,7 @@ def sql(
     if not script.inserts and not script.queries:
         return SqlJob(None, (), script)  # type: ignore[arg-type]
     job = script.job()
-    return SqlJob(job._stream, job.sink_nodes, script)
+    return SqlJob(job.stream, job.sink_nodes, script)
 
 
 def _text_of(source: str | os.PathLike[str]) -> tuple[str, str]:
@@ -186,4 +186,4 @@ class SqlLanguage(Language):
         return list(job.notices)
 
 
-__all__ = ["FunctionCatalog", "Pipeline", "SqlJob", "SqlLanguage", "forget", "register", "sql", "table"]
+__all__ = ["SqlJob", "SqlLanguage", "forget", "register", "sql", "table"]

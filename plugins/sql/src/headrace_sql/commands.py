@@ -21,6 +21,8 @@ def lint(
     debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
 ) -> None:
     """Check a SQL text without running it. Exit code 0: it can run; 2: it is wrong. Notices go to standard output."""
+    # The console imports this module to list its commands: what a command needs is imported when it runs. The console itself is no
+    # dependency of this package.
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):

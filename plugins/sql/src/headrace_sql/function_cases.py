@@ -162,7 +162,6 @@ CASES: tuple[Case, ...] = (
     Case("CHAR_LENGTH('李🙂')", "2"),
     Case("UPPER('straße')", "STRASSE"),
 )
-
 #: Functions of Flink or Blink that are not supported, and what to use instead.
 UNSUPPORTED: dict[str, str] = {
     "DATE_FORMAT(…, 'YYYY')": "years of weeks; write 'yyyy'",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace_columnar import registry
 
-from headrace_sql.binding.expressions import AGGREGATES
+from headrace_sql.binding.expression_parts import AGGREGATES
 from headrace_sql.binding.functions import BUILDERS, RENAMED
 from headrace_sql.function_cases import CASES, UNSUPPORTED, Case
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlglot
 from headrace.foundation.errors import ExpressionError
-from headrace_sql.compiling.script import parse
+from headrace_sql.reading.parsing import parse
 from sqlglot import exp
 
 STATEMENTS = [

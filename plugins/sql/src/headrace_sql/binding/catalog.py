@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 import polars as pl
 from headrace.foundation.errors import FunctionError, did_you_mean
@@ -13,125 +14,15 @@ from headrace.interfaces.functions import UserFunction, resolve
 from headrace.jobs.dsl import Pipeline, Stream
 from sqlglot import exp
 
-from headrace_sql.binding import connectors, types
+from headrace_sql.binding import connectors
 from headrace_sql.binding.constants import factor
-from headrace_sql.binding.expressions import Translator, interval_us, physical, text_of
+from headrace_sql.binding.expressions import Translator
+from headrace_sql.binding.intervals import interval_us
+from headrace_sql.binding.notices import Notices
 from headrace_sql.binding.scope import Column, Relation, error_at
+from headrace_sql.binding.tables import Table
 from headrace_sql.binding.zones import zone_name
-from headrace_sql.reading import nodes
-
-if TYPE_CHECKING:
-    from headrace.jobs.job import Job
-
-
-@dataclass
-class Table:
-    """A CREATE TABLE statement, read."""
-
-    name: str
-    node: exp.Expr
-    text: str
-    #: Columns of the bodies, in their order.
-    columns: dict[str, pl.DataType] = field(default_factory=dict)
-    #: Column name to header field: METADATA and HEADER columns.
-    metadata: dict[str, str] = field(default_factory=dict)
-    #: Message properties by column: Blink's HEADER.
-    headers: dict[str, str] = field(default_factory=dict)
-    metadata_types: dict[str, pl.DataType] = field(default_factory=dict)
-    computed: dict[str, exp.Expr] = field(default_factory=dict)
-    #: All columns in the order of the text.
-    order: list[str] = field(default_factory=list)
-    primary_key: tuple[str, ...] = ()
-    watermark: tuple[str, exp.Expr] | None = None
-    options: dict[str, connectors.Option] = field(default_factory=dict)
-    partitioned: tuple[str, ...] = ()
-    is_dimension: bool = False
-    virtual: set[str] = field(default_factory=set)
-
-    @property
-    def sink_columns(self) -> dict[str, pl.DataType]:
-        """The columns that an INSERT fills: no computed ones."""
-        known = {**self.columns, **{k: v for k, v in self.metadata_types.items() if k not in self.virtual}}
-        return {name: known[name] for name in self.order if name in known}
-
-    def with_options(self, given: tuple[tuple[str, str, int], ...], text: str) -> Table:
-        """Return the table with the options of a hint in place of its own. ``given``: (key, value, place in the text)."""
-        if not given:
-            return self
-        made = dict(self.options)
-        for key, value, place in given:
-            node = exp.Literal.string(key)
-            node.meta.update(start=place, end=place + 2)
-            made[key] = connectors.Option(key, value, node)
-        return replace(self, options=made, text=text)
-
-
-def read_table(node: exp.Create, text: str) -> Table:
-    """Read a CREATE TABLE statement. Raises ExpressionError."""
-    schema = node.this
-    table = Table(schema.this.name, node, text)
-    for element in schema.expressions:
-        _read_element(table, element, text)
-    for option in node.args["properties"].expressions:
-        key = option.this.name
-        if key in table.options:
-            raise error_at(option.this, text, f"option {key!r} is given twice")
-        table.options[key] = connectors.Option(key, option.args["value"].name, option.this)
-    table.partitioned = tuple(each.name for each in node.args.get("partitioned") or ())
-    for name in (*table.primary_key, *table.partitioned, *([table.watermark[0]] if table.watermark else ())):
-        if name not in table.order:
-            raise error_at(
-                schema.this,
-                text,
-                f"table {table.name!r} has no column {name!r}",
-                did_you_mean(name, table.order, known="columns"),
-            )
-    return table
-
-
-def _read_element(table: Table, element: exp.Expr, text: str) -> None:
-    if isinstance(element, nodes.Watermark):
-        if table.watermark is not None:
-            raise error_at(element, text, "a table has one WATERMARK")
-        table.watermark = (element.this.name, element.expression)
-        return
-    if isinstance(element, nodes.SystemTimePeriod):
-        table.is_dimension = True
-        return
-    if isinstance(element, exp.Constraint):
-        element = element.expressions[0]
-    if isinstance(element, exp.PrimaryKey):
-        table.primary_key = tuple(each.name for each in element.expressions)
-        return
-    name = element.name
-    if name in table.order:
-        raise error_at(element.this, text, f"column {name!r} is given twice")
-    table.order.append(name)
-    kind = element.args.get("kind")
-    metadata = None
-    for constraint in element.args.get("constraints") or ():
-        what = constraint.args["kind"]
-        if isinstance(what, exp.ComputedColumnConstraint):
-            table.computed[name] = what.this
-            return
-        if isinstance(what, nodes.MetadataConstraint):
-            metadata = what
-        elif isinstance(what, exp.PrimaryKeyColumnConstraint):
-            table.primary_key = (name,)
-    if kind is None:
-        raise error_at(element, text, f"column {name!r} has no type")
-    declared = types.polars_type(kind, text)
-    if metadata is None:
-        table.columns[name] = declared
-        return
-    table.metadata_types[name] = declared
-    if metadata.args.get("header"):
-        table.headers[name] = name
-    else:
-        source = metadata.args.get("this")
-        table.metadata[name] = source.name if source is not None else name
-    if metadata.args.get("virtual") or metadata.args.get("header"):
-        table.virtual.add(name)
+from headrace_sql.operators.frames import FrameSource
 
 
 @dataclass
@@ -147,25 +38,23 @@ class View:
 class Catalog:
     """All that names can mean. One per script; its pipeline is the job's."""
 
-    def __init__(self, pipeline: Pipeline, user_functions: Mapping[str, Any]) -> None:
+    def __init__(
+        self, pipeline: Pipeline, user_functions: Mapping[str, Any], view_relation: Callable[[Catalog, View], Relation]
+    ) -> None:
+        """``view_relation`` compiles the query of a view, which only a room above can."""
         self.pipeline = pipeline
+        self._view_relation = view_relation
         #: What CREATE FUNCTION may name, beside importable objects.
         self.given = dict(user_functions)
         self.tables: dict[str, Table] = {}
         self.views: dict[str, View] = {}
-        self.frames: dict[str, pl.DataFrame] = {}
         self.streams: dict[str, Stream] = {}
         self.options: dict[str, str] = {}
-        self.notices: list[str] = []
+        self.notices = Notices()
         #: What the statement at hand says of early and late results of windows.
         self.emit: Any = None
-        #: Table functions, by lower-case name.
-        self.table_functions: dict[str, Any] = {}
         self._relations: dict[str, Relation] = {}
-        #: What expressions are compiled over that name no column.
-        self.no_columns: Relation | None = None
         self._unnamed: dict[str, int] = {}
-        self.jobs: list[Job] = []
         for name, function in self.given.items():
             if not isinstance(name, str) or "." in name:
                 continue
@@ -179,6 +68,11 @@ class Catalog:
     def zone(self) -> str:
         """The time zone of the session."""
         return zone_name(self.options.get("table.local-time-zone", "UTC"))
+
+    @cached_property
+    def no_columns(self) -> Relation:
+        """What expressions are compiled over that name no column. Nothing reads it."""
+        return Relation(self.pipeline.from_(FrameSource.of(pl.DataFrame({"__one": [1]})), name="values"), ())
 
     def create_function(self, node: exp.Create, text: str) -> UserFunction:
         """Take CREATE FUNCTION: a class, any callable by its import path, or an object with ``eval``."""
@@ -197,7 +91,7 @@ class Catalog:
 
     def forget(self, name: str) -> None:
         """Make room for a new definition of a name that an earlier text has defined."""
-        for known in (self.tables, self.views, self.streams, self.frames):
+        for known in (self.tables, self.views, self.streams):
             known.pop(name, None)
 
     def add_function(self, name: str, reference: Any) -> UserFunction:
@@ -213,7 +107,7 @@ class Catalog:
         return wanted if number == 1 else f"{wanted}_{number}"
 
     def names(self) -> list[str]:
-        return [*self.tables, *self.views, *self.frames, *self.streams]
+        return [*self.tables, *self.views, *self.streams]
 
     def find(self, name: str) -> str | None:
         """Return the defined name that is meant: as written, else the one that differs only in case."""
@@ -246,11 +140,8 @@ class Catalog:
 
     def _made(self, name: str) -> Relation:
         if name in self.views:
-            from headrace_sql.compiling.query import QueryCompiler
-
             view = self.views[name]
-            made = QueryCompiler(self, view.text).query(view.query)
-            return made.named(name, view.columns)
+            return self._view_relation(self, view).named(name, view.columns)
         if name in self.tables:
             return self.scanned(self.tables[name])
         stream = self.streams[name]
@@ -259,7 +150,7 @@ class Catalog:
 
     def scanned(self, table: Table, source_name: str | None = None) -> Relation:
         """Return the stream of a table: its source, computed columns, watermark."""
-        stream = connectors.source_stream(self, table, source_name)
+        stream = connectors.source_stream(self.pipeline, self.notices, table, source_name)
         columns = [Column(each, each, table.name) for each in (*table.columns, *table.metadata_types)]
         relation = Relation(stream, tuple(columns), base=table.name)
         for name, node in table.computed.items():
@@ -300,6 +191,3 @@ def _watermark_delay(node: exp.Expr, name: str, text: str) -> int:
     if isinstance(node, exp.Anonymous) and node.name.upper() == "WITHOFFSET" and len(node.expressions) == 2:
         return round(factor(node.expressions[1], text) * 1000)
     raise error_at(node, text, "this watermark is not supported", f"write {name} - INTERVAL '5' SECOND")
-
-
-__all__ = ["Catalog", "Table", "View", "physical", "read_table", "text_of"]

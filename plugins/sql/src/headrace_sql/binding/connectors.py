@@ -8,34 +8,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 import msgspec
 from headrace.flow.schema import Schema, type_name
-from headrace.foundation.errors import OptionError, PlanError, did_you_mean
+from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces.registry import default_registry
-from sqlglot import exp
 
 from headrace_sql.binding import json_maps
-from headrace_sql.binding.emitting import duration_us
+from headrace_sql.binding.notices import Notices
 from headrace_sql.binding.scope import error_at
+from headrace_sql.binding.tables import Option, Table
+from headrace_sql.operators.sinks import DeclareKey
+from headrace_sql.reading.durations import duration_us
 
 if TYPE_CHECKING:
-    from headrace.jobs.dsl import Stream
+    from headrace.jobs.dsl import Pipeline, Stream
     from headrace.jobs.job import Job
-
-    from headrace_sql.binding.catalog import Catalog, Table
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of a WITH clause."""
-
-    key: str
-    value: str
-    node: exp.Expr
 
 
 @dataclass(frozen=True)
@@ -155,8 +146,6 @@ _FORMATS = {
     "canal-json": None,
     "avro": None,
 }
-
-
 #: How long a table that is looked up may be kept; Blink's is in milliseconds.
 REFRESH_OPTIONS = ("lookup.cache.ttl", "lookup.partial-cache.expire-after-write", "cacheTTLMs")
 
@@ -202,7 +191,7 @@ def connector_of(table: Table) -> tuple[str, dict[str, Option]]:
     return name, options
 
 
-def mapped_options(catalog: Catalog, table: Table, kind: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def mapped_options(notices: Notices, table: Table, kind: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return (plug-in, its options, options of the format) of a table as ``"source"`` or ``"sink"``. Raises ExpressionError."""
     name, given = connector_of(table)
     mapping = MAPPINGS.get(name, Mapped(name))
@@ -226,14 +215,13 @@ def mapped_options(catalog: Catalog, table: Table, kind: str) -> tuple[str, dict
             refresh_of(table)
         elif key == "format" or key == "value.format":
             made["format"] = _format(option, table)
-        elif _format_option(catalog, key, option, format_options, table) or key in other:
+        elif _format_option(notices, key, option, format_options, table) or key in other:
             continue
         elif plain in fields:
             made[plain] = option.value
         elif key in mapping.unused:
             notice = f"table {table.name!r}: option {key!r} has no effect here: {mapping.unused[key]}"
-            if notice not in catalog.notices:
-                catalog.notices.append(notice)
+            notices.add_once(notice)
         elif mapping.plugin == "kafka" and key.startswith("properties."):
             made.setdefault("conf", {})[key.removeprefix("properties.")] = option.value
         elif name == "datagen" and key.startswith("fields."):
@@ -298,7 +286,7 @@ def _format(option: Option, table: Table) -> str:
     return word
 
 
-def _format_option(catalog: Catalog, key: str, option: Option, made: dict[str, Any], table: Table) -> bool:
+def _format_option(notices: Notices, key: str, option: Option, made: dict[str, Any], table: Table) -> bool:
     """Take an option of a format. Returns whether it is one. Raises ExpressionError for one that would change the rows."""
     names = {"csv.field-delimiter": "delimiter", "csv.quote-character": "quote", "csv.null-literal": "null_value"}
     if key in names:
@@ -315,18 +303,14 @@ def _format_option(catalog: Catalog, key: str, option: Option, made: dict[str, A
         return True
     if what:
         notice = f"table {table.name!r}: option {key!r} has no effect here: {what}"
-        if notice not in catalog.notices:
-            catalog.notices.append(notice)
+        notices.add_once(notice)
     return True
 
 
-def source_stream(catalog: Catalog, table: Table, name: str | None = None) -> Stream:
+def source_stream(pipeline: Pipeline, notices: Notices, table: Table, name: str | None = None) -> Stream:
     """Begin the stream of a table: its source with the columns that it declares, called like the table or otherwise."""
-    from datetime import UTC, datetime
 
-    plugin, options, format_options = mapped_options(catalog, table, "source")
-    if table.name in catalog.frames:
-        raise PlanError(f"{table.name!r} is a table and a registered frame")
+    plugin, options, format_options = mapped_options(notices, table, "source")
     format_name = options.pop("format", None)
     start_ms = options.pop("start_ms", None)
     if start_ms is not None:
@@ -361,7 +345,7 @@ def source_stream(catalog: Catalog, table: Table, name: str | None = None) -> St
     schema = Schema(table.columns) if format_name is not None else None
     if format_name == "json":
         schema = json_maps.declared_as_text(table.columns)
-    stream = catalog.pipeline.from_(
+    stream = pipeline.from_(
         source,
         format=format_name,
         schema=schema,
@@ -394,11 +378,9 @@ def _converted(settings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def sink_job(catalog: Catalog, table: Table, stream: Stream, name: str) -> Job:
+def sink_job(notices: Notices, table: Table, stream: Stream, name: str) -> Job:
     """End a stream in a table's sink."""
-    plugin, options, format_options = mapped_options(catalog, table, "sink")
-    from headrace_sql.compiling.query import changes_of
-    from headrace_sql.operators.sinks import DeclareKey
+    plugin, options, format_options = mapped_options(notices, table, "sink")
 
     sink_class = default_registry().find("sink", plugin)
     settings = sink_class.Settings
@@ -422,13 +404,12 @@ def sink_job(catalog: Catalog, table: Table, stream: Stream, name: str) -> Job:
         options.setdefault("id", table.primary_key[0] if len(table.primary_key) == 1 else None)
     if table.partitioned:
         notice = f"table {table.name!r}: rows of all partitions are written to one directory, with the partition columns in them"
-        if notice not in catalog.notices:
-            catalog.notices.append(notice)
+        notices.add_once(notice)
     try:
         sink = sink_class(settings.of(_converted(settings, options), plugin=plugin))
     except OptionError as error:
-        error.job = error.job or f"{catalog.pipeline.namespace}.{catalog.pipeline.pipeline}"
+        error.job = error.job or f"{stream.pipeline.namespace}.{stream.pipeline.pipeline}"
         raise
-    if table.primary_key and changes_of(stream._edge) is not None:
+    if table.primary_key and stream.changes is not None:
         stream = stream.apply(DeclareKey(table.primary_key))
     return stream.to(sink, name=name)

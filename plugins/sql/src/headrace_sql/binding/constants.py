@@ -5,7 +5,7 @@ Where SQL wants a constant (LIMIT, the distance of LAG, a bound of ROW_NUMBER(),
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 from headrace.flow.schema import Schema
@@ -14,20 +14,11 @@ from headrace_columnar.evaluation import evaluate
 from headrace_columnar.expressions import CompiledExpression, compile_node
 from sqlglot import exp
 
-from headrace_sql.binding import types
-from headrace_sql.binding.functions import cast
+from headrace_sql.binding.expression_parts import names_columns
 from headrace_sql.binding.scope import error_at
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
 
 _NOTHING = Schema({})
 _ONE_ROW = pl.DataFrame({"__one": [1]})
-
-
-def names_columns(node: exp.Expr) -> bool:
-    """Return whether an expression holds columns or queries: then it is no constant."""
-    return any(isinstance(each, exp.Column | exp.Query | exp.Window | exp.Star) for each in node.walk())
 
 
 def value_of(compiled: CompiledExpression) -> tuple[bool, Any]:
@@ -56,36 +47,6 @@ def folded(node: exp.Expr, compiled: CompiledExpression) -> exp.Expr:
     made: exp.Expr = exp.Literal.string(value) if isinstance(value, str) else exp.Literal.number(abs(value))
     made.meta.update(next((each.meta for each in node.walk() if "start" in each.meta), {}))
     return exp.Neg(this=made) if isinstance(value, int) and value < 0 else made
-
-
-def constant(compiler: QueryCompiler, node: exp.Expr, what: str, kind: pl.DataType | None = None) -> Any:
-    """Return the value of a constant of a query; with ``kind`` as a value of that type. Raises ExpressionError at the node."""
-    if not names_columns(node):
-        from headrace_sql.compiling.values import no_columns
-
-        translator = compiler.translator(no_columns(compiler))
-        made = translator.translate(node)
-        word = None if kind is None else types.word_for(kind)
-        if word is not None and translator.compile(made).data_type != kind:
-            made = cast(made, word)
-        try:
-            known, value = value_of(translator.compile(made))
-        except ExpressionError as error:
-            raise compiler.error(node, f"{what}: {error.message}", error.hint) from error
-        if known:
-            return value
-    raise compiler.error(node, f"{what} is a constant: an expression without columns")
-
-
-def whole_number(compiler: QueryCompiler, node: exp.Expr, what: str, *, least: int = 0) -> int:
-    """Return the value of a constant that is a whole number. Raises ExpressionError at the node for another."""
-    if names_columns(node):
-        raise compiler.error(node, f"{what} is a whole number: a constant", f"{what} 10")
-    value = constant(compiler, node, what)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        shown = "" if value is None else f", not {value}"
-        raise compiler.error(node, f"{what} is a whole number from {least} on{shown}")
-    return value
 
 
 def factor(node: exp.Expr, text: str) -> float:

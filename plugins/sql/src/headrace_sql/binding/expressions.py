@@ -11,32 +11,15 @@ from typing import Any
 
 import polars as pl
 from headrace.foundation.errors import ExpressionError
-from headrace_columnar.dialect import Headrace
 from headrace_columnar.expressions import CompiledExpression, compile_node
 from sqlglot import exp
 
 from headrace_sql.binding import functions, types, zones
-from headrace_sql.binding.constants import folded, names_columns
-from headrace_sql.binding.functions import call, cast
+from headrace_sql.binding.constants import folded
+from headrace_sql.binding.expression_parts import AGGREGATES, names_columns
+from headrace_sql.binding.intervals import interval_length
 from headrace_sql.binding.scope import Relation, error_at, resolve
-
-AGGREGATES = frozenset({
-    "COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "LISTAGG", "STDDEV_POP", "STDDEV_SAMP", "STDDEV",
-    "VAR_POP", "VAR_SAMP", "VARIANCE", "COLLECT", "ARRAY_AGG", "CONCAT_AGG", "ANY_VALUE", "APPROX_COUNT_DISTINCT", "STRING_AGG",
-})  # fmt: skip
-_UNIT_US = {"MILLISECOND": 1_000, "SECOND": 1_000_000, "MINUTE": 60_000_000, "HOUR": 3_600_000_000, "DAY": 86_400_000_000,
-            "WEEK": 604_800_000_000}  # fmt: skip
-_UNIT_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-
-
-def physical(name: str) -> exp.Column:
-    """Return the node of a column of the stream."""
-    return exp.column(exp.to_identifier(name, quoted=True))
-
-
-def text_of(node: exp.Expr) -> str:
-    """Return a translated tree as text of the dialect of headrace's expressions."""
-    return node.sql(dialect=Headrace, identify=True)
+from headrace_sql.binding.trees import call, cast, physical, text_of
 
 
 class Translator:
@@ -207,77 +190,6 @@ def _dot(self: Translator, node: exp.Dot) -> exp.Expr:
     return exp.Dot(this=self.translate(node.this), expression=_identifier(self, node.expression))
 
 
-def interval_length(node: exp.Expr, text: str) -> tuple[int, int]:
-    """Return a constant interval as (months, microseconds): a literal, or a sum, difference or multiple of some.
-
-    Raises ExpressionError.
-    """
-    if isinstance(node, exp.Paren):
-        return interval_length(node.this, text)
-    if isinstance(node, exp.Neg):
-        months, micros = interval_length(node.this, text)
-        return -months, -micros
-    if isinstance(node, exp.Add | exp.Sub):
-        sign = 1 if isinstance(node, exp.Add) else -1
-        (months, micros), (more, further) = (interval_length(each, text) for each in (node.left, node.right))
-        return months + sign * more, micros + sign * further
-    if isinstance(node, exp.Mul | exp.Div):
-        return _multiple(node, text)
-    if not isinstance(node, exp.Interval):
-        raise error_at(node, text, "expected INTERVAL '…' unit")
-    value, unit = node.this, node.args.get("unit")
-    words = str(value.name if isinstance(value, exp.Expr) else value).strip()
-    if isinstance(unit, exp.IntervalSpan):
-        return _span_length(node, words, unit.this.name.upper(), unit.expression.name.upper(), text)
-    name = (unit.name if unit is not None else "").upper()
-    name = name if name in _UNIT_US or name in _UNIT_MONTHS else name.removesuffix("S")
-    if not re.fullmatch(r"[+-]?\d+(\.\d+)?", words):
-        raise error_at(node, text, f"{words!r} is no number of {name.lower()}s")
-    if name in _UNIT_MONTHS:
-        return round(float(words) * _UNIT_MONTHS[name]), 0
-    if name not in _UNIT_US:
-        raise error_at(
-            node, text, f"unknown unit {name!r} of an interval", f"units: {', '.join([*_UNIT_US, *_UNIT_MONTHS])}"
-        )
-    return 0, round(float(words) * _UNIT_US[name])
-
-
-def _multiple(node: exp.Mul | exp.Div, text: str) -> tuple[int, int]:
-    from headrace_sql.binding.constants import factor
-
-    of, by = node.left, node.right
-    if isinstance(node, exp.Mul) and next(of.find_all(exp.Interval), None) is None:
-        of, by = by, of
-    months, micros = interval_length(of, text)
-    number = factor(by, text)
-    if isinstance(node, exp.Div):
-        if not number:
-            raise error_at(node, text, "division by zero")
-        return int(months / number), int(micros / number)
-    return round(months * number), round(micros * number)
-
-
-def interval_us(node: exp.Expr, text: str, what: str) -> int:
-    """Return a constant interval in microseconds. Raises ExpressionError, also for months, which have no fixed length."""
-    months, micros = interval_length(node, text)
-    if months:
-        raise error_at(node, text, f"{what}: months have no fixed length", "use days and smaller units")
-    return micros
-
-
-def _span_length(node: exp.Expr, words: str, first: str, last: str, text: str) -> tuple[int, int]:
-    sign = -1 if words.startswith("-") else 1
-    numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", words)]
-    if (first, last) == ("YEAR", "MONTH") and len(numbers) == 2:
-        return sign * round(numbers[0] * 12 + numbers[1]), 0
-    order = ["DAY", "HOUR", "MINUTE", "SECOND"]
-    if first in order and last in order:
-        units = order[order.index(first) : order.index(last) + 1]
-        if len(units) == len(numbers):
-            return 0, sign * round(sum(n * _UNIT_US[u] for n, u in zip(numbers, units, strict=True)))
-    raise error_at(node, text, f"{words!r} is no interval of {first} TO {last}")
-
-
 def _interval(self: Translator, node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.Interval) and not isinstance(node.this, exp.Literal):
         return self.rebuilt(node)
@@ -312,7 +224,7 @@ def _cast(self: Translator, node: exp.Cast) -> exp.Expr:
         shown = _shown_parts(self, inner)
         if shown is not None:
             return shown
-        inner = self._shown_as_flink(operand, inner)  # type: ignore[attr-defined]
+        inner = _shown_as_flink(self, operand, inner)
     made = cast(inner, word, safe=safe)
     made.meta.update(node.meta)
     digits = int(target.expressions[0].name) if target.expressions and word == "TIMESTAMP_NTZ" else None
@@ -356,9 +268,6 @@ def _shown_as_flink(self: Translator, operand: Any, made: exp.Expr) -> exp.Expr:
         layout = "yyyy-MM-dd HH:mm:ss" + ("." + "S" * digits if digits else "")
         return call("date_format", made, exp.Literal.string(layout))
     return made
-
-
-Translator._shown_as_flink = _shown_as_flink  # type: ignore[attr-defined]
 
 
 def _call(self: Translator, node: exp.Anonymous) -> exp.Expr:

@@ -11,11 +11,14 @@ from headrace_columnar.regular_expressions import PatternError, groups
 from headrace_columnar.sql_types import entry_types
 from sqlglot import exp
 
+from headrace_sql.binding import types
+from headrace_sql.binding.trees import call, cast
+
 if TYPE_CHECKING:
     from headrace_sql.binding.expressions import Translator
 
-Builder = Callable[["Translator", exp.Anonymous, list[Any]], exp.Expr]
 
+Builder = Callable[["Translator", exp.Anonymous, list[Any]], exp.Expr]
 #: Names that mean the same function under another name.
 RENAMED: Mapping[str, str] = {
     "POWER": "power", "CEILING": "ceil", "REGEXP": "regexp_like", "SUBSTR": "substring", "CHARACTER_LENGTH": "length",
@@ -24,24 +27,11 @@ RENAMED: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def call(name: str, *arguments: Any) -> exp.Expr:
-    """Return the call of a function of headrace-columnar."""
-    return exp.Anonymous(this=name, expressions=list(arguments))
-
-
-def cast(node: Any, word: str, *, safe: bool = False) -> exp.Expr:
-    """Return a CAST to a type named by a word of headrace-columnar."""
-    target = exp.DataType(this=exp.DType.USERDEFINED, kind=word)
-    made: exp.Expr = exp.TryCast(this=node, to=target, safe=True) if safe else exp.Cast(this=node, to=target)
-    return made
-
-
 def _text(value: str) -> exp.Expr:
     return exp.Literal.string(value)
 
 
 Local = Callable[[Any], Any]
-
 #: Words that call a function without brackets. They are given what makes an instant a time of the session's zone.
 BARE_CALLS: Mapping[str, Callable[[Local], exp.Expr]] = {
     "CURRENT_TIMESTAMP": lambda local: call("current_timestamp"),
@@ -156,7 +146,6 @@ def _json_path(node: Any) -> tuple[Any, bool]:
 
 def json_value(self: Translator, node: exp.JSONValue) -> exp.Expr:
     """JSON_VALUE with Flink's modes: strict by default, where a path that leads nowhere is an error, not empty."""
-    from headrace_sql.binding import types
 
     document = self.translate(node.this)
     path = node.args["path"]
@@ -279,7 +268,6 @@ def _if(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr
 
 def _sign(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
     """SIGN has the type of its argument; of a decimal without a digit before the point, one that can hold 1."""
-    from headrace_sql.binding import types
 
     kind: Any = self.compile(arguments[0]).data_type if len(arguments) == 1 else None
     if kind is not None and kind.is_decimal() and kind.precision == kind.scale:

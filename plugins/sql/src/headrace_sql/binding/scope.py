@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import polars as pl
 from headrace.foundation.errors import ExpressionError, did_you_mean
 from headrace_columnar.dialect import span
 from sqlglot import exp
 
+from headrace_sql.operators.window_assign import TableWindow
+
 if TYPE_CHECKING:
-    import polars as pl
     from headrace.jobs.dsl import Stream
+
 
 Time = Literal["event", "processing"]
 
@@ -45,19 +48,6 @@ class Ranking:
     name: str
     #: Numbers every row, where that can be done: without a bound.
     unbounded: Callable[[], Relation] | None = None
-
-
-@dataclass(frozen=True)
-class TableWindow:
-    """A window function around a table, which waits for the aggregation or whatever reads its window columns."""
-
-    kind: Literal["tumbling", "sliding", "session", "cumulative"]
-    size_us: int
-    every_us: int
-    offset_us: int
-    #: Physical event-time column; None: processing time.
-    on: str | None
-    partition: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +100,11 @@ class Relation:
 
     def tables(self) -> set[str]:
         return {column.table for column in self.columns if column.table is not None}
+
+
+def is_updating(relation: Relation) -> bool:
+    """Return whether rows of a relation change earlier results."""
+    return relation.stream.changes is not None
 
 
 #: Key of a node's meta for the column that it stands for, where the compiler has made the node itself.
@@ -194,3 +189,17 @@ def hidden_suffix(left: Iterable[str] | None, right: Iterable[str] | None) -> st
         number += 1
         suffix = f"__other_{number}"
     return suffix
+
+
+def knows(relation: Relation, node: exp.Column) -> bool:
+    """Return whether a relation has the column that a name means."""
+    if MEANT in node.meta:
+        return node.meta[MEANT] in relation.columns
+    parts = [part.name for part in node.parts]
+    if len(parts) == 1:
+        return bool(relation.find(parts[0]))
+    if relation.find(parts[1], parts[0]):
+        return True
+    # Fields of a column: a plain column may be called like a table of the query around.
+    found = [relation.schema.get(column.physical) for column in relation.find(parts[0])]
+    return any(isinstance(kind, pl.Struct | pl.List) for kind in found)

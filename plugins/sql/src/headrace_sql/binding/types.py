@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 from headrace.foundation.errors import ExpressionError
+from headrace_columnar.dialect import span
 from sqlglot import exp
 
 _SIMPLE: dict[str, pl.DataType] = {
@@ -89,7 +90,6 @@ def word_for(kind: pl.DataType) -> str | None:
 
 
 def _error(node: exp.Expr, text: str, message: str) -> ExpressionError:
-    from headrace_columnar.dialect import span
 
     position, length = span(text, node)
     whole = length == len(text)

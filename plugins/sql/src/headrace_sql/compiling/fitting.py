@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 from sqlglot import exp
 
 from headrace_sql.binding import types
-from headrace_sql.binding.expressions import Translator, physical, text_of
-from headrace_sql.binding.functions import call, cast
+from headrace_sql.binding.context import Context
 from headrace_sql.binding.scope import Relation, error_at
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.script import Script
+from headrace_sql.binding.trees import call, cast, physical, text_of
 
 
 def fitted(
-    script: Script, relation: Relation, columns: dict[str, pl.DataType], listed: list[str], node: exp.Insert
+    context: Context,
+    relation: Relation,
+    columns: dict[str, pl.DataType],
+    listed: list[str],
+    node: exp.Insert,
+    *,
+    by_name: bool,
 ) -> Relation:
-    """Return the relation with the table's columns, by position (or by name where the script says so).
+    """Return the relation with the table's columns, by position, or by name with ``by_name`` where the names agree.
 
     Columns that an INSERT does not list are NULL. Raises ExpressionError for a wrong number of
     columns and for types that INSERT does not bring together.
     """
     targets = listed or list(columns)
     given = list(relation.columns)
-    if script.by_name and not listed:
+    if by_name and not listed:
         names = {column.name: column for column in given}
         if set(names) == set(targets):
             given = [names[name] for name in targets]
     if len(given) != len(targets):
         raise error_at(
-            node.this, script.text, f"the query gives {len(given)} columns ({', '.join(c.name for c in given)}), "
+            node.this, context.text, f"the query gives {len(given)} columns ({', '.join(c.name for c in given)}), "
             f"the table takes {len(targets)} ({', '.join(targets)})",
         )  # fmt: skip
-    translator = Translator(relation, script.text, script.catalog.functions, script.catalog.zone)
+    translator = context.translator(relation)
 
     def in_zone(part: Any, word: str) -> Any:
         return part if translator.zone == "UTC" else translator.for_cast(part, word)
@@ -57,7 +60,7 @@ def fitted(
         if have != kind:
             if not _goes_into(have, kind):
                 raise error_at(
-                    node.this, script.text,
+                    node.this, context.text,
                     f"column {name!r} of the table is {types.word_for(kind) or kind}, "
                     f"but the query's column {column.name!r} is {types.word_for(have) or have}",
                     f"write CAST({column.name} AS {types.word_for(kind) or kind})",

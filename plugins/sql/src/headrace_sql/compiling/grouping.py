@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 from headrace.interfaces.windows import Window
@@ -13,13 +13,18 @@ from headrace_stateful.windows.window_shape import WINDOW_END, WINDOW_RESULT, WI
 from sqlglot import exp
 
 from headrace_sql.binding import types
-from headrace_sql.binding.emitting import TimedResults, WithoutEqualUpdates
-from headrace_sql.binding.expressions import Translator, interval_length, part_key, physical, text_of
-from headrace_sql.binding.scope import Column, Relation, TableWindow, resolve, standing_for, unused_name
-from headrace_sql.compiling.query import aggregates_in, conjuncts
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
+from headrace_sql.binding.context import Context
+from headrace_sql.binding.expression_parts import aggregates_in, conjuncts
+from headrace_sql.binding.expressions import Translator, part_key
+from headrace_sql.binding.intervals import interval_length
+from headrace_sql.binding.scope import Column, Relation, resolve, standing_for, unused_name
+from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.compiling.over import with_over
+from headrace_sql.compiling.predicates import of_groups
+from headrace_sql.compiling.scalars import with_scalars
+from headrace_sql.compiling.sets import united
+from headrace_sql.operators.window_assign import TableWindow
+from headrace_sql.operators.window_results import TimedResults, WithoutEqualUpdates
 
 _GROUP_WINDOWS = ("TUMBLE", "HOP", "SESSION")
 _MILLISECOND_US = 1_000
@@ -39,19 +44,18 @@ class _Grouping:
     absent: tuple[str, ...] = ()
 
 
-def aggregated(compiler: QueryCompiler, node: exp.Select, relation: Relation) -> Relation:
+def aggregated(context: Context, node: exp.Select, relation: Relation) -> Relation:
     """Return what a SELECT with aggregates or GROUP BY gives."""
     group = node.args.get("group")
-    sets = _grouping_sets(compiler, group)
+    sets = _grouping_sets(context, group)
     if len(sets) == 1:
-        return _one_set(compiler, node, relation, sets[0], sets[0])
-    from headrace_sql.compiling.sets import united
+        return _one_set(context, node, relation, sets[0], sets[0])
 
-    every = list({part_key(relation, each, compiler.text): each for parts in sets for each in parts}.values())
-    return united([_one_set(compiler, node, relation, parts, every) for parts in sets])
+    every = list({part_key(relation, each, context.text): each for parts in sets for each in parts}.values())
+    return united([_one_set(context, node, relation, parts, every) for parts in sets])
 
 
-def _grouping_sets(compiler: QueryCompiler, group: exp.Group | None) -> list[list[exp.Expr]]:
+def _grouping_sets(context: Context, group: exp.Group | None) -> list[list[exp.Expr]]:
     """Return the lists of keys: one, or several with GROUPING SETS, CUBE and ROLLUP."""
     if group is None:
         return [[]]
@@ -79,7 +83,7 @@ def _grouping_sets(compiler: QueryCompiler, group: exp.Group | None) -> list[lis
         else:
             times([[each]])
     if group.args.get("totals") or group.args.get("all"):
-        raise compiler.error(group, "GROUP BY ALL and TOTALS are not supported")
+        raise context.error(group, "GROUP BY ALL and TOTALS are not supported")
     return made
 
 
@@ -92,41 +96,41 @@ def _parts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _one_set(
-    compiler: QueryCompiler, node: exp.Select, relation: Relation, parts: Sequence[exp.Expr], every: Sequence[exp.Expr]
+    context: Context, node: exp.Select, relation: Relation, parts: Sequence[exp.Expr], every: Sequence[exp.Expr]
 ) -> Relation:
     parts = [_referred(node, relation, part) for part in parts]
     every = [_referred(node, relation, part) for part in every]
-    grouping, relation = _keys(compiler, node, relation, parts)
+    grouping, relation = _keys(context, node, relation, parts)
     keys = list(dict.fromkeys(grouping.keys.values()))
-    calls = _aggregate_calls(compiler, node)
+    calls = _aggregate_calls(context, node)
     names: dict[str, str] = {}
     texts: dict[str, str] = {}
-    given = Translator(relation, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
+    given = context.translator(relation)
     for call in calls:
         text_key = given.key_of(call)
         if text_key not in names:
             names[text_key] = unused_name(f"__agg_{len(names)}", relation.schema)
             texts[names[text_key]] = _aggregate_text(given, call)
-    stream, parts_of_window = _streamed(compiler, node, relation, grouping, keys, texts)
+    stream, parts_of_window = _streamed(context, node, relation, grouping, keys, texts)
     replaced = {**grouping.keys, **names, **parts_of_window}
-    stream, replaced = _with_absent(compiler, relation, stream, every, replaced)
+    stream, replaced = _with_absent(context, relation, stream, every, replaced)
     columns = _result_columns(relation, grouping, stream)
     made = Relation(stream, columns)
     having = conjuncts(node.args["having"].this if node.args.get("having") else None)
 
     def translated(made: Relation) -> _GroupTranslator:
-        return _GroupTranslator(made, relation, compiler, replaced, parts, every)
+        return _GroupTranslator(made, relation, context, replaced, parts, every)
 
-    node, made, having = _with_scalars(compiler, node, made, having, (replaced, translated))
+    node, made, having = _with_scalars(context, node, made, having, (replaced, translated))
     translator = translated(made)
     for condition in having:
         made = replace(made, stream=made.stream.where(translator.sql(condition)))
         translator.relation = made
-    return _selected(compiler, node, relation, made, translator)
+    return _selected(context, node, relation, made, translator)
 
 
 def _with_scalars(
-    compiler: QueryCompiler,
+    context: Context,
     node: exp.Select,
     made: Relation,
     having: list[exp.Expr],
@@ -135,17 +139,15 @@ def _with_scalars(
     """Make columns of the scalar subqueries in SELECT and HAVING beside those of the groups."""
     if not any(each.find(exp.Query) for each in (*node.expressions, *having)):
         return node, made, having
-    from headrace_sql.compiling.predicates import of_groups
-    from headrace_sql.compiling.scalars import with_scalars
 
     replaced, translated = groups
-    made, changed = of_groups(compiler, made, [*node.expressions, *having], translated(made).sql)
+    made, changed = of_groups(context, made, [*node.expressions, *having], translated(made).sql)
     compared = [column for column in made.columns if column.name.startswith("__compared")]
     made, nodes, columns = with_scalars(
-        compiler, made, changed, replace(made, columns=tuple(compared)) if compared else None
+        context, made, changed, replace(made, columns=tuple(compared)) if compared else None
     )
     columns = [*columns, *compared]
-    replaced.update({part_key(made, standing_for(column), compiler.text): column.physical for column in columns})
+    replaced.update({part_key(made, standing_for(column), context.text): column.physical for column in columns})
     copy = node.copy()
     copy.set("expressions", nodes[: len(node.expressions)])
     return copy, made, nodes[len(node.expressions) :]
@@ -171,7 +173,7 @@ def _referred(node: exp.Select, relation: Relation, part: exp.Expr) -> exp.Expr:
 
 
 def _keys(
-    compiler: QueryCompiler, node: exp.Select, relation: Relation, parts: Sequence[exp.Expr]
+    context: Context, node: exp.Select, relation: Relation, parts: Sequence[exp.Expr]
 ) -> tuple[_Grouping, Relation]:
     """Return the keys of one grouping as columns of the stream, and the window among them."""
     window: Window | None = None
@@ -179,14 +181,14 @@ def _keys(
     keys: dict[str, str] = {}
     table_window = False
     computed: dict[str, str] = {}
-    translator = Translator(relation, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
+    translator = context.translator(relation)
     for part in parts:
         if isinstance(part, exp.Anonymous) and part.name.upper() in _GROUP_WINDOWS:
             if window is not None:
-                raise compiler.error(part, "a query has one group window")
-            window = _group_window(compiler, relation, part)
+                raise context.error(part, "a query has one group window")
+            window = _group_window(context, relation, part)
             continue
-        column = resolve(relation, part, compiler.text)[0] if isinstance(part, exp.Column) else None
+        column = resolve(relation, part, context.text)[0] if isinstance(part, exp.Column) else None
         if column is not None and column.window is not None and relation.table_window is not None:
             table_window = True
             window_parts[translator.key_of(part)] = {"start": WINDOW_START, "end": WINDOW_END, "time": _LAST_MOMENT}[
@@ -202,37 +204,37 @@ def _keys(
         keys[translator.key_of(part)] = name
     if table_window:
         window = _of_table(
-            relation.table_window, {c.window for c in _window_columns_in(compiler, relation, parts)}, compiler, node
+            relation.table_window, {c.window for c in _window_columns_in(context, relation, parts)}, context, node
         )
     if computed:
         relation = replace(relation, stream=relation.stream.with_columns(**computed))
     return _Grouping(keys, window, window_parts), relation
 
 
-def _window_columns_in(compiler: QueryCompiler, relation: Relation, parts: Sequence[exp.Expr]) -> list[Column]:
-    found = [resolve(relation, part, compiler.text)[0] for part in parts if isinstance(part, exp.Column)]
+def _window_columns_in(context: Context, relation: Relation, parts: Sequence[exp.Expr]) -> list[Column]:
+    found = [resolve(relation, part, context.text)[0] for part in parts if isinstance(part, exp.Column)]
     return [column for column in found if column.window is not None]
 
 
-def _of_table(window: TableWindow | None, kinds: set[str | None], compiler: QueryCompiler, node: exp.Select) -> Window:
+def _of_table(window: TableWindow | None, kinds: set[str | None], context: Context, node: exp.Select) -> Window:
     assert window is not None
     if not {"start", "end"} <= kinds:
-        raise compiler.error(node.args.get("group"), "GROUP BY needs both window_start and window_end")
+        raise context.error(node.args.get("group"), "GROUP BY needs both window_start and window_end")
     return Window(window.kind, window.size_us, window.every_us, window.on, window.offset_us)
 
 
-def _group_window(compiler: QueryCompiler, relation: Relation, node: exp.Anonymous) -> Window:
+def _group_window(context: Context, relation: Relation, node: exp.Anonymous) -> Window:
     """Return the window of TUMBLE(ts, size), HOP(ts, slide, size), SESSION(ts, gap)."""
     name, arguments = node.name.upper(), node.expressions
     if not arguments or not isinstance(arguments[0], exp.Column):
         if arguments and isinstance(arguments[0], exp.Anonymous) and arguments[0].name.upper() == "PROCTIME":
             on: str | None = None
         else:
-            raise compiler.error(node, f"{name} needs a time attribute", f"{name}(ts, INTERVAL '1' MINUTE)")
+            raise context.error(node, f"{name} needs a time attribute", f"{name}(ts, INTERVAL '1' MINUTE)")
     else:
-        column, _ = resolve(relation, arguments[0], compiler.text)
+        column, _ = resolve(relation, arguments[0], context.text)
         if column.time is None:
-            raise compiler.error(
+            raise context.error(
                 arguments[0],
                 f"{column.name!r} is no time attribute",
                 "declare WATERMARK FOR it in its table, or a column AS PROCTIME()",
@@ -240,16 +242,16 @@ def _group_window(compiler: QueryCompiler, relation: Relation, node: exp.Anonymo
         on = None if column.time == "processing" else column.physical
     lengths = []
     for each in arguments[1:]:
-        months, micros = interval_length(each, compiler.text)
+        months, micros = interval_length(each, context.text)
         if months or micros <= 0:
-            raise compiler.error(each, "windows are measured in days and smaller units")
+            raise context.error(each, "windows are measured in days and smaller units")
         lengths.append(micros)
     wanted = 2 if name == "HOP" else 1
     if len(lengths) not in (wanted, wanted + 1):
-        raise compiler.error(node, f"{name} takes {wanted} length{'s' if wanted > 1 else ''}")
+        raise context.error(node, f"{name} takes {wanted} length{'s' if wanted > 1 else ''}")
     offset = lengths[wanted] if len(lengths) > wanted else 0
     if name != "SESSION":
-        offset += compiler.window_offset_us(node, relation, on, lengths[0])
+        offset += context.window_offset_us(node, relation, on, lengths[0])
     if name == "TUMBLE":
         return Window("tumbling", lengths[0], lengths[0], on, offset)
     if name == "HOP":
@@ -257,9 +259,9 @@ def _group_window(compiler: QueryCompiler, relation: Relation, node: exp.Anonymo
     return Window("session", lengths[0], lengths[0], on)
 
 
-def _aggregate_calls(compiler: QueryCompiler, node: exp.Select) -> list[exp.Expr]:
+def _aggregate_calls(context: Context, node: exp.Select) -> list[exp.Expr]:
     parts = [*node.expressions, *([node.args["having"].this] if node.args.get("having") else [])]
-    return [call for part in parts for call in aggregates_in(part, compiler.catalog.functions)]
+    return [call for part in parts for call in aggregates_in(part, context.catalog.functions)]
 
 
 def _aggregate_text(translator: Translator, node: exp.Expr) -> str:
@@ -323,7 +325,7 @@ def _average(translator: Translator, node: exp.Expr, text: str, distinct: str, f
 
 
 def _streamed(
-    compiler: QueryCompiler,
+    context: Context,
     node: exp.Select,
     relation: Relation,
     grouping: _Grouping,
@@ -337,21 +339,21 @@ def _streamed(
         attached = attached_window(relation, keys)
         if attached is not None:
             return _in_attached(stream, keys, attached, texts), {}
-        options = compiler.state_ttls.of_aggregate(node)
+        options = context.state_ttls.of_aggregate(node)
         if not texts:
             return _distinct_keys(stream, keys, options), {}
-        return shuffled(stream, tuple(keys))._operator("aggregate", tuple(keys), texts, **options), {}
+        return shuffled(stream, tuple(keys)).operator("aggregate", tuple(keys), texts, **options), {}
     texts = texts or {"__agg_rows": "count(*)"}
-    emit = compiler.catalog.emit
+    emit = context.catalog.emit
     result = stream.key_by(*keys).window(window, emit=emit).agg(**texts)
     if emit is not None:
         result = result.drop(WINDOW_RESULT).apply(WithoutEqualUpdates())
-    return result, {**_group_window_parts(compiler, node, relation), **grouping.window_parts}
+    return result, {**_group_window_parts(context, node, relation), **grouping.window_parts}
 
 
 def _distinct_keys(stream: Any, keys: list[str], options: dict[str, str]) -> Any:
     """GROUP BY without aggregates: each combination of keys once."""
-    return shuffled(stream, tuple(keys))._operator("aggregate", tuple(keys), {"__agg_rows": "count(*)"}, **options)
+    return shuffled(stream, tuple(keys)).operator("aggregate", tuple(keys), {"__agg_rows": "count(*)"}, **options)
 
 
 def attached_window(relation: Relation, keys: list[str]) -> Column | None:
@@ -376,7 +378,7 @@ def _in_attached(stream: Any, keys: list[str], end: Column, texts: dict[str, str
     return made.select(**{back.get(name, name): text_of(physical(name)) for name in kept})
 
 
-def _group_window_parts(compiler: QueryCompiler, node: exp.Select, relation: Relation) -> dict[str, str]:
+def _group_window_parts(context: Context, node: exp.Select, relation: Relation) -> dict[str, str]:
     """Return which calls of TUMBLE_START and its like stand for which column."""
     made = {}
     for part in [*node.expressions, *([node.args["having"]] if node.args.get("having") else [])]:
@@ -384,16 +386,16 @@ def _group_window_parts(compiler: QueryCompiler, node: exp.Select, relation: Rel
             name, _, what = call.name.upper().rpartition("_")
             if name in _GROUP_WINDOWS and what in ("START", "END", "ROWTIME", "PROCTIME"):
                 target = {"START": WINDOW_START, "END": WINDOW_END}.get(what, _LAST_MOMENT)
-                made[part_key(relation, call, compiler.text)] = target
+                made[part_key(relation, call, context.text)] = target
     return made
 
 
 def _with_absent(
-    compiler: QueryCompiler, relation: Relation, stream: Any, every: Sequence[exp.Expr], replaced: dict[str, str]
+    context: Context, relation: Relation, stream: Any, every: Sequence[exp.Expr], replaced: dict[str, str]
 ) -> tuple[Any, dict[str, str]]:
     """Add the keys of other grouping sets as NULL, and the last moment of windows where it is asked for."""
     added: dict[str, str] = {}
-    translator = Translator(relation, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
+    translator = context.translator(relation)
     for part in every:
         key = translator.key_of(part)
         if key in replaced or (isinstance(part, exp.Anonymous) and part.name.upper() in _GROUP_WINDOWS):
@@ -430,13 +432,13 @@ class _GroupTranslator(Translator):
     """Translates what stands behind GROUP BY: keys and aggregates are columns, other columns are wrong."""
 
     def __init__(
-        self, made: Relation, before: Relation, compiler: QueryCompiler, replaced: dict[str, str], parts: Sequence[exp.Expr],
+        self, made: Relation, before: Relation, context: Context, replaced: dict[str, str], parts: Sequence[exp.Expr],
         every: Sequence[exp.Expr],
     ) -> None:  # fmt: skip
-        super().__init__(made, compiler.text, compiler.catalog.functions, compiler.catalog.zone, replaced, grouped=True)
+        super().__init__(made, context.text, context.catalog.functions, context.catalog.zone, replaced, grouped=True)
         self.before = before
-        self._present = {part_key(before, part, compiler.text) for part in parts}
-        self._every = {part_key(before, part, compiler.text) for part in every}
+        self._present = {part_key(before, part, context.text) for part in parts}
+        self._every = {part_key(before, part, context.text) for part in every}
 
     def key_of(self, node: exp.Expr) -> str:
         return part_key(self.before, node, self.text)
@@ -463,12 +465,12 @@ class _GroupTranslator(Translator):
 
 
 def _selected(
-    compiler: QueryCompiler, node: exp.Select, before: Relation, made: Relation, translator: _GroupTranslator
+    context: Context, node: exp.Select, before: Relation, made: Relation, translator: _GroupTranslator
 ) -> Relation:
     """Return what SELECT gives of the groups."""
     for item in node.expressions:
         if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
-            raise compiler.error(item, "* cannot stand beside GROUP BY", "name the keys and aggregates")
+            raise context.error(item, "* cannot stand beside GROUP BY", "name the keys and aggregates")
     listed = []
     known = {column.physical: column for column in made.columns}
     for item in node.expressions:
@@ -482,14 +484,13 @@ def _selected(
             column = Column(alias or "EXPR", "", None, "processing")
         listed.append((alias, inner, column))
     if any(each[1].find(exp.Window) for each in listed):
-        listed, made = _named_for_over(compiler, listed, made, translator)
-        from headrace_sql.compiling.over import with_over
+        listed, made = _named_for_over(context, listed, made, translator)
 
-        return with_over(compiler, made, listed)
-    return compiler.selected(replace(made, table_window=None), listed, translator)
+        return with_over(context, made, listed)
+    return context.selected(replace(made, table_window=None), listed, translator)
 
 
-def _named_for_over(compiler: QueryCompiler, listed: list[Any], made: Relation, translator: _GroupTranslator) -> Any:
+def _named_for_over(context: Context, listed: list[Any], made: Relation, translator: _GroupTranslator) -> Any:
     """Rewrite OVER behind GROUP BY: keys and aggregates in it become columns of the grouped stream."""
 
     def renamed(node: exp.Expr) -> exp.Expr:

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from headrace.foundation.errors import ExpressionError
 from sqlglot import exp
 
+from headrace_sql.binding.context import Context
+from headrace_sql.binding.expression_parts import aggregates_in, conjuncts
 from headrace_sql.binding.expressions import part_key
-from headrace_sql.binding.scope import Column, Relation, standing_for, unused_name
-from headrace_sql.compiling.joins import joined_sides, sides_of
+from headrace_sql.binding.scope import Column, Relation, knows, standing_for, unused_name
+from headrace_sql.compiling.join_sides import joined_sides
 from headrace_sql.compiling.ordering import PARTITION
-from headrace_sql.compiling.query import aggregates_in, conjuncts
-from headrace_sql.compiling.scalars import names_outer, of_outer, outer_keys
-from headrace_sql.compiling.sources import from_clause
-from headrace_sql.compiling.subqueries import knows
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
+from headrace_sql.compiling.outer_columns import names_outer, of_outer, outer_keys
+from headrace_sql.compiling.sides import sides_of
 
 
 @dataclass
@@ -40,47 +36,47 @@ class _Carried:
         return self.places[key]
 
 
-def lateral(compiler: QueryCompiler, left: Relation, join: exp.Join) -> Relation:
+def lateral(context: Context, left: Relation, join: exp.Join) -> Relation:
     """Return the relation of a join with ``LATERAL (SELECT …)``. Raises ExpressionError."""
     try:
-        return _lateral(compiler, left, join)
+        return _lateral(context, left, join)
     except ExpressionError as error:
         if any(f"unknown table or column {table!r}" in error.message for table in left.tables()):
             error.hint = "only WHERE and SELECT of LATERAL (SELECT …) itself name columns of the tables before it"
         raise
 
 
-def _lateral(compiler: QueryCompiler, left: Relation, join: exp.Join) -> Relation:
+def _lateral(context: Context, left: Relation, join: exp.Join) -> Relation:
     item = join.this
     side = (join.side or "").upper()
     if side in ("RIGHT", "FULL"):
-        raise compiler.error(item, "LATERAL (SELECT …) can be joined by INNER, CROSS or LEFT JOIN")
+        raise context.error(item, "LATERAL (SELECT …) can be joined by INNER, CROSS or LEFT JOIN")
     query = item.this.unnest()
     if not isinstance(query, exp.Select):
-        raise compiler.error(item, "LATERAL takes a SELECT", "put UNION and its like into a derived table of it")
+        raise context.error(item, "LATERAL takes a SELECT", "put UNION and its like into a derived table of it")
     if query.args.get("from_") is None:
-        raise compiler.error(
+        raise context.error(
             query, "a SELECT without FROM has no rows to read", "name the expression in the SELECT around it"
         )
     conditions = conjuncts(query.args["where"].this if query.args.get("where") else None)
-    own, _ = from_clause(compiler, query, list(conditions))
+    own, _ = context.from_clause(query, list(conditions))
     outside = [each for each in conditions if names_outer(each, own, left)]
     inside = [each for each in conditions if not any(each is one for one in outside)]
     late = {index for index, each in enumerate(query.expressions) if names_outer(each, own, left)}
     carried, pairs = _Carried(), list[exp.Expr]()
-    if _collects(compiler, query):
+    if _collects(context, query):
         if late:
-            raise compiler.error(
+            raise context.error(
                 query, "LATERAL (SELECT …) with aggregates, DISTINCT or LIMIT names outer columns in WHERE only",
                 "calculate with them in the SELECT around it",
             )  # fmt: skip
-        inner, pairs = outer_keys(compiler, outside, own, left)
+        inner, pairs = outer_keys(context, outside, own, left)
         carried.items = inner
-    places = [_carry(compiler, each, own, carried) for each in (outside if not pairs else [])]
-    late_places = {index: _carry(compiler, query.expressions[index], own, carried) for index in late}
+    places = [_carry(context, each, own, carried) for each in (outside if not pairs else [])]
+    late_places = {index: _carry(context, query.expressions[index], own, carried) for index in late}
     made = _query_with(query, inside, carried, late, grouped=bool(pairs))
-    found = compiler.query(made)
-    return _joined(compiler, left, join, query, found, _Plan(carried, pairs, outside, places, late_places, own))
+    found = context.query(made)
+    return _joined(context, left, join, query, found, _Plan(carried, pairs, outside, places, late_places, own))
 
 
 @dataclass(frozen=True)
@@ -95,19 +91,19 @@ class _Plan:
     own: Relation
 
 
-def _collects(compiler: QueryCompiler, query: exp.Select) -> bool:
+def _collects(context: Context, query: exp.Select) -> bool:
     """Return whether a query makes its rows of several: then it does so per value of the columns around it."""
     if any(query.args.get(key) for key in ("group", "having", "distinct", "limit", "order", "offset")):
         return True
-    return any(aggregates_in(each, compiler.catalog.functions) or each.find(exp.Window) for each in query.expressions)
+    return any(aggregates_in(each, context.catalog.functions) or each.find(exp.Window) for each in query.expressions)
 
 
-def _carry(compiler: QueryCompiler, node: exp.Expr, own: Relation, carried: _Carried) -> dict[str, int]:
+def _carry(context: Context, node: exp.Expr, own: Relation, carried: _Carried) -> dict[str, int]:
     """Let the derived table's columns in an expression be carried; returns where each is."""
     made = {}
     for column in node.find_all(exp.Column):
         if knows(own, column):
-            key = part_key(own, column, compiler.text)
+            key = part_key(own, column, context.text)
             made[key] = carried.place_of(key, column)
     return made
 
@@ -136,7 +132,7 @@ def _query_with(
 
 
 def _joined(
-    compiler: QueryCompiler, left: Relation, join: exp.Join, query: exp.Select, found: Relation, plan: _Plan
+    context: Context, left: Relation, join: exp.Join, query: exp.Select, found: Relation, plan: _Plan
 ) -> Relation:
     item = join.this
     alias = item.args.get("alias")
@@ -147,7 +143,7 @@ def _joined(
     hidden = tuple(replace(each, hidden=True, table=None) for each in found.columns[cut:])
     given = replace(found, columns=found.columns[:cut])
     if names and len(names) != cut + len(plan.late):
-        raise compiler.error(item, f"{len(names)} names for {cut + len(plan.late)} columns")
+        raise context.error(item, f"{len(names)} names for {cut + len(plan.late)} columns")
     early = [name for index, name in enumerate(names) if index not in plan.late]
     right = given.named(table, early)
     right = replace(right, columns=(*right.columns, *hidden))
@@ -157,23 +153,23 @@ def _joined(
     for mine, other in zip(plan.pairs, columns, strict=False):
         on.append(exp.EQ(this=mine, expression=standing_for(other)))
     for each, places in zip(plan.outside, plan.places, strict=False):
-        on.append(_of_both(compiler, each, plan.own, left, {key: columns[place] for key, place in places.items()}))
+        on.append(_of_both(context, each, plan.own, left, {key: columns[place] for key, place in places.items()}))
     how = "left" if (join.side or "").upper() == "LEFT" else "inner"
-    made = joined_sides(compiler, sides, on, how, item)
+    made = joined_sides(context, sides, on, how, item)
     shown = list(made.columns[: len(left.columns) + cut])
     if not plan.late:
         return replace(made, columns=tuple(shown))
     if how == "left":
-        raise compiler.error(
+        raise context.error(
             item,
             "LEFT JOIN LATERAL (SELECT …) names outer columns in WHERE only",
             "calculate with them in the SELECT around it",
         )
-    return _with_late(compiler, made, left, query, plan, (shown, list(columns), names, table))
+    return _with_late(context, made, left, query, plan, (shown, list(columns), names, table))
 
 
 def _with_late(
-    compiler: QueryCompiler, made: Relation, left: Relation, query: exp.Select, plan: _Plan,
+    context: Context, made: Relation, left: Relation, query: exp.Select, plan: _Plan,
     shape: tuple[list[Column], list[Column], list[str], str | None],
 ) -> Relation:  # fmt: skip
     """Compute the items that name columns of both sides."""
@@ -185,23 +181,21 @@ def _with_late(
         meant = {key: columns[place] for key, place in plan.late[index].items()}
         name = names[index] if names else item.alias_or_name or f"EXPR${index}"
         target = unused_name(name, stream.schema or {})
-        text = compiler.translator(replace(made, stream=stream)).sql(_of_both(compiler, node, plan.own, left, meant))
+        text = context.translator(replace(made, stream=stream)).sql(_of_both(context, node, plan.own, left, meant))
         stream = stream.with_columns(**{target: text})
         shown.insert(len(left.columns) + index, Column(name, target, table))
     return replace(made, stream=stream, columns=tuple(shown))
 
 
-def _of_both(
-    compiler: QueryCompiler, node: exp.Expr, own: Relation, outer: Relation, meant: dict[str, Column]
-) -> exp.Expr:
+def _of_both(context: Context, node: exp.Expr, own: Relation, outer: Relation, meant: dict[str, Column]) -> exp.Expr:
     """Return an expression whose columns are those of the join, the derived table's names first."""
 
     def fixed(part: exp.Expr) -> exp.Expr:
         if not isinstance(part, exp.Column) or not knows(own, part):
             return part
-        return standing_for(meant[part_key(own, part, compiler.text)], part)
+        return standing_for(meant[part_key(own, part, context.text)], part)
 
-    return of_outer(compiler, node.transform(fixed), outer)
+    return of_outer(context, node.transform(fixed), outer)
 
 
 __all__ = ["lateral"]

@@ -4,52 +4,48 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from headrace.jobs.keyed import shuffled
 from sqlglot import exp
 
-from headrace_sql.binding.expressions import interval_us
-from headrace_sql.binding.scope import Column, Relation, resolve
+from headrace_sql.binding.context import Context
+from headrace_sql.binding.intervals import interval_us
+from headrace_sql.binding.scope import Column, Relation, is_updating, resolve
 from headrace_sql.compiling.match_reader import Reader, is_rowtime
-from headrace_sql.compiling.query import is_updating
 from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
 
 #: A name in backticks; anything may stand in it.
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 _PART = re.compile(r"\s*([A-Za-z_]\w*)\s*(\*|\+|\?|\{\s*\d*\s*(?:,\s*\d*\s*)?\})?(\?)?")
 
 
-def matched(compiler: QueryCompiler, node: exp.MatchRecognize, relation: Relation) -> Relation:
+def matched(context: Context, node: exp.MatchRecognize, relation: Relation) -> Relation:
     """Return the relation of a MATCH_RECOGNIZE clause. Raises ExpressionError for what is not supported."""
     if is_updating(relation):
-        raise compiler.error(node, "MATCH_RECOGNIZE takes rows that are only added, not results that change")
+        raise context.error(node, "MATCH_RECOGNIZE takes rows that are only added, not results that change")
     rows = node.args.get("rows")
     if rows is not None and rows.name != "ONE ROW PER MATCH":
-        raise compiler.error(node, f"{rows.name} is not supported", "ONE ROW PER MATCH")
+        raise context.error(node, f"{rows.name} is not supported", "ONE ROW PER MATCH")
     keys = []
     for each in node.args.get("partition_by") or ():
-        keys.append(resolve(relation, each, compiler.text)[0])
+        keys.append(resolve(relation, each, context.text)[0])
     order = node.args.get("order")
     terms = order.expressions if order is not None else []
     if not terms or not isinstance(terms[0].this, exp.Column) or terms[0].args.get("desc"):
-        raise compiler.error(node, "MATCH_RECOGNIZE is ordered by a time attribute, ascending", "ORDER BY ts")
-    time, _ = resolve(relation, terms[0].this, compiler.text)
+        raise context.error(node, "MATCH_RECOGNIZE is ordered by a time attribute, ascending", "ORDER BY ts")
+    time, _ = resolve(relation, terms[0].this, context.text)
     if time.time != "event":
-        raise compiler.error(
+        raise context.error(
             terms[0], f"{time.name!r} is no event-time attribute", "declare WATERMARK FOR it in its table"
         )
-    further = [resolve(relation, term.this, compiler.text)[0].physical for term in terms[1:]]
-    pattern = _pattern(compiler, node.args["pattern"])
+    further = [resolve(relation, term.this, context.text)[0].physical for term in terms[1:]]
+    pattern = _pattern(context, node.args["pattern"])
     names = [part.variable for part in pattern]
-    reader = Reader(compiler, relation, names, time.physical)
+    reader = Reader(context, relation, names, time.physical)
     definitions = {}
     for each in node.args.get("define") or ():
         if each.alias not in names:
-            raise compiler.error(each.this, f"{each.alias!r} is not in the pattern", f"variables: {', '.join(names)}")
+            raise context.error(each.this, f"{each.alias!r} is not in the pattern", f"variables: {', '.join(names)}")
         definitions[each.alias] = reader.read(each.this, each.alias)
     measures, types = {}, {}
     for each in node.args["measures"]:
@@ -58,8 +54,8 @@ def matched(compiler: QueryCompiler, node: exp.MatchRecognize, relation: Relatio
     within = node.args["pattern"].args.get("within")
     spec = MatchRecognize(
         keys=tuple(c.physical for c in keys), on=time.physical, order=tuple(further), pattern=tuple(pattern), definitions=definitions,
-        measures=measures, types=types, skip=_skip(compiler, node, names),
-        within_us=interval_us(within, compiler.text, "WITHIN") if within is not None else None,
+        measures=measures, types=types, skip=_skip(context, node, names),
+        within_us=interval_us(within, context.text, "WITHIN") if within is not None else None,
     )  # fmt: skip
     source = relation.stream.with_columns(**reader.computed) if reader.computed else relation.stream
     stream = shuffled(source, spec.keys).apply(spec)
@@ -72,14 +68,14 @@ def matched(compiler: QueryCompiler, node: exp.MatchRecognize, relation: Relatio
     return Relation(stream, tuple(columns))
 
 
-def _skip(compiler: QueryCompiler, node: exp.MatchRecognize, names: list[str]) -> tuple[str, str]:
+def _skip(context: Context, node: exp.MatchRecognize, names: list[str]) -> tuple[str, str]:
     after = node.args.get("after")
     text = after.name.removeprefix("AFTER MATCH SKIP ") if after is not None else "TO NEXT ROW"
     for words in ("TO FIRST ", "TO LAST "):
         if text.startswith(words):
             variable = text.removeprefix(words)
             if variable not in names:
-                raise compiler.error(node, f"AFTER MATCH SKIP {words}{variable}: it is not in the pattern")
+                raise context.error(node, f"AFTER MATCH SKIP {words}{variable}: it is not in the pattern")
             return words.strip(), variable
     return text, ""
 
@@ -93,11 +89,11 @@ _REFUSED = (
 )
 
 
-def _without_groups(compiler: QueryCompiler, text: str) -> str:
+def _without_groups(context: Context, text: str) -> str:
     """Return a pattern without brackets that change nothing. Raises ExpressionError for what Flink's streams have not either."""
     for expression, what in _REFUSED:
         if re.search(expression, text):
-            raise compiler.error(
+            raise context.error(
                 None,
                 f"PATTERN ({text}): {what} not supported, as in Flink",
                 "variables with *, +, ?, {n}, {n,m}, one behind the other",
@@ -105,18 +101,18 @@ def _without_groups(compiler: QueryCompiler, text: str) -> str:
     return re.sub(r"[()]", " ", text).strip()
 
 
-def _pattern(compiler: QueryCompiler, node: exp.Expr) -> list[PatternPart]:
+def _pattern(context: Context, node: exp.Expr) -> list[PatternPart]:
     quoted: dict[str, str] = {}
 
     def named(found: re.Match[str]) -> str:
         quoted[name := f"__quoted_{len(quoted)}"] = found[1].replace("``", "`")
         return f" {name}"
 
-    text, at, parts = _without_groups(compiler, _QUOTED.sub(named, node.name.strip())), 0, []
+    text, at, parts = _without_groups(context, _QUOTED.sub(named, node.name.strip())), 0, []
     while at < len(text):
         found = _PART.match(text, at)
         if found is None or not found[0]:
-            raise compiler.error(
+            raise context.error(
                 None,
                 f"PATTERN ({text}): {text[at:]!r} is not supported",
                 "variables with *, +, ?, {n}, {n,m}, one behind the other",
@@ -129,11 +125,11 @@ def _pattern(compiler: QueryCompiler, node: exp.Expr) -> list[PatternPart]:
         parts.append(PatternPart(quoted.get(found[1], found[1]), least, most, greedy=found[3] is None))
         at = found.end()
     if any(not part.greedy and (part.least, part.most) == (0, 1) for part in parts):
-        raise compiler.error(None, f"PATTERN ({text}): ?? is not supported, as in Flink", "A*? or two queries")
+        raise context.error(None, f"PATTERN ({text}): ?? is not supported, as in Flink", "A*? or two queries")
     if len({part.variable for part in parts}) < len(parts):
-        raise compiler.error(None, f"PATTERN ({text}): a variable can stand there once")
+        raise context.error(None, f"PATTERN ({text}): a variable can stand there once")
     if parts and parts[-1].most is None and parts[-1].greedy:
-        raise compiler.error(
+        raise context.error(
             None,
             f"PATTERN ({text}): the last variable must not be greedy without an end",
             "add a variable behind it, or ?",

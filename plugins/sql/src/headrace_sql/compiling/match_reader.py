@@ -7,19 +7,18 @@ rows are evaluated by the engine's own expressions on one row of their arguments
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import polars as pl
 from headrace.flow.schema import Schema
 from sqlglot import exp
 
-from headrace_sql.binding.constants import whole_number
-from headrace_sql.binding.expressions import Translator, interval_us, part_key
+from headrace_sql.binding.context import Context
+from headrace_sql.binding.expressions import Translator, part_key
+from headrace_sql.binding.intervals import interval_us
 from headrace_sql.binding.scope import Column, Relation, resolve, standing_for, unused_name
+from headrace_sql.compiling.constants import whole_number
 from headrace_sql.operators.match_operator import Node
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
 
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST")
 _OPERATORS: dict[type[exp.Expr], str] = {
@@ -40,8 +39,8 @@ def _is_aggregate(node: exp.Expr) -> bool:
 class Reader:
     """Reads the expressions of one MATCH_RECOGNIZE. ``time``: the column by which its rows are ordered."""
 
-    def __init__(self, compiler: QueryCompiler, relation: Relation, names: list[str], time: str) -> None:
-        self._compiler = compiler
+    def __init__(self, context: Context, relation: Relation, names: list[str], time: str) -> None:
+        self._context = context
         self._relation = relation
         self._names = names
         self._time = time
@@ -73,7 +72,7 @@ class Reader:
         if isinstance(node, exp.Literal) and (node.is_string or "." not in node.name):
             return ("value", node.name if node.is_string else int(node.name))
         if isinstance(node, exp.Interval):
-            return ("interval", interval_us(node, self._compiler.text, "MATCH_RECOGNIZE"))
+            return ("interval", interval_us(node, self._context.text, "MATCH_RECOGNIZE"))
         if isinstance(node, exp.Case) and node.this is None:
             whens = [self.read(each.args[key], current) for each in node.args["ifs"] for key in ("this", "true")]
             default = node.args.get("default")
@@ -93,19 +92,19 @@ class Reader:
         if name == "COUNT" and arguments and isinstance(arguments[0], exp.Star):
             return ("COUNT", current, None, 0)
         if not arguments:
-            raise self._compiler.error(node, f"{name} takes a column of a variable here", f"{name}(A.price)")
+            raise self._context.error(node, f"{name} takes a column of a variable here", f"{name}(A.price)")
         variable, column = self._of_one_row(arguments[0], node)
         distance = 0
         if len(arguments) > 1:
             if name not in ("FIRST", "LAST"):
-                raise self._compiler.error(node, f"{name} takes one argument")
-            distance = whole_number(self._compiler, arguments[1], f"the distance of {name}")
+                raise self._context.error(node, f"{name} takes one argument")
+            distance = whole_number(self._context, arguments[1], f"the distance of {name}")
         return (name, variable or current, column, distance)
 
     def _calculated(self, node: exp.Expr, current: str | None) -> Node:
         """Return the tree of a function: of one row as a column, of several as a call."""
         if isinstance(node, exp.Anonymous) and node.name.upper() in ("PREV", "NEXT"):
-            raise self._compiler.error(
+            raise self._context.error(
                 node, f"{node.name} is not supported, as in Flink", "LAST(A.x, 1) is the row of A before"
             )
         if not any(_is_aggregate(each) for each in node.walk()) and len(self._variables(node)) == 1:
@@ -122,12 +121,12 @@ class Reader:
             return self._column(node)
         variables = self._variables(node)
         if len(variables) > 1 or any(_is_aggregate(each) for each in node.walk()):
-            raise self._compiler.error(
+            raise self._context.error(
                 whole, "this mixes rows of several variables", "one variable inside of an aggregate: SUM(A.x * A.y)"
             )
         bare = node.transform(self._without_variable)
-        translator = self._compiler.translator(self._relation)
-        key = part_key(self._relation, bare, self._compiler.text)
+        translator = self._context.translator(self._relation)
+        key = part_key(self._relation, bare, self._context.text)
         if key not in self._known:
             name = unused_name(f"__calculated_{len(self.computed)}", self._relation.schema)
             self._known[key], self.computed[name] = name, translator.sql(bare)
@@ -159,7 +158,7 @@ class Reader:
     def _column(self, node: exp.Column) -> tuple[str | None, str]:
         bare = self._without_variable(node)
         assert isinstance(bare, exp.Column)
-        return self._variable(node), resolve(self._relation, bare, self._compiler.text)[0].physical
+        return self._variable(node), resolve(self._relation, bare, self._context.text)[0].physical
 
     # ------------------------------------------------------------------------------------------------------- types
 
@@ -199,12 +198,9 @@ class Reader:
 
     def _translator(self, kinds: dict[str, pl.DataType]) -> Translator:
         stream: Any = SimpleNamespace(schema=Schema(kinds))
-        return self._compiler.translator(Relation(stream, tuple(Column(name, name) for name in kinds)))
+        return self._context.translator(Relation(stream, tuple(Column(name, name) for name in kinds)))
 
     def type_of(self, node: exp.Expr) -> pl.DataType:
         """Return the type of a measure."""
         made, parts = self._with_arguments(node)
         return self._translator({name: kind for name, _, kind in parts}).type_of(made)
-
-
-__all__ = ["Reader", "is_rowtime"]

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from headrace.jobs.keyed import shuffled
 from sqlglot import exp
 
-from headrace_sql.binding.constants import whole_number
+from headrace_sql.binding.context import Context
 from headrace_sql.binding.emitting import state_ttl
-from headrace_sql.binding.expressions import physical, text_of
-from headrace_sql.binding.scope import Column, Relation, standing_for, unused_name
+from headrace_sql.binding.scope import Column, Relation, is_updating, standing_for, unused_name
+from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.compiling.constants import whole_number
 from headrace_sql.operators.first_rows import FirstRows
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
-
+from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
 
 #: Key of a SELECT's meta for the columns for each of whose values ORDER BY … LIMIT holds: of LATERAL (SELECT …).
 PARTITION = "headrace_partition"
@@ -39,7 +36,7 @@ def ordered_terms(terms: Iterable[exp.Expr]) -> list[tuple[exp.Expr, bool]]:
     return made
 
 
-def with_order_columns(compiler: QueryCompiler, node: exp.Select, relation: Relation) -> tuple[exp.Select, int]:
+def with_order_columns(context: Context, node: exp.Select, relation: Relation) -> tuple[exp.Select, int]:
     """Add to what a SELECT lists the expressions that only its ORDER BY names. Returns how many there are."""
     if node.args.get("order") is None:
         return node, 0
@@ -53,9 +50,7 @@ def with_order_columns(compiler: QueryCompiler, node: exp.Select, relation: Rela
         if all(known) or not all(relation.find(each.parts[-1].name) for each in columns):
             continue
         if node.args.get("distinct") is not None:
-            raise compiler.error(
-                term, "ORDER BY of SELECT DISTINCT names what SELECT does not give", "add it to SELECT"
-            )
+            raise context.error(term, "ORDER BY of SELECT DISTINCT names what SELECT does not give", "add it to SELECT")
         name = f"__order_by_{len(added)}"
         added.append(exp.Alias(this=term.this.copy(), alias=exp.to_identifier(name)))
         term.set("this", exp.column(exp.to_identifier(name, quoted=True)))
@@ -63,7 +58,7 @@ def with_order_columns(compiler: QueryCompiler, node: exp.Select, relation: Rela
     return (copy, len(added)) if added else (node, 0)
 
 
-def with_grouped_order(compiler: QueryCompiler, node: exp.Select) -> tuple[exp.Select, int]:
+def with_grouped_order(context: Context, node: exp.Select) -> tuple[exp.Select, int]:
     """The same for a query with GROUP BY, whose ORDER BY may hold aggregates and keys that SELECT does not list."""
     if node.args.get("order") is None:
         return node, 0
@@ -82,7 +77,7 @@ def with_grouped_order(compiler: QueryCompiler, node: exp.Select) -> tuple[exp.S
     return (copy, len(added)) if added else (node, 0)
 
 
-def limited(compiler: QueryCompiler, node: exp.Query, relation: Relation, hidden: int = 0) -> Relation:
+def limited(context: Context, node: exp.Query, relation: Relation, hidden: int = 0) -> Relation:
     """Return the first rows of a query by its ORDER BY; the last ``hidden`` columns are left out then.
 
     ORDER BY alone may sort by the time attribute only. Raises ExpressionError.
@@ -91,7 +86,7 @@ def limited(compiler: QueryCompiler, node: exp.Query, relation: Relation, hidden
     if order is None and limit is None and node.args.get("offset") is None:
         return relation
     if limit is None and node.args.get("offset") is not None:
-        raise compiler.error(
+        raise context.error(
             node.args["offset"],
             "OFFSET without LIMIT would keep every row for ever",
             "add LIMIT 10, or FETCH FIRST 10 ROWS ONLY",
@@ -99,61 +94,59 @@ def limited(compiler: QueryCompiler, node: exp.Query, relation: Relation, hidden
     columns = relation.columns[: len(relation.columns) - hidden]
     if limit is None:
         assert order is not None
-        return replace(_by_time(compiler, order, relation), columns=columns)
-    count, skipped = _number(compiler, limit, "LIMIT"), _number(compiler, node.args.get("offset"), "OFFSET")
+        return replace(_by_time(context, order, relation), columns=columns)
+    count, skipped = _number(context, limit, "LIMIT"), _number(context, node.args.get("offset"), "OFFSET")
     if count == 0:
         return replace(relation, stream=relation.stream.where("1 = 0"), columns=columns)
     partition = tuple(relation.find(name)[0].physical for name in node.meta.get(PARTITION) or ())
     if order is None and partition:
-        raise compiler.error(limit, "LIMIT needs ORDER BY here", "which rows would these be?")
+        raise context.error(limit, "LIMIT needs ORDER BY here", "which rows would these be?")
     if order is None:
-        return _first_come(compiler, limit, relation, count, skipped)
-    translator = compiler.translator(relation)
+        return _first_come(context, limit, relation, count, skipped)
+    translator = context.translator(relation)
     stream, terms = relation.stream, []
     for index, (term, descending) in enumerate(ordered_terms(order.expressions)):
         name = unused_name(f"__order_{index}", relation.schema)
-        stream = stream.with_columns(**{name: translator.sql(_meant(compiler, relation, term))})
+        stream = stream.with_columns(**{name: translator.sql(_meant(context, relation, term))})
         terms.append(f'"{name}" {"desc" if descending else "asc"}')
     place = unused_name("__place", stream.schema or {}) if skipped else None
-    ttl = state_ttl(compiler.catalog.options)
+    ttl = state_ttl(context.catalog.options)
     options = {**ttl, "rank": place} if place is not None else {**ttl}
-    stream = shuffled(stream, partition)._operator("top_n", partition, count + skipped, by=", ".join(terms), **options)
+    stream = shuffled(stream, partition).operator("top_n", partition, count + skipped, by=", ".join(terms), **options)
     if place is not None:
         stream = stream.where(f'"{place}" > {skipped}')
     kept = dict.fromkeys(c.physical for c in columns if c.time != "processing")
     return replace(relation, stream=stream.select(*(text_of(physical(each)) for each in kept)), columns=columns)
 
 
-def _by_time(compiler: QueryCompiler, order: exp.Order, relation: Relation) -> Relation:
+def _by_time(context: Context, order: exp.Order, relation: Relation) -> Relation:
     """Return the rows in the order of their event time: each is given when the watermark has passed it."""
-    from headrace_sql.compiling.query import is_updating
-    from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
 
     first = order.expressions[0]
-    meant = _meant(compiler, relation, first.this)
+    meant = _meant(context, relation, first.this)
     found = relation.find(meant.name) if isinstance(meant, exp.Column) else []
     if not found or found[0].time is None or first.args.get("desc") or len(order.expressions) > 1:
-        raise compiler.error(
+        raise context.error(
             order, "ORDER BY sorts a stream by its time attribute only, ascending", "add LIMIT for a Top-N"
         )
     if found[0].time == "processing":
         return relation  # rows come in this order
     if is_updating(relation):
-        raise compiler.error(order, "ORDER BY takes rows that are only added, not results that change", "add LIMIT")
+        raise context.error(order, "ORDER BY takes rows that are only added, not results that change", "add LIMIT")
     name = unused_name("__order_count", relation.schema)
     of_this_row = OverCall("COUNT", None, "ROWS", 0)
     stream = shuffled(relation.stream, ()).apply(OverAggregate((), found[0].physical, {name: of_this_row})).drop(name)
     return replace(relation, stream=stream, base=None, version_key=(), version_stream=None)
 
 
-def row_bounds(compiler: QueryCompiler, node: exp.Query) -> tuple[int | None, int]:
+def row_bounds(context: Context, node: exp.Query) -> tuple[int | None, int]:
     """Return how many rows LIMIT or FETCH lets through, None without them, and how many OFFSET skips."""
     limit = node.args.get("limit")
-    count = None if limit is None else _number(compiler, limit, "LIMIT")
-    return count, _number(compiler, node.args.get("offset"), "OFFSET")
+    count = None if limit is None else _number(context, limit, "LIMIT")
+    return count, _number(context, node.args.get("offset"), "OFFSET")
 
 
-def _number(compiler: QueryCompiler, node: exp.Expr | None, word: str) -> int:
+def _number(context: Context, node: exp.Expr | None, word: str) -> int:
     """Return the number of rows that LIMIT, FETCH or OFFSET says. Raises ExpressionError for what is no whole number."""
     if node is None:
         return 0
@@ -161,25 +154,24 @@ def _number(compiler: QueryCompiler, node: exp.Expr | None, word: str) -> int:
     if isinstance(node, exp.Fetch) and count is None:
         return 1  # FETCH FIRST ROW ONLY
     if count is None:
-        raise compiler.error(node, f"{word} takes a whole number", f"{word} 10")
-    return whole_number(compiler, count, word)
+        raise context.error(node, f"{word} takes a whole number", f"{word} 10")
+    return whole_number(context, count, word)
 
 
-def _first_come(compiler: QueryCompiler, limit: exp.Expr, relation: Relation, count: int, skipped: int) -> Relation:
+def _first_come(context: Context, limit: exp.Expr, relation: Relation, count: int, skipped: int) -> Relation:
     """Return the rows that come first: LIMIT without ORDER BY."""
-    from headrace_sql.compiling.query import is_updating
 
     if is_updating(relation):
-        raise compiler.error(limit, "LIMIT needs ORDER BY where results change", "which rows would these be?")
+        raise context.error(limit, "LIMIT needs ORDER BY where results change", "which rows would these be?")
     stream = shuffled(relation.stream, ()).apply(FirstRows(count, skipped))
     return replace(relation, stream=stream, base=None, version_key=(), version_stream=None)
 
 
-def _meant(compiler: QueryCompiler, relation: Relation, term: exp.Expr) -> exp.Expr:
+def _meant(context: Context, relation: Relation, term: exp.Expr) -> exp.Expr:
     """Return what a term sorts by: a whole number is the place of a column."""
     if not isinstance(term, exp.Literal) or term.is_string:
         return term
     shown: list[Column] = [each for each in relation.columns if not each.hidden]
     if not term.name.isdigit() or not 1 <= int(term.name) <= len(shown):
-        raise compiler.error(term, f"ORDER BY {term.name}: there is no such column", f"1 to {len(shown)}")
+        raise context.error(term, f"ORDER BY {term.name}: there is no such column", f"1 to {len(shown)}")
     return standing_for(shown[int(term.name) - 1], term)

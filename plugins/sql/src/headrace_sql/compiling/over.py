@@ -5,61 +5,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 from headrace.jobs.keyed import shuffled
 from headrace_columnar.sql_types import common_type
 from sqlglot import exp
 
-from headrace_sql.binding.constants import constant, names_columns, whole_number
-from headrace_sql.binding.expressions import Translator, interval_us, physical
-from headrace_sql.binding.scope import Column, Ranking, Relation, Time, resolve, unused_name
+from headrace_sql.binding.context import Context, Listed
+from headrace_sql.binding.expression_parts import names_columns
+from headrace_sql.binding.expressions import Translator
+from headrace_sql.binding.intervals import interval_us
+from headrace_sql.binding.scope import Column, Ranking, Relation, Time, is_updating, resolve, unused_name
+from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.compiling.constants import constant, whole_number
 from headrace_sql.compiling.ordering import ordered_terms
-from headrace_sql.compiling.query import is_updating
-from headrace_sql.compiling.values import no_columns
 from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
 
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
-
 _RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
-Listed = tuple[str | None, exp.Expr, Column | None]
 
 
-def with_over(compiler: QueryCompiler, relation: Relation, listed: Sequence[Listed]) -> Relation:
+def with_over(context: Context, relation: Relation, listed: Sequence[Listed]) -> Relation:
     """Return what a SELECT with OVER gives of each row."""
-    relation = compiler.settled(listed[0][1], relation)
+    relation = context.settled(listed[0][1], relation)
     windows = [window for each in listed for window in each[1].find_all(exp.Window)]
     ranks = [each for each in listed if isinstance(each[1], exp.Window) and each[1].this.name.upper() in _RANKS]
     if len(windows) == len(ranks) == 1:
-        return _ranking(compiler, relation, listed, ranks)
-    return _aggregates(compiler, relation, listed)
+        return _ranking(context, relation, listed, ranks)
+    return _aggregates(context, relation, listed)
 
 
-def _ranking(
-    compiler: QueryCompiler, relation: Relation, listed: Sequence[Listed], ranks: Sequence[Listed]
-) -> Relation:
+def _ranking(context: Context, relation: Relation, listed: Sequence[Listed], ranks: Sequence[Listed]) -> Relation:
     name, window, _ = ranks[0]
     assert isinstance(window, exp.Window)
     if window.this.name.upper() != "ROW_NUMBER":
-        if _by_time(compiler, relation, window):
-            return _aggregates(compiler, relation, listed)
-        raise compiler.error(
+        if _by_time(context, relation, window):
+            return _aggregates(context, relation, listed)
+        raise context.error(
             window,
             f"{window.this.name}() is not supported",
             "as in Flink, a Top-N of a stream has ROW_NUMBER(); RANK() and DENSE_RANK() are ordered by a time attribute",
         )
     others = [each for each in listed if each is not ranks[0]]
     given_relation = relation
-    relation, partition, order = _partition_and_order(compiler, relation, window)
-    projected = compiler.selected(relation, others, compiler.translator(relation))
+    relation, partition, order = _partition_and_order(context, relation, window)
+    projected = context.selected(relation, others, context.translator(relation))
     # The columns of the order may be missing in what SELECT gives: they are kept until the rank is bounded.
     stream, kept = relation.stream, {}
     texts: dict[str, str] = {}
-    from headrace_sql.binding.expressions import text_of
 
-    given = compiler.translator(relation)
+    given = context.translator(relation)
     for (_, node, column), made_column in zip(others, projected.columns, strict=True):
         if made_column.time == "processing":
             continue
@@ -81,8 +76,8 @@ def _ranking(
         tuple((kept.get(c, c), down, time) for c, down, time in order),
         rank_name,
         # Of a view that is read twice all rows are numbered once.
-        cache(lambda: _aggregates(compiler, given_relation, listed))
-        if _by_time(compiler, given_relation, window)
+        cache(lambda: _aggregates(context, given_relation, listed))
+        if _by_time(context, given_relation, window)
         else None,
     )
     columns = list(projected.columns)
@@ -90,7 +85,7 @@ def _ranking(
     return Relation(stream.select(**texts), tuple(columns), ranking=ranking)
 
 
-def _by_time(compiler: QueryCompiler, relation: Relation, window: exp.Window) -> bool:
+def _by_time(context: Context, relation: Relation, window: exp.Window) -> bool:
     """Return whether rows are numbered as time goes on: then their numbers never change, and need no bound."""
     order = window.args.get("order")
     terms = order.expressions if order is not None else []
@@ -101,20 +96,20 @@ def _by_time(compiler: QueryCompiler, relation: Relation, window: exp.Window) ->
         or is_updating(relation)
     ):
         return False
-    column, fields = resolve(relation, terms[0].this, compiler.text)
+    column, fields = resolve(relation, terms[0].this, context.text)
     return column.time is not None and not fields
 
 
 def _partition_and_order(
-    compiler: QueryCompiler, relation: Relation, window: exp.Window
+    context: Context, relation: Relation, window: exp.Window
 ) -> tuple[Relation, tuple[str, ...], tuple[tuple[str, bool, Time | None], ...]]:
     """Return the physical columns of PARTITION BY and ORDER BY; expressions become columns."""
-    translator = compiler.translator(relation)
+    translator = context.translator(relation)
     computed: dict[str, str] = {}
 
     def column_of(node: exp.Expr) -> tuple[str, Time | None]:
         if isinstance(node, exp.Column):
-            found, fields = resolve(relation, node, compiler.text)
+            found, fields = resolve(relation, node, context.text)
             if not fields:
                 return ("", "processing") if found.time == "processing" else (found.physical, found.time)
         if isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME":
@@ -126,11 +121,11 @@ def _partition_and_order(
     partitions = [(each, *column_of(each)) for each in window.args.get("partition_by") or ()]
     for node, _, time in partitions:
         if time == "processing":
-            raise compiler.error(node, "a partition by processing time would have one row each", "ORDER BY it instead")
+            raise context.error(node, "a partition by processing time would have one row each", "ORDER BY it instead")
     partition = tuple(name for _, name, _ in partitions)
     order = window.args.get("order")
     if order is None:
-        raise compiler.error(window, "OVER needs ORDER BY in a stream")
+        raise context.error(window, "OVER needs ORDER BY in a stream")
     terms = tuple(_first(column_of(each), descending) for each, descending in ordered_terms(order.expressions))
     if computed:
         relation = replace(relation, stream=relation.stream.with_columns(**computed))
@@ -141,19 +136,19 @@ def _first(column: tuple[str, Time | None], descending: bool) -> tuple[str, bool
     return column[0], descending, column[1]
 
 
-def _aggregates(compiler: QueryCompiler, relation: Relation, listed: Sequence[Listed]) -> Relation:
+def _aggregates(context: Context, relation: Relation, listed: Sequence[Listed]) -> Relation:
     """Return OVER aggregates: all windows of a SELECT have the same partition and order."""
     windows = [window for each in listed for window in each[1].find_all(exp.Window)]
     if is_updating(relation):
-        raise compiler.error(windows[0], "OVER takes rows that are only added, not results that change")
+        raise context.error(windows[0], "OVER takes rows that are only added, not results that change")
     first = windows[0]
-    relation, partition, order = _partition_and_order(compiler, relation, first)
+    relation, partition, order = _partition_and_order(context, relation, first)
     if len(order) != 1 or order[0][2] is None or order[0][1]:
-        raise compiler.error(first, "OVER is ordered by a time attribute, ascending")
-    given = Translator(relation, compiler.text, compiler.catalog.functions, compiler.catalog.zone)
+        raise context.error(first, "OVER is ordered by a time attribute, ascending")
+    given = context.translator(relation)
     same = {_shape(window) for window in windows}
     if len(same) > 1:
-        raise compiler.error(windows[1], "all OVER windows of a SELECT must have the same PARTITION BY and ORDER BY")
+        raise context.error(windows[1], "all OVER windows of a SELECT must have the same PARTITION BY and ORDER BY")
     calls: dict[str, OverCall] = {}
     replaced: dict[str, str] = {}
     inputs: dict[str, str] = {}
@@ -162,15 +157,15 @@ def _aggregates(compiler: QueryCompiler, relation: Relation, listed: Sequence[Li
         if key in replaced:
             continue
         name = unused_name(f"__over_result_{len(calls)}", relation.schema)
-        calls[name] = _call(compiler, given, window, inputs)
+        calls[name] = _call(context, given, window, inputs)
         replaced[key] = name
     stream = relation.stream.with_columns(**inputs) if inputs else relation.stream
     on = None if order[0][2] == "processing" else order[0][0]
     spec = OverAggregate(partition, on, calls)
     made = replace(relation, stream=shuffled(stream, partition).apply(spec), base=None)
     columns = [(name, node, column) for name, node, column in listed]
-    translator = Translator(made, compiler.text, compiler.catalog.functions, compiler.catalog.zone, replaced)
-    return compiler.selected(made, columns, translator)
+    translator = context.translator(made, replaced)
+    return context.selected(made, columns, translator)
 
 
 def _shape(window: exp.Window) -> str:
@@ -178,7 +173,7 @@ def _shape(window: exp.Window) -> str:
     return "|".join([*parts, window.args["order"].sql(dialect="flink") if window.args.get("order") else ""])
 
 
-def _call(compiler: QueryCompiler, given: Translator, window: exp.Window, inputs: dict[str, str]) -> OverCall:
+def _call(context: Context, given: Translator, window: exp.Window, inputs: dict[str, str]) -> OverCall:
     call = window.this
     condition = None
     if isinstance(call, exp.Filter):
@@ -186,7 +181,7 @@ def _call(compiler: QueryCompiler, given: Translator, window: exp.Window, inputs
     function = call.name.upper()
     arguments = list(call.expressions)
     if function not in OverCall.FUNCTIONS:
-        raise compiler.error(
+        raise context.error(
             call, f"{function} is not supported with OVER", f"supported: {', '.join(OverCall.FUNCTIONS)}"
         )
     is_distinct = bool(arguments) and isinstance(arguments[0], exp.Distinct)
@@ -197,36 +192,36 @@ def _call(compiler: QueryCompiler, given: Translator, window: exp.Window, inputs
         argument = f"__over_input_{len(inputs)}"
         inputs[argument] = given.sql(arguments[0])
     elif function != "COUNT" and function not in OverCall.RANKS:
-        raise compiler.error(call, f"{function} needs an argument")
+        raise context.error(call, f"{function} needs an argument")
     if condition is not None:
         name = f"__over_input_{len(inputs)}"
         value = inputs[argument] if argument else "1"
         inputs[name] = f"CASE WHEN {given.sql(condition)} THEN {value} END"
         argument = name
-    kind, preceding = _frame(compiler, window)
+    kind, preceding = _frame(context, window)
     if len(arguments) > {"LAG": 3, "LISTAGG": 2}.get(function, 1):
-        raise compiler.error(call, f"{function} with OVER takes fewer arguments")
+        raise context.error(call, f"{function} with OVER takes fewer arguments")
     distance, default = 1, None
     if function == "LAG":
-        distance, default = _lag(compiler, given, arguments)
+        distance, default = _lag(context, given, arguments)
     elif function == "LISTAGG" and len(arguments) > 1:
-        default = constant(compiler, arguments[1], "the separator of LISTAGG", pl.String())
+        default = constant(context, arguments[1], "the separator of LISTAGG", pl.String())
     return OverCall(function, argument, kind, preceding, distance, is_distinct, default)
 
 
-def _lag(compiler: QueryCompiler, given: Translator, arguments: list[exp.Expr]) -> tuple[int, Any]:
+def _lag(context: Context, given: Translator, arguments: list[exp.Expr]) -> tuple[int, Any]:
     """Return how many rows LAG looks back, and what it gives where there is no such row: a value of the argument's type."""
-    distance = whole_number(compiler, arguments[1], "the distance of LAG") if len(arguments) > 1 else 1
+    distance = whole_number(context, arguments[1], "the distance of LAG") if len(arguments) > 1 else 1
     if len(arguments) < 3:
         return distance, None
     kind = given.type_of(arguments[0])
-    own = compiler.translator(no_columns(compiler)).type_of(arguments[2]) if not names_columns(arguments[2]) else kind
+    own = context.without_columns().type_of(arguments[2]) if not names_columns(arguments[2]) else kind
     if common_type(kind, own) is None:
-        raise compiler.error(arguments[2], "the default of LAG has another type than its values", "CAST one of them")
-    return distance, constant(compiler, arguments[2], "the default of LAG", kind)
+        raise context.error(arguments[2], "the default of LAG has another type than its values", "CAST one of them")
+    return distance, constant(context, arguments[2], "the default of LAG", kind)
 
 
-def _frame(compiler: QueryCompiler, window: exp.Window) -> tuple[str, int | None]:
+def _frame(context: Context, window: exp.Window) -> tuple[str, int | None]:
     """Return ("ROWS" or "RANGE", rows or microseconds before the row; None: all)."""
     spec = window.args.get("spec")
     if spec is None:
@@ -234,16 +229,16 @@ def _frame(compiler: QueryCompiler, window: exp.Window) -> tuple[str, int | None
     kind = str(spec.args["kind"]).upper()
     end = spec.args.get("end")
     if end is not None and str(getattr(end, "name", end)).upper() != "CURRENT ROW":
-        raise compiler.error(window, "an OVER window ends with the current row")
+        raise context.error(window, "an OVER window ends with the current row")
     start = spec.args["start"]
     if isinstance(start, str):
         if start.upper() == "UNBOUNDED":
             return kind, None
         if start.upper() == "CURRENT ROW":
             return kind, 0
-        raise compiler.error(window, f"{start} is not supported as the start of an OVER window")
+        raise context.error(window, f"{start} is not supported as the start of an OVER window")
     if isinstance(start, exp.Interval):
-        return "RANGE", interval_us(start, compiler.text, "RANGE")
+        return "RANGE", interval_us(start, context.text, "RANGE")
     if kind == "RANGE" or start.find(exp.Interval) is not None:
-        return "RANGE", interval_us(start, compiler.text, "RANGE")
-    return kind, whole_number(compiler, start, "the number of rows of an OVER window")
+        return "RANGE", interval_us(start, context.text, "RANGE")
+    return kind, whole_number(context, start, "the number of rows of an OVER window")

@@ -8,76 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from headrace_sql.binding.scope import OUTSIDE, Column, Relation, resolve, standing_for, unused_name
-from headrace_sql.compiling.query import aggregates_in
-from headrace_sql.compiling.scalars import scalars_in, with_scalars
-from headrace_sql.compiling.sources import windowed
-from headrace_sql.compiling.subqueries import Quantified, knows, quantified_in
-from headrace_sql.compiling.whole_rows import without_predicates
+from headrace_sql.binding.context import Context
+from headrace_sql.binding.expression_parts import aggregates_in
+from headrace_sql.binding.scope import OUTSIDE, Column, Relation, knows, resolve, standing_for, unused_name
+from headrace_sql.compiling.quantified import Quantified, quantified_in
 from headrace_sql.reading.nodes import with_parts
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
 
 _VALUE = "__value_of_subquery"
 #: With which of the values a comparison with all of them is true; for = and <> with the least and the greatest.
 _BOUNDS: dict[type[exp.Expr], list[str]] = {exp.GT: ["MAX"], exp.GTE: ["MAX"], exp.LT: ["MIN"], exp.LTE: ["MIN"]}
 
 
-def with_subqueries(
-    compiler: QueryCompiler, node: exp.Select, relation: Relation, conditions: list[exp.Expr]
-) -> tuple[Relation, exp.Select, list[exp.Expr]]:
-    """Make columns of the scalar subqueries in WHERE, in SELECT, and where rows are grouped in the arguments of aggregates."""
-    node = node.copy()
-    conditions = [without_predicates(compiler, each) for each in conditions]
-    node.set("expressions", [without_predicates(compiler, each) for each in node.expressions])
-    if node.args.get("having") is not None:
-        node.set("having", without_predicates(compiler, node.args["having"]))
-    items: list[exp.Expr] = list(node.expressions)
-    grouped = node.args.get("group") is not None or compiler.has_aggregates(node)
-    if grouped:
-        having = [node.args["having"]] if node.args.get("having") is not None else []
-        calls = [call for each in (*items, *having) for call in aggregates_in(each, compiler.catalog.functions)]
-        items = [call for call in calls if call.find(exp.Query) is not None]
-    conditions = [
-        as_scalars(compiler, each, relation, only_truth=True)
-        if has_predicates(each) and not _is_predicate(each)
-        else each
-        for each in conditions
-    ]
-    changed = [as_scalars(compiler, each, relation) if has_predicates(each) else each for each in items]
-    if not any(scalars_in(each) for each in (*conditions, *changed)):
-        return relation, node, conditions
-    if relation.ranking is not None:
-        # The rank is bounded first: what is left of the conditions is on the rows of the Top-N.
-        plain = [each for each in conditions if not scalars_in(each)]
-        relation, conditions = compiler.where(relation, plain), [each for each in conditions if scalars_in(each)]
-    relation = windowed(compiler, node, relation)
-    relation, made, _ = with_scalars(compiler, relation, [*conditions, *changed], relation)
-    if not items:
-        return relation, node, made
-    replaced = {id(each): part for each, part in zip(items, made[len(conditions) :], strict=True)}
-    copy = node.copy()
-    copy.set("expressions", [with_parts(each, replaced) for each in node.expressions])
-    if grouped and node.args.get("having") is not None:
-        copy.set("having", with_parts(node.args["having"], replaced))
-    return relation, copy, made[: len(conditions)]
-
-
-def _is_predicate(node: exp.Expr) -> bool:
-    """Return whether a condition is one predicate with a subquery, or the negation of one: these become joins."""
-    while isinstance(node, exp.Not | exp.Paren):
-        node = node.this
-    is_in = isinstance(node, exp.In) and node.args.get("query") is not None
-    return is_in or isinstance(node, exp.Exists) or quantified_in(node) is not None
-
-
 def of_groups(
-    compiler: QueryCompiler, made: Relation, nodes: Sequence[exp.Expr], sql: Callable[[exp.Expr], str]
+    context: Context, made: Relation, nodes: Sequence[exp.Expr], sql: Callable[[exp.Expr], str]
 ) -> tuple[Relation, list[exp.Expr]]:
     """Return expressions of groups whose predicates with subqueries are scalar subqueries, and the relation with what they compare.
 
@@ -100,37 +46,37 @@ def of_groups(
                     columns=(*made.columns, column),
                 )
                 replaced[id(quantified.this)] = standing_for(column, quantified.this)
-        results.append(as_scalars(compiler, with_parts(node, replaced), made))
+        results.append(as_scalars(context, with_parts(node, replaced), made))
     return made, results
 
 
-def as_scalars(compiler: QueryCompiler, node: exp.Expr, relation: Relation, *, only_truth: bool = False) -> exp.Expr:
+def as_scalars(context: Context, node: exp.Expr, relation: Relation, *, only_truth: bool = False) -> exp.Expr:
     """Return an expression whose predicates with subqueries are expressions over scalar subqueries.
 
     ``only_truth``: whether it makes no difference if the result is FALSE or NULL, as for WHERE.
     """
     quantified = quantified_in(node)
     if quantified is not None:
-        return _quantified(compiler, quantified, relation, only_truth=only_truth)
+        return _quantified(context, quantified, relation, only_truth=only_truth)
     if isinstance(node, exp.Exists):
         query = node.this.this if isinstance(node.this, exp.Subquery) else node.this
-        return _more_than_none(_count(compiler, query, [], named=False))
+        return _more_than_none(_count(context, query, [], named=False))
     if isinstance(node, exp.In) and node.args.get("query") is not None:
-        raise compiler.error(node, "(a, b) IN (SELECT …) can only be joined to others by AND, in WHERE")
+        raise context.error(node, "(a, b) IN (SELECT …) can only be joined to others by AND, in WHERE")
     if isinstance(node, exp.Query):
         return node
     keeps = only_truth and isinstance(node, exp.And | exp.Or | exp.Paren)
     made = node.copy()
     for key, value in node.args.items():
         if isinstance(value, list):
-            made.set(key, [_part(compiler, each, relation, only_truth=keeps) for each in value])
+            made.set(key, [_part(context, each, relation, only_truth=keeps) for each in value])
         elif isinstance(value, exp.Expr):
-            made.set(key, as_scalars(compiler, value, relation, only_truth=keeps))
+            made.set(key, as_scalars(context, value, relation, only_truth=keeps))
     return made
 
 
-def _part(compiler: QueryCompiler, node: object, relation: Relation, *, only_truth: bool) -> object:
-    return as_scalars(compiler, node, relation, only_truth=only_truth) if isinstance(node, exp.Expr) else node
+def _part(context: Context, node: object, relation: Relation, *, only_truth: bool) -> object:
+    return as_scalars(context, node, relation, only_truth=only_truth) if isinstance(node, exp.Expr) else node
 
 
 def has_predicates(node: exp.Expr) -> bool:
@@ -141,42 +87,42 @@ def has_predicates(node: exp.Expr) -> bool:
     )  # fmt: skip
 
 
-def _quantified(compiler: QueryCompiler, node: Quantified, relation: Relation, *, only_truth: bool) -> exp.Expr:
-    this = _meant(compiler, node.this, relation)
+def _quantified(context: Context, node: Quantified, relation: Relation, *, only_truth: bool) -> exp.Expr:
+    this = _meant(context, node.this, relation)
     if node.operator is exp.EQ and not node.every:
-        found = _more_than_none(_count(compiler, node.query, [("=", this)]))
+        found = _more_than_none(_count(context, node.query, [("=", this)]))
         if only_truth:
             return found
-        total = _more_than_none(_count(compiler, node.query, []))
-        unknown = _or(_is_null(this), _more_than_none(_count(compiler, node.query, [("null", None)])))
+        total = _more_than_none(_count(context, node.query, []))
+        unknown = _or(_is_null(this), _more_than_none(_count(context, node.query, [("null", None)])))
         return _case([(found, exp.true()), (exp.and_(total, exp.paren(unknown)), exp.Null())], exp.false())
     if not node.every:  # x > ANY (…) is NOT (x <= ALL (…))
-        return exp.not_(exp.paren(_every(compiler, node.negation(), this)))
+        return exp.not_(exp.paren(_every(context, node.negation(), this)))
     if node.operator is exp.NEQ:
         inner = Quantified(exp.EQ, node.this, node.query, every=False)
-        return exp.not_(exp.paren(_quantified(compiler, inner, relation, only_truth=False)))
-    return _every(compiler, node, this)
+        return exp.not_(exp.paren(_quantified(context, inner, relation, only_truth=False)))
+    return _every(context, node, this)
 
 
-def _every(compiler: QueryCompiler, node: Quantified, this: exp.Expr) -> exp.Expr:
+def _every(context: Context, node: Quantified, this: exp.Expr) -> exp.Expr:
     """``x > ALL (…)``: true where there is no value, false where one is not less, unknown where one is NULL."""
     operator: type[exp.Expr] = node.operator
     names = _BOUNDS.get(operator, ["MIN", "MAX"])
-    bounds = [_aggregated(compiler, node.query, name) for name in names]
+    bounds = [_aggregated(context, node.query, name) for name in names]
     holds = exp.and_(*(node.operator(this=this.copy(), expression=bound) for bound in bounds), copy=False)
-    total = exp.not_(_more_than_none(_count(compiler, node.query, [])))
-    unknown = _more_than_none(_count(compiler, node.query, [("null", None)]))
+    total = exp.not_(_more_than_none(_count(context, node.query, [])))
+    unknown = _more_than_none(_count(context, node.query, [("null", None)]))
     refuted = exp.not_(exp.paren(holds.copy()))
     return _case([(total, exp.true()), (refuted, exp.false()), (unknown, exp.Null())], holds)
 
 
-def _meant(compiler: QueryCompiler, node: exp.Expr, relation: Relation) -> exp.Expr:
+def _meant(context: Context, node: exp.Expr, relation: Relation) -> exp.Expr:
     """Return an expression whose columns keep their meaning inside of a subquery."""
 
     def fixed(part: exp.Expr) -> exp.Expr:
         if not isinstance(part, exp.Column) or not knows(relation, part):
             return part
-        column, fields = resolve(relation, part, compiler.text)
+        column, fields = resolve(relation, part, context.text)
         made: exp.Expr = standing_for(column, part)
         made.meta[OUTSIDE] = True
         for each in fields:
@@ -186,11 +132,11 @@ def _meant(compiler: QueryCompiler, node: exp.Expr, relation: Relation) -> exp.E
     return node.transform(fixed)
 
 
-def _selectable(compiler: QueryCompiler, query: exp.Expr) -> exp.Select:
+def _selectable(context: Context, query: exp.Expr) -> exp.Select:
     """Return the query as one to which conditions can be added: itself, or one around it."""
     if isinstance(query, exp.Select):
         plain = not any(query.args.get(key) for key in ("group", "having", "distinct", "limit", "offset", "match"))
-        functions = compiler.catalog.functions
+        functions = context.catalog.functions
         if plain and not any(aggregates_in(each, functions) or each.find(exp.Window) for each in query.expressions):
             return query.copy()
     alias = exp.TableAlias(this=exp.to_identifier("__subquery"), columns=[exp.to_identifier(_VALUE)])
@@ -200,16 +146,16 @@ def _selectable(compiler: QueryCompiler, query: exp.Expr) -> exp.Select:
 
 
 def _count(
-    compiler: QueryCompiler, query: exp.Expr, conditions: Sequence[tuple[str, exp.Expr | None]], *, named: bool = True
+    context: Context, query: exp.Expr, conditions: Sequence[tuple[str, exp.Expr | None]], *, named: bool = True
 ) -> exp.Expr:
     """Return ``(SELECT COUNT(*) FROM … WHERE …)`` over the rows of a query, with conditions on its value."""
     if not named and isinstance(query, exp.Select):
         query = query.copy()
         if not any(query.args.get(key) for key in ("group", "having", "distinct")):
             query.set("expressions", [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier(_VALUE))])
-    made = _selectable(compiler, query)
+    made = _selectable(context, query)
     if named and len(made.expressions) != 1:
-        raise compiler.error(query, f"the subquery of IN gives {len(made.expressions)} columns, not one")
+        raise context.error(query, f"the subquery of IN gives {len(made.expressions)} columns, not one")
     item = made.expressions[0]
     value = item.this if isinstance(item, exp.Alias) else item
     for kind, other in conditions:
@@ -221,8 +167,8 @@ def _count(
     return exp.Subquery(this=made)
 
 
-def _aggregated(compiler: QueryCompiler, query: exp.Expr, name: str) -> exp.Expr:
-    made = _selectable(compiler, query)
+def _aggregated(context: Context, query: exp.Expr, name: str) -> exp.Expr:
+    made = _selectable(context, query)
     item = made.expressions[0]
     made.set(
         "expressions", [exp.Anonymous(this=name, expressions=[item.this if isinstance(item, exp.Alias) else item])]
@@ -245,6 +191,3 @@ def _or(left: exp.Expr, right: exp.Expr) -> exp.Expr:
 
 def _case(whens: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=when, true=value) for when, value in whens], default=default)
-
-
-__all__ = ["of_groups", "with_subqueries"]

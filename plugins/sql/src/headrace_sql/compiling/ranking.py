@@ -5,32 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from headrace.jobs.keyed import shuffled
 from sqlglot import exp
 
-from headrace_sql.binding.constants import constant, names_columns
+from headrace_sql.binding.context import Context
 from headrace_sql.binding.emitting import state_ttl
-from headrace_sql.binding.expressions import physical, text_of
-from headrace_sql.binding.scope import Column, Ranking, Relation
+from headrace_sql.binding.expression_parts import names_columns
+from headrace_sql.binding.scope import Column, Ranking, Relation, is_updating
+from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.compiling.constants import constant
 from headrace_sql.compiling.grouping import attached_window
-from headrace_sql.compiling.query import is_updating
 from headrace_sql.operators.window_top_n import WindowTopN
 
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
 
-
-def ranked(
-    compiler: QueryCompiler, relation: Relation, conditions: Sequence[exp.Expr]
-) -> tuple[Relation, list[exp.Expr]]:
+def ranked(context: Context, relation: Relation, conditions: Sequence[exp.Expr]) -> tuple[Relation, list[exp.Expr]]:
     """Return the relation with its Top-N, and the conditions that are left. Raises when none bounds the rank."""
     ranking = relation.ranking
     assert ranking is not None
     bound, left = None, []
     for condition in conditions:
-        found = _bound(compiler, ranking.name, condition)
+        found = _bound(context, ranking.name, condition)
         if found is None:
             left.append(condition)
         elif isinstance(_bare(condition), exp.EQ) and found > 1:
@@ -40,9 +35,9 @@ def ranked(
         else:
             bound = found if bound is None else min(bound, found)
     if bound is None and ranking.unbounded is not None:
-        return compiler.settled(compiler.around or exp.Select(), relation), list(conditions)
+        return context.settled(context.around or exp.Select(), relation), list(conditions)
     if bound is None:
-        raise compiler.error(
+        raise context.error(
             conditions[0] if conditions else None, f"the rank {ranking.name!r} has no upper bound: every row would be kept for ever",
             f"add WHERE {ranking.name} <= 10",
         )  # fmt: skip
@@ -51,14 +46,14 @@ def ranked(
     base = replace(relation, columns=rest, ranking=None, base=None)
     time = ranking.order[0][2] if len(ranking.order) == 1 else None
     bounds = [each for each in conditions if not any(each is one for one in left)]
-    used = _rank_is_used(compiler, ranking.name, bounds) or any(
+    used = _rank_is_used(context, ranking.name, bounds) or any(
         column.name == ranking.name for each in left for column in each.find_all(exp.Column)
     )
     window = attached_window(base, list(ranking.partition))
     if window is not None and not is_updating(base):
         return _in_window(base, ranking, window, bound, names[0] if used else None, relation), left
     if bound == 1 and time is not None and not is_updating(base) and ranking.function == "ROW_NUMBER":
-        made = _deduplicated(base, ranking.partition, ranking.order[0], time, state_ttl(compiler.catalog.options))
+        made = _deduplicated(base, ranking.partition, ranking.order[0], time, state_ttl(context.catalog.options))
         if ranking.order[0][1] and time == "event":
             made = replace(made, version_key=ranking.partition, version_stream=base.stream)
         if used:
@@ -67,15 +62,15 @@ def ranked(
         return made, left
     terms = [f"{text_of(physical(name))} {'desc' if down else 'asc'}" for name, down, _ in ranking.order]
     if any(time == "processing" for _, _, time in ranking.order):
-        raise compiler.error(None, "a Top-N in processing time keeps the first or last row only", f"{ranking.name} = 1")
+        raise context.error(None, "a Top-N in processing time keeps the first or last row only", f"{ranking.name} = 1")
     keys = ranking.partition
-    stream = shuffled(base.stream, keys)._operator(
+    stream = shuffled(base.stream, keys).operator(
         "top_n",
         keys,
         bound,
         by=", ".join(terms),
         rank=names[0].physical if used else None,
-        **state_ttl(compiler.catalog.options),
+        **state_ttl(context.catalog.options),
     )
     return replace(base, stream=stream, columns=relation.columns if used else rest), left
 
@@ -96,9 +91,9 @@ def _in_window(
     return replace(base, stream=stream, columns=plain)
 
 
-def _rank_is_used(compiler: QueryCompiler, name: str, conditions: Sequence[exp.Expr]) -> bool:
+def _rank_is_used(context: Context, name: str, conditions: Sequence[exp.Expr]) -> bool:
     """Return whether the query around reads the rank beside bounding it."""
-    node = compiler.around
+    node = context.around
     if node is None:
         return True
     inside = {id(each) for condition in conditions for each in condition.walk()}
@@ -117,7 +112,7 @@ def _bare(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _bound(compiler: QueryCompiler, name: str, condition: exp.Expr) -> int | None:
+def _bound(context: Context, name: str, condition: exp.Expr) -> int | None:
     """Return the greatest rank that a condition lets through, or None when it is about something else."""
     condition = _bare(condition)
     if not isinstance(condition, exp.LTE | exp.LT | exp.EQ | exp.GTE | exp.GT):
@@ -127,7 +122,7 @@ def _bound(compiler: QueryCompiler, name: str, condition: exp.Expr) -> int | Non
     column, limit = (right, left) if turned else (left, right)
     if not (isinstance(column, exp.Column) and column.name == name) or names_columns(limit):
         return None
-    number: float | None = constant(compiler, limit, f"the bound of {name}")
+    number: float | None = constant(context, limit, f"the bound of {name}")
     if number is None or isinstance(number, str | bool):
         return None
     if isinstance(condition, exp.EQ):
@@ -145,7 +140,7 @@ def _first_by_time(relation: Relation, keys: tuple[str, ...], time: str, ttl: di
     """
     by_time = WindowTopN((*keys, time), time, 1, (), by_time=True)
     waited = shuffled(relation.stream, keys).apply(by_time)
-    return replace(relation, stream=shuffled(waited, keys)._operator("distinct", keys, **ttl))
+    return replace(relation, stream=shuffled(waited, keys).operator("distinct", keys, **ttl))
 
 
 def _deduplicated(
@@ -155,12 +150,9 @@ def _deduplicated(
     name, last, _ = order
     stream = shuffled(relation.stream, keys)
     if time == "processing" and not last:
-        return replace(relation, stream=stream._operator("distinct", keys, **ttl))
+        return replace(relation, stream=stream.operator("distinct", keys, **ttl))
     if not last:
         return _first_by_time(relation, keys, name, ttl)
     options = {} if time == "processing" else {"by": f"{text_of(physical(name))} {'desc' if last else 'asc'}"}
-    made = stream._operator("top_n", keys, 1, keep="last" if last else "first", **options, **ttl)
+    made = stream.operator("top_n", keys, 1, keep="last" if last else "first", **options, **ttl)
     return replace(relation, stream=made)
-
-
-__all__ = ["Column", "ranked"]

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from headrace_sql.binding.expressions import physical, text_of
-from headrace_sql.binding.scope import MEANT, OUTSIDE, Column, Relation, resolve, standing_for, unused_name
-from headrace_sql.compiling.joins import Sides, joined_sides, sides_of
+from headrace_sql.binding.context import Context
+from headrace_sql.binding.expression_parts import aggregates_in, conjuncts
+from headrace_sql.binding.scope import Column, Relation, knows, standing_for, unused_name
+from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.compiling.join_sides import joined_sides
 from headrace_sql.compiling.ordering import row_bounds
-from headrace_sql.compiling.query import aggregates_in, conjuncts
-from headrace_sql.compiling.subqueries import knows
+from headrace_sql.compiling.outer_columns import names_outer, of_outer, outer_keys
+from headrace_sql.compiling.predicates import as_scalars
+from headrace_sql.compiling.sides import Sides, sides_of
 from headrace_sql.compiling.whole_rows import names_around, whole_row, without_predicates
 from headrace_sql.operators.single_value import SingleValue
 from headrace_sql.reading.nodes import with_parts
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
 
 _HINT = "aggregate it without GROUP BY, as in (SELECT MAX(x) FROM t), or end it with ORDER BY … LIMIT 1"
 
@@ -45,7 +44,7 @@ def scalars_in(node: exp.Expr) -> list[exp.Subquery]:
 
 
 def with_scalars(
-    compiler: QueryCompiler, relation: Relation, nodes: Sequence[exp.Expr], outer: Relation | None = None
+    context: Context, relation: Relation, nodes: Sequence[exp.Expr], outer: Relation | None = None
 ) -> tuple[Relation, list[exp.Expr], list[Column]]:
     """Return the relation with a column for each scalar subquery, the expressions that name those columns, and the columns.
 
@@ -60,7 +59,7 @@ def with_scalars(
             continue
         replaced: dict[int, exp.Expr] = {}
         for each in found:
-            relation, added, value = _attached(compiler, relation, each, outer)
+            relation, added, value = _attached(context, relation, each, outer)
             columns += added
             replaced[id(each)] = value
         made.append(with_parts(node, replaced))
@@ -68,39 +67,38 @@ def with_scalars(
 
 
 def _attached(
-    compiler: QueryCompiler, relation: Relation, node: exp.Subquery, outer: Relation | None
+    context: Context, relation: Relation, node: exp.Subquery, outer: Relation | None
 ) -> tuple[Relation, list[Column], exp.Expr]:
     """Return the relation with the value of one subquery, the columns added, and the expression that stands for the value."""
     query = node.unnest()
-    whole = whole_row(compiler, query)
+    whole = whole_row(context, query)
     asked = query if whole is None else whole.query
     found: Relation | None = None
     keys: list[exp.Expr] = []
     if outer is not None and isinstance(asked, exp.Select):
-        found, keys = _by_outer_values(compiler, asked, outer)
+        found, keys = _by_outer_values(context, asked, outer)
     if found is None:
-        found = compiler.query(asked) if whole is not None else _one_row(compiler, node, query)
-    relation, columns = _beside(compiler, relation, found, keys, node)
+        found = context.query(asked) if whole is not None else _one_row(context, node, query)
+    relation, columns = _beside(context, relation, found, keys, node)
     if whole is None:
         return relation, columns, standing_for(columns[0], node)
     around: dict[int, exp.Expr] = {}
-    for each in names_around(compiler, whole):
+    for each in names_around(context, whole):
         if outer is None or not knows(outer, each):
-            raise compiler.error(each, f"unknown column {each.name!r}")
-        around[id(each)] = of_outer(compiler, each, outer)
+            raise context.error(each, f"unknown column {each.name!r}")
+        around[id(each)] = of_outer(context, each, outer)
     value = whole.with_columns(columns, around)
     if value.find(exp.Query) is None:
         return relation, columns, value
-    from headrace_sql.compiling.predicates import as_scalars
 
     known = replace(relation, columns=(*(() if outer is None else outer.columns), *columns))
-    value = as_scalars(compiler, without_predicates(compiler, value), known)
-    relation, (value,), more = with_scalars(compiler, relation, [value], known)
+    value = as_scalars(context, without_predicates(context, value), known)
+    relation, (value,), more = with_scalars(context, relation, [value], known)
     return relation, [*columns, *more], value
 
 
 def _beside(
-    compiler: QueryCompiler, relation: Relation, found: Relation, keys: Sequence[exp.Expr], node: exp.Subquery
+    context: Context, relation: Relation, found: Relation, keys: Sequence[exp.Expr], node: exp.Subquery
 ) -> tuple[Relation, list[Column]]:
     """Return the relation with the values of a subquery as columns, by its keys, which are its last columns."""
     count = len(found.columns) - len(keys)
@@ -121,7 +119,7 @@ def _beside(
     ]
     columns = relation.columns if keys else relation.columns[:-1]
     both = Sides(sides.left, sides.right, sides.both)
-    result = joined_sides(compiler, both, on, "left", node)
+    result = joined_sides(context, both, on, "left", node)
     kept = [*(c.physical for c in columns if c.physical in relation.schema), *names]
     stream = result.stream.select(*dict.fromkeys(text_of(physical(each)) for each in kept))
     after = {c.physical: c for c in result.columns}
@@ -130,16 +128,16 @@ def _beside(
     return replace(relation, stream=stream, columns=(*plain, *added), base=None), added
 
 
-def _one_row(compiler: QueryCompiler, node: exp.Subquery, query: exp.Expr) -> Relation:
+def _one_row(context: Context, node: exp.Subquery, query: exp.Expr) -> Relation:
     """Return the relation of a subquery that has one row at most. Raises ExpressionError for another."""
-    found = compiler.settled(query, compiler.query(query))
+    found = context.settled(query, context.query(query))
     if len(found.columns) != 1:
-        raise compiler.error(node, f"a subquery in an expression gives one column, not {len(found.columns)}")
+        raise context.error(node, f"a subquery in an expression gives one column, not {len(found.columns)}")
     single = False
     if isinstance(query, exp.Select):
         group = query.args.get("group")
-        aggregates = any(aggregates_in(each, compiler.catalog.functions) for each in query.expressions)
-        single = (aggregates and group is None) or row_bounds(compiler, query)[0] == 1
+        aggregates = any(aggregates_in(each, context.catalog.functions) for each in query.expressions)
+        single = (aggregates and group is None) or row_bounds(context, query)[0] == 1
     if single:
         return found
     alias = exp.TableAlias(this=exp.to_identifier("__subquery"), columns=[exp.to_identifier("__value")])
@@ -147,42 +145,39 @@ def _one_row(compiler: QueryCompiler, node: exp.Subquery, query: exp.Expr) -> Re
         expressions=[exp.column(exp.to_identifier("__value"))],
         from_=exp.From(this=exp.Subquery(this=query.copy(), alias=alias)),
     )
-    return _single(compiler, around, query)
+    return _single(context, around, query)
 
 
-def _by_outer_values(
-    compiler: QueryCompiler, query: exp.Select, outer: Relation
-) -> tuple[Relation | None, list[exp.Expr]]:
+def _by_outer_values(context: Context, query: exp.Select, outer: Relation) -> tuple[Relation | None, list[exp.Expr]]:
     """Return the values of a correlated subquery by its keys, and what they equal outside; None when it is not correlated.
 
     ``(SELECT SUM(v) FROM t WHERE t.k = o.k AND …)`` becomes ``SELECT SUM(v), k FROM t WHERE … GROUP BY k``.
     """
     if query.args.get("from_") is None or query.args.get("where") is None:
         return None, []
-    from headrace_sql.compiling.sources import from_clause
 
     conditions = conjuncts(query.args["where"].this)
-    own, rest = from_clause(compiler, query, list(conditions))
+    own, rest = context.from_clause(query, list(conditions))
     del rest
     outside = [each for each in conditions if names_outer(each, own, outer)]
     if not outside:
         return None, []
     if query.args.get("group") is not None or query.args.get("limit") is not None:
-        raise compiler.error(query, "this subquery names columns of the query around it", _HINT)
-    is_aggregate = any(aggregates_in(each, compiler.catalog.functions) for each in query.expressions)
+        raise context.error(query, "this subquery names columns of the query around it", _HINT)
+    is_aggregate = any(aggregates_in(each, context.catalog.functions) for each in query.expressions)
     if not is_aggregate and len(query.expressions) != 1:
-        raise compiler.error(query, f"a subquery in an expression gives one column, not {len(query.expressions)}")
-    inner, keys = outer_keys(compiler, outside, own, outer)
+        raise context.error(query, f"a subquery in an expression gives one column, not {len(query.expressions)}")
+    inner, keys = outer_keys(context, outside, own, outer)
     made = query.copy()
     left = [each.copy() for each in conditions if not any(each is one for one in outside)]
     made.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
     made.set("group", exp.Group(expressions=[each.copy() for each in inner]))
     for index, each in enumerate(inner):
         made.append("expressions", exp.Alias(this=each.copy(), alias=exp.to_identifier(f"__key_of_{index}")))
-    return (compiler.query(made) if is_aggregate else _single(compiler, made, query)), keys
+    return (context.query(made) if is_aggregate else _single(context, made, query)), keys
 
 
-def _single(compiler: QueryCompiler, query: exp.Select, original: exp.Expr) -> Relation:
+def _single(context: Context, query: exp.Select, original: exp.Expr) -> Relation:
     """Return the one value of a subquery without aggregates (per key, where it has keys): several rows end the job."""
     item = query.expressions[0]
     value = exp.Anonymous(this="FIRST_VALUE", expressions=[item.this if isinstance(item, exp.Alias) else item])
@@ -190,58 +185,6 @@ def _single(compiler: QueryCompiler, query: exp.Select, original: exp.Expr) -> R
     made = query.copy()
     columns = [exp.Alias(this=value, alias=exp.to_identifier("__single_value")), *query.expressions[1:]]
     made.set("expressions", [*columns, exp.Alias(this=count, alias=exp.to_identifier("__single_rows"))])
-    found = compiler.query(made)
+    found = context.query(made)
     stream = found.stream.apply(SingleValue(found.columns[-1].physical, original.sql(dialect="flink")))
     return replace(found, stream=stream, columns=found.columns[:-1])
-
-
-def outer_keys(
-    compiler: QueryCompiler, outside: Sequence[exp.Expr], own: Relation, outer: Relation
-) -> tuple[list[exp.Expr], list[exp.Expr]]:
-    """Return what the subquery's side of its correlated equalities is, and what it equals outside. Raises ExpressionError."""
-    inner: list[exp.Expr] = []
-    keys: list[exp.Expr] = []
-    for each in outside:
-        if not isinstance(each, exp.EQ):
-            raise compiler.error(each, "a subquery may name columns of the query around it in equalities only")
-        sides = [each.left, each.right]
-        if names_outer(each.left, own, outer):
-            sides.reverse()
-        if names_outer(sides[0], own, outer) or any(_is_inside(own, c) for c in sides[1].find_all(exp.Column)):
-            raise compiler.error(
-                each, "one side of this equality must be of the subquery, the other of the query around it"
-            )
-        inner.append(sides[0])
-        keys.append(of_outer(compiler, sides[1], outer))
-    return inner, keys
-
-
-def names_outer(node: exp.Expr, own: Relation, outer: Relation) -> bool:
-    """Return whether an expression of a subquery names columns of the query around it."""
-    if node.find(exp.Query) is not None:
-        return False
-    return any(not _is_inside(own, column) and knows(outer, column) for column in node.find_all(exp.Column))
-
-
-def _is_inside(own: Relation, column: exp.Column) -> bool:
-    return OUTSIDE not in column.meta and knows(own, column)
-
-
-def of_outer(compiler: QueryCompiler, node: exp.Expr, outer: Relation) -> exp.Expr:
-    """Return an expression whose columns are those of the query around, whatever their names mean inside."""
-
-    def meant(part: exp.Expr) -> exp.Expr:
-        if not isinstance(part, exp.Column):
-            return part
-        if MEANT in part.meta:
-            return standing_for(part.meta[MEANT], part)
-        column, fields = resolve(outer, part, compiler.text)
-        made: exp.Expr = standing_for(column, part)
-        for each in fields:
-            made = exp.Dot(this=made, expression=each.copy())
-        return made
-
-    return node.transform(meant)
-
-
-__all__ = ["names_outer", "of_outer", "outer_keys", "scalars_in", "with_scalars"]

@@ -8,88 +8,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-from headrace.foundation import errors
 from headrace.foundation.errors import ExpressionError, OptionError, PlanError, did_you_mean
-from headrace.jobs.dsl import Pipeline, Stream
+from headrace.jobs.dsl import FunctionCatalog, Pipeline, Stream
 from headrace.jobs.job import Job
-from headrace_columnar import dialect as columnar_dialect
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
-from headrace_sql.binding import types
-from headrace_sql.binding.catalog import Catalog, View, read_table
+from headrace_sql.binding.catalog import Catalog, View
+from headrace_sql.binding.column_values import value_of
 from headrace_sql.binding.connectors import sink_job
-from headrace_sql.binding.expressions import text_of
-from headrace_sql.binding.scope import Column, Relation, error_at
+from headrace_sql.binding.emitting import emit_of
+from headrace_sql.binding.scope import Column, Relation, error_at, is_updating
+from headrace_sql.binding.tables import read_table
+from headrace_sql.binding.trees import text_of
 from headrace_sql.binding.zones import zone_name
-from headrace_sql.compiling.explaining import PlanSink, explained
-from headrace_sql.compiling.hints import OPTIONS, with_table_hints
-from headrace_sql.compiling.query import QueryCompiler, is_updating, value_of
+from headrace_sql.compiling.explaining import explained
+from headrace_sql.compiling.fitting import fitted
+from headrace_sql.compiling.query import QueryCompiler, view_relation
+from headrace_sql.compiling.sets import united
+from headrace_sql.operators.frames import FrameSource
+from headrace_sql.operators.plan_sink import PlanSink
 from headrace_sql.reading import nodes, options
-from headrace_sql.reading.dialect import Blink, Flink
-
-_BLINK_MARKS = re.compile(r"(?is)\bwith\s*\(\s*(type|topic)\s*=|\bwithoffset\s*\(|\bdata_format\s*=")
-
-
-def parse(text: str, dialect: str | None = None) -> tuple[list[exp.Expr], str]:
-    """Return the statements of a text and the name of its dialect. Raises ExpressionError with the place of a mistake."""
-    name = dialect or ("blink" if _BLINK_MARKS.search(text) else "flink")
-    if name not in ("flink", "blink"):
-        raise PlanError(f"unknown SQL dialect {name!r}", hint=did_you_mean(name, ["flink", "blink"], known="dialects"))
-    made = Blink() if name == "blink" else Flink()
-    try:
-        tokens = made.tokenize(text)
-        statements = made.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
-        with_table_hints(text, tokens, statements)
-    except TokenError as error:
-        raise columnar_dialect._token_error(text, error) from None
-    except ParseError as error:
-        raise _parse_error(text, error) from None
-    except RecursionError:
-        raise ExpressionError("the statement is nested too deeply", text=text, position=0) from None
-    return [each for each in statements if each is not None and not isinstance(each, exp.Semicolon)], name
-
-
-_HINTS = (
-    (re.compile(r"(?is)\bover\s*\(.*\brange\b.*unbounded following"), "only preceding rows are known in a stream"),
-    (re.compile(r"^LIKE$"), "write the columns out"),
-)
-
-
-def _parse_error(text: str, error: ParseError) -> ExpressionError:
-    made = columnar_dialect._parse_error(text, error)
-    word = text[made.position or 0 : (made.position or 0) + made.length]
-    known = [
-        "SELECT",
-        "INSERT INTO",
-        "CREATE TABLE",
-        "CREATE VIEW",
-        "CREATE FUNCTION",
-        "SET",
-        "EXPLAIN",
-        "BEGIN STATEMENT SET",
-    ]
-    if "is no statement" in made.message:
-        made.hint = did_you_mean(word.upper(), known, known="statements")
-    elif '"' in word:
-        made.hint = "names stand in backticks: `name`; text stands in single quotes: 'text'"
-    elif made.hint is None:
-        made.hint = _near_keyword(word)
-    line = text.count("\n", 0, made.position or 0) + 1
-    column = (made.position or 0) - (text.rfind("\n", 0, made.position or 0) + 1) + 1
-    made.message = f"{made.message} (line {line}, column {column})"
-    return made
-
-
-_KEYWORDS = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "INSERT", "INTO", "CREATE", "TABLE", "VIEW", "FUNCTION", "WATERMARK",
-             "PRIMARY",
-             "INTERVAL", "PARTITION", "BETWEEN", "LATERAL", "WITH", "UNION", "ORDER", "JOIN", "VALUES",
-             "MATCH_RECOGNIZE", "EMIT")  # fmt: skip
-
-
-def _near_keyword(word: str) -> str | None:
-    found = errors.nearest(word.upper(), list(_KEYWORDS))
-    return f"did you mean {found}?" if found and found != word.upper() else None
+from headrace_sql.reading.parsing import parse
+from headrace_sql.reading.table_hints import OPTIONS
 
 
 @dataclass(frozen=True)
@@ -130,7 +70,6 @@ class Script:
         views: Mapping[str, Any] | None = None,
         known_functions: Mapping[str, Any] | None = None,
     ) -> None:
-        from headrace.jobs.dsl import FunctionCatalog
 
         self.text = text
         statements, self.dialect = parse(text, dialect)
@@ -140,11 +79,11 @@ class Script:
         texts = "\n".join([text, *(view.text for view in (views or {}).values())])
         streams = {name: each for name, each in (streams or {}).items() if re.search(rf"\b{re.escape(name)}\b", texts)}
         made = (
-            next(iter(streams.values()))._pipeline
+            next(iter(streams.values())).pipeline
             if streams
             else Pipeline(namespace, pipeline, FunctionCatalog(), bad_records)
         )
-        self.catalog = Catalog(made, _named_functions(functions))
+        self.catalog = Catalog(made, _named_functions(functions), view_relation)
         self.catalog.streams.update(streams or {})
         for name, function in (known_functions or {}).items():
             self.catalog.add_function(name, function)
@@ -170,7 +109,6 @@ class Script:
             )
 
     def _register(self, name: str, frame: pl.DataFrame) -> None:
-        from headrace_sql.operators.frames import FrameSource
 
         stream = self.catalog.pipeline.from_(FrameSource.of(frame), name=name)
         self.catalog.streams[name] = stream
@@ -260,7 +198,6 @@ class Script:
         self.catalog.views[name] = View(name, node.expression, columns, self.text)
 
     def _compiler(self, emit: exp.Expr | None) -> QueryCompiler:
-        from headrace_sql.binding.emitting import emit_of
 
         compiler = QueryCompiler(self.catalog, self.text)
         self.catalog.emit = emit_of(self.catalog.options, emit, self.text)
@@ -288,15 +225,12 @@ class Script:
                 )
         compiler = self._compiler(node.args.get("emit"))
         relation = compiler.settled(node.expression, compiler.query(node.expression))
-        return Insert(found, self._fitted(relation, columns, listed, node), node, name_node.meta.get(OPTIONS, ()))
-
-    def _fitted(
-        self, relation: Relation, columns: dict[str, pl.DataType], listed: list[str], node: exp.Insert
-    ) -> Relation:
-        """Return the relation with the sink's columns: by position, types widened as INSERT allows."""
-        from headrace_sql.compiling.fitting import fitted
-
-        return fitted(self, relation, columns, listed, node)
+        return Insert(
+            found,
+            fitted(compiler, relation, columns, listed, node, by_name=self.by_name),
+            node,
+            name_node.meta.get(OPTIONS, ()),
+        )
 
     def job(self) -> Job:
         """Return the job that all INSERTs make together; a query that stands alone is printed. Raises PlanError."""
@@ -314,15 +248,13 @@ class Script:
 
     def _sink_job(self, insert: Insert) -> Job:
         table = self.catalog.tables[insert.table].with_options(insert.options, self.text)
-        return sink_job(self.catalog, table, insert.relation.stream, insert.table)
+        return sink_job(self.catalog.notices, table, insert.relation.stream, insert.table)
 
     def relations(self) -> dict[str, Relation]:
         """Return what the INSERTs and queries give, by table; a query alone is called ``result``."""
         made: dict[str, Relation] = {}
         for insert in self.inserts:
             if insert.table in made:
-                from headrace_sql.compiling.sets import united
-
                 made[insert.table] = united([made[insert.table], insert.relation])
             else:
                 made[insert.table] = insert.relation
@@ -367,6 +299,3 @@ def _named_functions(functions: Mapping[str, Any] | Sequence[Any]) -> dict[str, 
         name = getattr(each, "name", None) or getattr(each, "__name__", None) or type(each).__name__
         made[str(name)] = each
     return made
-
-
-__all__ = ["Script", "parse", "types"]

@@ -9,34 +9,33 @@ from headrace.jobs.keyed import shuffled
 from headrace_columnar.sql_types import common_type
 from sqlglot import exp
 
+from headrace_sql.binding.column_values import cast_to, value_of
+from headrace_sql.binding.context import Context
 from headrace_sql.binding.emitting import state_ttl
-from headrace_sql.binding.expressions import physical, text_of
-from headrace_sql.binding.scope import Column, Relation, unused_name
+from headrace_sql.binding.scope import Column, Relation, is_updating, unused_name
+from headrace_sql.binding.trees import physical, text_of
 from headrace_sql.compiling.ordering import limited
-from headrace_sql.compiling.query import cast_to, is_updating, value_of
 from headrace_sql.operators.copies import Copies
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from headrace_sql.compiling.query import QueryCompiler
 
-
-def set_operation(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
+def set_operation(context: Context, node: exp.SetOperation) -> Relation:
     """Return the relation of UNION [ALL], INTERSECT [ALL] or EXCEPT [ALL], with the ORDER BY … LIMIT behind it."""
-    return limited(compiler, node, _combined(compiler, node))
+    return limited(context, node, _combined(context, node))
 
 
-def _combined(compiler: QueryCompiler, node: exp.SetOperation) -> Relation:
-    sides = [compiler.settled(side, compiler.query(side)) for side in _operands(node)]
+def _combined(context: Context, node: exp.SetOperation) -> Relation:
+    sides = [context.settled(side, context.query(side)) for side in _operands(node)]
     for right in sides[1:]:
-        _check_sides(compiler, node, sides[0], right)
+        _check_sides(context, node, sides[0], right)
     every = not node.args.get("distinct", True)
     if isinstance(node, exp.Union):
         made = united(sides)
-        return made if every else distinct(made, state_ttl(compiler.catalog.options))
+        return made if every else distinct(made, state_ttl(context.catalog.options))
     how = "and" if isinstance(node, exp.Intersect) else "and not"
-    return _counted(sides, how, state_ttl(compiler.catalog.options), every=every)
+    return _counted(sides, how, state_ttl(context.catalog.options), every=every)
 
 
 def _operands(node: exp.SetOperation) -> list[exp.Expr]:
@@ -55,16 +54,16 @@ def _operands(node: exp.SetOperation) -> list[exp.Expr]:
     return [left, *reversed(right)]
 
 
-def _check_sides(compiler: QueryCompiler, node: exp.SetOperation, left: Relation, right: Relation) -> None:
+def _check_sides(context: Context, node: exp.SetOperation, left: Relation, right: Relation) -> None:
     if len(left.columns) != len(right.columns):
-        raise compiler.error(
+        raise context.error(
             node,
             f"{type(node).__name__.upper()}: one side has {len(left.columns)} columns, the other {len(right.columns)}",
         )
     for mine, other in zip(left.columns, right.columns, strict=True):
         pair = [value_of(side, c)[1] for side, c in ((left, mine), (right, other))]
         if common_type(pair[0], pair[1]) is None:
-            raise compiler.error(
+            raise context.error(
                 node, f"column {mine.name!r} has types that do not go together: {pair[0]} and {pair[1]}"
             )
 
@@ -129,8 +128,8 @@ def distinct(relation: Relation, options: Mapping[str, str]) -> Relation:
     if set(names) != set(relation.schema):
         stream = stream.select(*[text_of(physical(name)) for name in names])
     if not is_updating(relation):
-        return Relation(shuffled(stream, tuple(names))._operator("distinct", tuple(names), **options), tuple(columns))
-    made = shuffled(stream, tuple(names))._operator("aggregate", tuple(names), {"__rows": "count(*)"}, **options)
+        return Relation(shuffled(stream, tuple(names)).operator("distinct", tuple(names), **options), tuple(columns))
+    made = shuffled(stream, tuple(names)).operator("aggregate", tuple(names), {"__rows": "count(*)"}, **options)
     return Relation(made.select(*[text_of(physical(name)) for name in names]), tuple(columns))
 
 
@@ -147,7 +146,7 @@ def _counted(sides: Sequence[Relation], how: str, options: Mapping[str, str], *,
         marked.append(stream)
     stream = marked[0].union(marked[1])
     counts = {"__in_left": 'sum("__left")', "__in_right": 'sum("__right")'}
-    made = shuffled(stream, tuple(names))._operator("aggregate", tuple(names), counts, **options)
+    made = shuffled(stream, tuple(names)).operator("aggregate", tuple(names), counts, **options)
     if every:
         left, right = '"__in_left"', '"__in_right"'
         count = f"CASE WHEN {left} < {right} THEN {left} ELSE {right} END" if how == "and" else f"{left} - {right}"

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-import polars as pl
 from sqlglot import exp
 
+from headrace_sql.binding.context import Context
 from headrace_sql.binding.emitting import state_ttl
-from headrace_sql.binding.scope import MEANT, Column, Relation, hidden_suffix, resolve
-from headrace_sql.compiling.joins import Sides, residual, sides_of, split_condition, with_one_watermark
-from headrace_sql.compiling.query import conjuncts
-from headrace_sql.compiling.sources import from_clause, windowed
+from headrace_sql.binding.expression_parts import conjuncts
+from headrace_sql.binding.scope import MEANT, Column, Relation, hidden_suffix, knows, resolve
+from headrace_sql.compiling.from_items import windowed
+from headrace_sql.compiling.join_sides import residual, split_condition, with_one_watermark
+from headrace_sql.compiling.outer_columns import names_outer, outer_keys
+from headrace_sql.compiling.quantified import Quantified, quantified_in
+from headrace_sql.compiling.sides import Sides, sides_of
 from headrace_sql.compiling.window_join import in_windows, window_join
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
-
 
 _OUTER, _INNER = "__outer", "__inner"
 
 
-def filtered(compiler: QueryCompiler, relation: Relation, condition: exp.Expr) -> Relation:
+def filtered(context: Context, relation: Relation, condition: exp.Expr) -> Relation:
     """Keep the rows that a condition with a subquery lets through."""
     negated = False
     while isinstance(condition, exp.Not | exp.Paren):
@@ -30,105 +28,63 @@ def filtered(compiler: QueryCompiler, relation: Relation, condition: exp.Expr) -
         condition = condition.this
     quantified = quantified_in(condition)
     if quantified is not None:
-        return _compared(compiler, relation, quantified.negation() if negated else quantified)
+        return _compared(context, relation, quantified.negation() if negated else quantified)
     if isinstance(condition, exp.Exists):
-        return _exists(compiler, relation, condition, negated=negated)
+        return _exists(context, relation, condition, negated=negated)
     if isinstance(condition, exp.In) and condition.args.get("query") is not None and not negated:
         query = condition.args["query"]
-        return _tuple_in(compiler, relation, condition.this, query.this if isinstance(query, exp.Subquery) else query)
-    raise compiler.error(
+        return _tuple_in(context, relation, condition.this, query.this if isinstance(query, exp.Subquery) else query)
+    raise context.error(
         condition,
         "this subquery is not supported here",
         "use x IN (SELECT …) or EXISTS (SELECT …), joined to others by AND",
     )
 
 
-_NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.EQ: exp.NEQ, exp.NEQ: exp.EQ, exp.GT: exp.LTE, exp.LTE: exp.GT, exp.LT: exp.GTE, exp.GTE: exp.LT,
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Quantified:
-    """``x > ALL (SELECT …)`` and its like; ``x IN (…)`` is ``x = ANY (…)``."""
-
-    operator: type[exp.Expr]
-    this: exp.Expr
-    query: exp.Expr
-    #: ALL instead of ANY.
-    every: bool
-
-    def negation(self) -> Quantified:
-        return replace(self, operator=_NEGATED[self.operator], every=not self.every)
-
-    def compared(self, value: exp.Expr) -> exp.Expr:
-        return self.operator(this=self.this.copy(), expression=value.copy())
-
-
-def quantified_in(node: exp.Expr) -> Quantified | None:
-    """Return what a comparison with ANY, SOME or ALL of a subquery, or an IN, says; None for anything else."""
-    if isinstance(node, exp.In) and node.args.get("query") is not None and not isinstance(node.this, exp.Tuple):
-        query = node.args["query"]
-        return Quantified(exp.EQ, node.this, query.this if isinstance(query, exp.Subquery) else query, every=False)
-    if type(node) not in _NEGATED:
-        return None
-    right = node.expression
-    query = right.this if isinstance(right, exp.Any | exp.All) else None
-    every = isinstance(right, exp.All)
-    if (
-        isinstance(right, exp.Anonymous)
-        and right.name.upper() in ("ANY", "SOME", "ALL")
-        and len(right.expressions) == 1
-    ):
-        query, every = right.expressions[0], right.name.upper() == "ALL"
-    query = query.unnest() if isinstance(query, exp.Subquery) else query
-    return Quantified(type(node), node.this, query, every) if isinstance(query, exp.Query | exp.Values) else None
-
-
-def _compared(compiler: QueryCompiler, relation: Relation, node: Quantified) -> Relation:
+def _compared(context: Context, relation: Relation, node: Quantified) -> Relation:
     """Keep the rows for which a comparison is true with one value of the subquery, or with all."""
-    found, value_name, correlated = _inner(compiler, relation, node.query, as_value=True)
+    found, value_name, correlated = _inner(context, relation, node.query, as_value=True)
     sides = sides_of(_marked(relation, _OUTER), _marked(found, _INNER), _INNER)
-    this = _qualified(compiler, node.this, None, relation)
+    this = _qualified(context, node.this, None, relation)
     value = exp.column(exp.to_identifier(value_name), table=_INNER)
     node = replace(node, this=this)
     if not node.every:
-        made = _joined(compiler, sides, [node.compared(value), *correlated], "semi")
+        made = _joined(context, sides, [node.compared(value), *correlated], "semi")
         return _as_outside(relation, made)
     # x <> ALL (…), which is NOT IN: a row stays only when no comparison is false or unknown.
-    sides = split_condition(compiler, sides, correlated)
+    sides = split_condition(context, sides, correlated)
     maybe = exp.Or(
         this=exp.Or(this=node.negation().compared(value), expression=exp.Is(this=this.copy(), expression=exp.Null())),
         expression=exp.Is(this=value.copy(), expression=exp.Null()),
     )
     sides.rest = [*sides.rest, maybe]
-    return _as_outside(relation, _made(compiler, sides, "anti"))
+    return _as_outside(relation, _made(context, sides, "anti"))
 
 
-def _tuple_in(compiler: QueryCompiler, relation: Relation, values: exp.Tuple, query: exp.Expr) -> Relation:
+def _tuple_in(context: Context, relation: Relation, values: exp.Tuple, query: exp.Expr) -> Relation:
     """``(a, b) IN (SELECT x, y …)``."""
-    found = compiler.query(query)
+    found = context.query(query)
     if len(found.columns) != len(values.expressions):
-        raise compiler.error(
+        raise context.error(
             query, f"the subquery of IN gives {len(found.columns)} columns, not {len(values.expressions)}"
         )
     names = [column.physical for column in found.columns]
     sides = sides_of(_marked(relation, _OUTER), _marked(found, _INNER), _INNER)
     equal: list[exp.Expr] = [
         exp.EQ(
-            this=_qualified(compiler, value, None, relation),
+            this=_qualified(context, value, None, relation),
             expression=exp.column(exp.to_identifier(name), table=_INNER),
         )
         for value, name in zip(values.expressions, names, strict=True)
     ]
-    return _as_outside(relation, _joined(compiler, sides, equal, "semi"))
+    return _as_outside(relation, _joined(context, sides, equal, "semi"))
 
 
-def _exists(compiler: QueryCompiler, relation: Relation, node: exp.Exists, *, negated: bool) -> Relation:
+def _exists(context: Context, relation: Relation, node: exp.Exists, *, negated: bool) -> Relation:
     query = node.this.this if isinstance(node.this, exp.Subquery) else node.this
-    found, _, correlated = _inner(compiler, relation, query, as_value=False)
+    found, _, correlated = _inner(context, relation, query, as_value=False)
     sides = sides_of(_marked(relation, _OUTER), _marked(found, _INNER), _INNER)
-    return _as_outside(relation, _joined(compiler, sides, correlated, "anti" if negated else "semi"))
+    return _as_outside(relation, _joined(context, sides, correlated, "anti" if negated else "semi"))
 
 
 def _marked(relation: Relation, table: str) -> Relation:
@@ -137,7 +93,7 @@ def _marked(relation: Relation, table: str) -> Relation:
     return replace(relation, columns=tuple(replace(c, name=c.physical, table=table) for c in real))
 
 
-def _qualified(compiler: QueryCompiler, node: exp.Expr, inner: Relation | None, outer: Relation) -> exp.Expr:
+def _qualified(context: Context, node: exp.Expr, inner: Relation | None, outer: Relation) -> exp.Expr:
     """Return an expression whose columns say which query they are of. The inner one comes first, as SQL says."""
 
     def renamed(part: exp.Expr) -> exp.Expr:
@@ -146,9 +102,9 @@ def _qualified(compiler: QueryCompiler, node: exp.Expr, inner: Relation | None, 
         for relation, table in ((inner, _INNER), (outer, _OUTER)):
             if relation is None or not knows(relation, part):
                 continue
-            column, fields = resolve(relation, part, compiler.text)
+            column, fields = resolve(relation, part, context.text)
             if column.time == "processing":
-                raise compiler.error(
+                raise context.error(
                     part, f"a subquery cannot be compared by processing time ({part.name!r})",
                     "JOIN it, with the processing times of both sides in a bound",
                 )  # fmt: skip
@@ -156,27 +112,13 @@ def _qualified(compiler: QueryCompiler, node: exp.Expr, inner: Relation | None, 
             for each in fields:
                 made = exp.Dot(this=made, expression=each.copy())
             return made
-        raise compiler.error(part, f"unknown column {part.name!r}")
+        raise context.error(part, f"unknown column {part.name!r}")
 
     return node.transform(renamed)
 
 
-def knows(relation: Relation, node: exp.Column) -> bool:
-    """Return whether a relation has the column that a name means."""
-    if MEANT in node.meta:
-        return node.meta[MEANT] in relation.columns
-    parts = [part.name for part in node.parts]
-    if len(parts) == 1:
-        return bool(relation.find(parts[0]))
-    if relation.find(parts[1], parts[0]):
-        return True
-    # Fields of a column: a plain column may be called like a table of the query around.
-    found = [relation.schema.get(column.physical) for column in relation.find(parts[0])]
-    return any(isinstance(kind, pl.Struct | pl.List) for kind in found)
-
-
-def _joined(compiler: QueryCompiler, sides: Sides, on: list[exp.Expr], how: str) -> Relation:
-    return _made(compiler, split_condition(compiler, sides, on), how)
+def _joined(context: Context, sides: Sides, on: list[exp.Expr], how: str) -> Relation:
+    return _made(context, split_condition(context, sides, on), how)
 
 
 def _as_outside(relation: Relation, made: Relation) -> Relation:
@@ -186,15 +128,15 @@ def _as_outside(relation: Relation, made: Relation) -> Relation:
     return replace(made, columns=tuple(columns))
 
 
-def _made(compiler: QueryCompiler, sides: Sides, how: str) -> Relation:
+def _made(context: Context, sides: Sides, how: str) -> Relation:
     in_window = window_join(sides)
     if in_window is not None:
-        made = in_windows(sides, in_window, how, residual(compiler, sides))
+        made = in_windows(sides, in_window, how, residual(context, sides))
         extra = [name for name in made.schema if name.startswith("__left_key_")]
         return replace(made, stream=made.stream.drop(*extra)) if extra else made
     sides = with_one_watermark(sides)
-    condition = residual(compiler, sides)
-    ttl = state_ttl(compiler.catalog.options)
+    condition = residual(context, sides)
+    ttl = state_ttl(context.catalog.options)
     stream = sides.left.stream.join(
         sides.right.stream,
         sides.keys,
@@ -210,13 +152,13 @@ def _made(compiler: QueryCompiler, sides: Sides, how: str) -> Relation:
 
 
 def _inner(
-    compiler: QueryCompiler, outer: Relation, query: exp.Expr, *, as_value: bool
+    context: Context, outer: Relation, query: exp.Expr, *, as_value: bool
 ) -> tuple[Relation, str, list[exp.Expr]]:
     """Return the subquery's relation, its value's column, and the conditions in it that name columns of the query around."""
     if isinstance(query, exp.Select) and not query.args.get("group") and query.args.get("where"):
         conditions = conjuncts(query.args["where"].this)
-        own, rest = from_clause(compiler, query, conditions)
-        own = windowed(compiler, query, own)
+        own, rest = context.from_clause(query, conditions)
+        own = windowed(context, query, own)
         inner: list[exp.Expr] = []
         correlated: list[exp.Expr] = []
         for each in rest:
@@ -224,40 +166,39 @@ def _inner(
             is_own = each.find(exp.Select) is not None or all(knows(own, c) for c in names)
             (inner if is_own else correlated).append(each)
         if correlated:
-            made = compiler.where(own, inner)
+            made = context.where(own, inner)
             if not as_value:
-                return made, "", [_qualified(compiler, each, made, outer) for each in correlated]
+                return made, "", [_qualified(context, each, made, outer) for each in correlated]
             item = query.expressions[0]
-            text = compiler.translator(made).sql(item.this if isinstance(item, exp.Alias) else item)
+            text = context.translator(made).sql(item.this if isinstance(item, exp.Alias) else item)
             made = replace(
                 made,
                 stream=made.stream.with_columns(__value=text),
                 columns=(*made.columns, Column("__value", "__value")),
             )
-            return made, "__value", [_qualified(compiler, each, made, outer) for each in correlated]
-    grouped = _grouped_inner(compiler, outer, query, as_value=as_value)
+            return made, "__value", [_qualified(context, each, made, outer) for each in correlated]
+    grouped = _grouped_inner(context, outer, query, as_value=as_value)
     if grouped is not None:
         return grouped
-    made = compiler.query(query)
+    made = context.query(query)
     if as_value and len(made.columns) != 1:
-        raise compiler.error(query, f"the subquery of IN gives {len(made.columns)} columns, not one")
+        raise context.error(query, f"the subquery of IN gives {len(made.columns)} columns, not one")
     return made, made.columns[0].physical, []
 
 
 def _grouped_inner(
-    compiler: QueryCompiler, outer: Relation, query: exp.Expr, *, as_value: bool
+    context: Context, outer: Relation, query: exp.Expr, *, as_value: bool
 ) -> tuple[Relation, str, list[exp.Expr]] | None:
     """The same for a subquery with GROUP BY: per value of what its equalities compare with the query around it."""
-    from headrace_sql.compiling.scalars import names_outer, outer_keys
 
     if not isinstance(query, exp.Select) or not query.args.get("group") or not query.args.get("where"):
         return None
     conditions = conjuncts(query.args["where"].this)
-    own, _ = from_clause(compiler, query, list(conditions))
+    own, _ = context.from_clause(query, list(conditions))
     outside = [each for each in conditions if names_outer(each, own, outer)]
     if not outside:
         return None
-    inner, keys = outer_keys(compiler, outside, own, outer)
+    inner, keys = outer_keys(context, outside, own, outer)
     rest = [each.copy() for each in conditions if not any(each is one for one in outside)]
     made = query.copy()
     made.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
@@ -265,7 +206,7 @@ def _grouped_inner(
     group.set("expressions", [*group.expressions, *(each.copy() for each in inner)])
     named = [exp.Alias(this=each.copy(), alias=exp.to_identifier(f"__key_{i}")) for i, each in enumerate(inner)]
     made.set("expressions", [*(made.expressions if as_value else []), *named])
-    found = compiler.query(made)
+    found = context.query(made)
     columns = found.columns[len(found.columns) - len(keys) :]
     equal: list[exp.Expr] = [
         exp.EQ(this=_outside(key), expression=exp.column(exp.to_identifier(column.physical), table=_INNER))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.flow.schema import Schema
 from headrace.jobs.keyed import joined
@@ -13,63 +13,61 @@ from headrace_dimension.lookup_join import LookupJoin
 from sqlglot import exp
 
 from headrace_sql.binding import connectors
-from headrace_sql.binding.expressions import physical, text_of
-from headrace_sql.binding.scope import Relation, resolve
-from headrace_sql.compiling.joins import Sides, replace_sides, residual, sides_of, split_condition, touches
-from headrace_sql.compiling.query import is_updating
-from headrace_sql.compiling.sources import named_table
+from headrace_sql.binding.context import Context
+from headrace_sql.binding.scope import Relation, is_updating, resolve
+from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.compiling.from_items import named_table
+from headrace_sql.compiling.join_sides import residual, split_condition
+from headrace_sql.compiling.sides import Sides, replace_sides, sides_of, touches
 from headrace_sql.operators.lookup import Lookup
 from headrace_sql.operators.temporal_join import TemporalJoin
 
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
-
 
 def temporal(
-    compiler: QueryCompiler, left: Relation, item: exp.Table, version: exp.Version, on: list[exp.Expr], how: str
+    context: Context, left: Relation, item: exp.Table, version: exp.Version, on: list[exp.Expr], how: str
 ) -> Relation:
     """Return the relation of ``JOIN t FOR SYSTEM_TIME AS OF moment AS x ON …``."""
     if how not in ("inner", "left"):
-        raise compiler.error(item, "FOR SYSTEM_TIME AS OF goes with INNER and LEFT JOIN only")
+        raise context.error(item, "FOR SYSTEM_TIME AS OF goes with INNER and LEFT JOIN only")
     if not on:
-        raise compiler.error(item, "FOR SYSTEM_TIME AS OF needs a condition in ON")
+        raise context.error(item, "FOR SYSTEM_TIME AS OF needs a condition in ON")
     moment = version.expression
-    time, column = _moment(compiler, left, moment)
-    right = named_table(compiler, item).named(item.alias_or_name)
+    time, column = _moment(context, left, moment)
+    right = named_table(context, item).named(item.alias_or_name)
     if time == "processing":
-        return _looked_up(compiler, left, right, item, on, how)
-    return _versioned(compiler, left, right, item, on, how, column)
+        return _looked_up(context, left, right, item, on, how)
+    return _versioned(context, left, right, item, on, how, column)
 
 
-def _moment(compiler: QueryCompiler, left: Relation, node: exp.Expr) -> tuple[str, str]:
+def _moment(context: Context, left: Relation, node: exp.Expr) -> tuple[str, str]:
     if isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME":
         return "processing", ""
     if isinstance(node, exp.Column):
-        column, fields = resolve(left, node, compiler.text)
+        column, fields = resolve(left, node, context.text)
         if column.time is not None and not fields:
             return column.time, column.physical
-    raise compiler.error(node, "FOR SYSTEM_TIME AS OF takes a time attribute of the left table, or PROCTIME()")
+    raise context.error(node, "FOR SYSTEM_TIME AS OF takes a time attribute of the left table, or PROCTIME()")
 
 
 def _looked_up(
-    compiler: QueryCompiler, left: Relation, right: Relation, item: exp.Table, on: list[exp.Expr], how: str
+    context: Context, left: Relation, right: Relation, item: exp.Table, on: list[exp.Expr], how: str
 ) -> Relation:
-    one_source = _check_readable(compiler, right, item)
+    one_source = _check_readable(context, right, item)
     sides = sides_of(left, right, item.alias_or_name)
-    own = [each for each in on if touches(compiler, sides, each) == "right"]
-    sides = replace_sides(sides, sides.left, compiler.where(sides.right, own))
-    sides = split_condition(compiler, sides, [each for each in on if each not in own])
-    condition = residual(compiler, sides)
-    refresh = connectors.refresh_of(compiler.catalog.tables.get(right.base or ""))
+    own = [each for each in on if touches(context, sides, each) == "right"]
+    sides = replace_sides(sides, sides.left, context.where(sides.right, own))
+    sides = split_condition(context, sides, [each for each in on if each not in own])
+    condition = residual(context, sides)
+    refresh = connectors.refresh_of(context.catalog.tables.get(right.base or ""))
     if sides.keys and condition is None and one_source:
         return _joined_with_table(sides, how, refresh)
     if refresh is not None:
-        compiler.catalog.notices.append(
+        context.catalog.notices.append(
             f"table {item.name!r} is read once: only a table of one source, joined by equalities alone, is read anew"
         )
     schema = Schema(sides.right.schema)
     spec = Lookup(
-        sides.right.stream._edge, schema, tuple(sides.keys), how, condition, functions=compiler.catalog.functions
+        sides.right.stream.edge, schema, tuple(sides.keys), how, condition, functions=context.catalog.functions
     )
     return Relation(sides.left.stream.apply(spec), (*sides.left.columns, *sides.right.columns))
 
@@ -92,50 +90,50 @@ def _joined_with_table(sides: Sides, how: str, refresh: timedelta | None) -> Rel
     return Relation(stream.select(*(text_of(physical(name)) for name in kept)), columns)
 
 
-def _check_readable(compiler: QueryCompiler, right: Relation, item: exp.Table) -> bool:
+def _check_readable(context: Context, right: Relation, item: exp.Table) -> bool:
     """Raise unless the table can be read as a whole: it comes from its source through stateless operators.
 
     Returns whether that is one source.
     """
-    edges: list[Any] = [right.stream._edge]
+    edges: list[Any] = [right.stream.edge]
     one_source = True
     while edges:
         node = edges.pop().node
         if isinstance(node, ShuffleNode) or not isinstance(node, SourceNode | OperatorNode | UnionNode):
-            raise compiler.error(item, f"{item.name!r} is aggregated or joined: only a plain table can be looked up")
+            raise context.error(item, f"{item.name!r} is aggregated or joined: only a plain table can be looked up")
         one_source &= not isinstance(node, UnionNode)
         edges += node.inputs
     return one_source
 
 
 def _versioned(
-    compiler: QueryCompiler, left: Relation, right: Relation, item: exp.Table, on: list[exp.Expr], how: str, time: str
+    context: Context, left: Relation, right: Relation, item: exp.Table, on: list[exp.Expr], how: str, time: str
 ) -> Relation:
-    table = compiler.catalog.tables.get(right.base or "")
+    table = context.catalog.tables.get(right.base or "")
     if right.version_stream is not None:
         right = replace(right, stream=right.version_stream)
     elif table is None or not table.primary_key:
-        raise compiler.error(
+        raise context.error(
             item,
             f"{item.name!r} has no versions",
             "give it a PRIMARY KEY and a WATERMARK, or a view with ROW_NUMBER() … ORDER BY t DESC … = 1",
         )
     event = [c for c in right.columns if c.time == "event"]
     if not event or is_updating(right) or is_updating(left):
-        raise compiler.error(
+        raise context.error(
             item, f"{item.name!r} needs an event-time column, and rows that are only added, on both sides"
         )
     right = replace(right, version_key=(), version_stream=None)
-    sides = split_condition(compiler, sides_of(left, right, item.alias_or_name), on)
+    sides = split_condition(context, sides_of(left, right, item.alias_or_name), on)
     if not sides.keys:
-        raise compiler.error(item, "FOR SYSTEM_TIME AS OF needs an equality on the version's key in ON")
-    condition = residual(compiler, sides)
+        raise context.error(item, "FOR SYSTEM_TIME AS OF needs an equality on the version's key in ON")
+    condition = residual(context, sides)
     right_time = next(c.physical for c in sides.right.columns if c.time == "event")
     # A version of which the condition does not hold is none: of an outer join its columns are NULL.
     after, condition = (condition, None) if how == "left" else (None, condition)
     spec = TemporalJoin(
         Schema(sides.left.schema), Schema(sides.right.schema), tuple(sides.keys), (time, right_time), how, condition,
-        functions=compiler.catalog.functions,
+        functions=context.catalog.functions,
     )  # fmt: skip
     stream = joined(sides.left.stream, sides.right.stream, sides.keys, spec, "temporal_join")
     if after is not None:
@@ -143,6 +141,3 @@ def _versioned(
         stream = stream.with_columns(**own)
     plain = tuple(replace(c, time=None) for c in sides.right.columns)
     return Relation(stream, (*sides.left.columns, *plain))
-
-
-__all__ = ["temporal", "text_of"]

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from headrace_sql.binding.context import Context
+from headrace_sql.binding.expression_parts import aggregates_in, conjuncts
 from headrace_sql.binding.functions import BARE_CALLS
-from headrace_sql.binding.scope import MEANT, Column, standing_for
+from headrace_sql.binding.scope import MEANT, Column, knows, standing_for
 from headrace_sql.compiling.ordering import row_bounds
-from headrace_sql.compiling.query import aggregates_in, conjuncts
-from headrace_sql.compiling.sources import from_clause
-from headrace_sql.compiling.subqueries import knows, quantified_in
+from headrace_sql.compiling.quantified import quantified_in
 from headrace_sql.reading.nodes import with_parts
-
-if TYPE_CHECKING:
-    from headrace_sql.compiling.query import QueryCompiler
 
 _COUNTS = ("COUNT", "APPROX_COUNT_DISTINCT")
 
@@ -51,9 +47,9 @@ def _without_rows(call: exp.Expr, column: Column) -> exp.Expr:
     return exp.Anonymous(this="COALESCE", expressions=[value, exp.Literal.number(0)]) if name in _COUNTS else value
 
 
-def whole_row(compiler: QueryCompiler, query: exp.Expr) -> WholeRow | None:
+def whole_row(context: Context, query: exp.Expr) -> WholeRow | None:
     """Return the parts of a subquery of one column that aggregates all of its rows; None for another subquery."""
-    if len(query.expressions) != 1 or not is_whole(compiler, query):
+    if len(query.expressions) != 1 or not is_whole(context, query):
         return None
     assert isinstance(query, exp.Select)
     item = query.expressions[0]
@@ -61,12 +57,12 @@ def whole_row(compiler: QueryCompiler, query: exp.Expr) -> WholeRow | None:
     having = query.args.get("having")
     if having is not None:
         value = exp.Case(ifs=[exp.If(this=having.this.copy(), true=value.copy())])
-    calls = aggregates_in(value, compiler.catalog.functions)
+    calls = aggregates_in(value, context.catalog.functions)
     made = query.copy()
     for clause in ("having", "order", "limit", "offset", "distinct"):
         made.set(clause, None)
     made.set("expressions", [_named(call, f"__whole_{index}") for index, call in enumerate(calls)])
-    _check_columns(compiler, query, value)
+    _check_columns(context, query, value)
     return WholeRow(made, calls, value)
 
 
@@ -74,64 +70,64 @@ def _named(node: exp.Expr, name: str) -> exp.Expr:
     return exp.Alias(this=node.copy(), alias=exp.to_identifier(name))
 
 
-def is_whole(compiler: QueryCompiler, query: exp.Expr) -> bool:
+def is_whole(context: Context, query: exp.Expr) -> bool:
     """Return whether a query aggregates all of its rows to one. Raises ExpressionError for OVER above these aggregates."""
     if not isinstance(query, exp.Select) or query.args.get("group") is not None:
         return False
-    if not compiler.has_aggregates(query) or any(each.is_star for each in query.expressions):
+    if not context.has_aggregates(query) or any(each.is_star for each in query.expressions):
         return False
     for each in query.expressions:
         window = each.find(exp.Window)
         if window is not None:
-            raise compiler.error(window, "OVER cannot stand beside aggregates of a subquery without GROUP BY")
+            raise context.error(window, "OVER cannot stand beside aggregates of a subquery without GROUP BY")
     distinct = query.args.get("distinct")
     if distinct is not None and distinct.args.get("on") is not None:
         return False
-    count, skipped = row_bounds(compiler, query)
+    count, skipped = row_bounds(context, query)
     return (count is None or count > 0) and not skipped
 
 
-def _check_columns(compiler: QueryCompiler, query: exp.Select, value: exp.Expr) -> None:
+def _check_columns(context: Context, query: exp.Select, value: exp.Expr) -> None:
     """Raise ExpressionError for a column of the subquery's own beside the aggregates."""
-    plain = _beside_aggregates(compiler, value)
+    plain = _beside_aggregates(context, value)
     if not plain or query.args.get("from_") is None:
         return
     conditions = conjuncts(query.args["where"].this if query.args.get("where") is not None else None)
-    own, _ = from_clause(compiler, query, conditions)
+    own, _ = context.from_clause(query, conditions)
     for column in plain:
         if MEANT not in column.meta and knows(own, column):
-            raise compiler.error(
+            raise context.error(
                 column, f"column {column.name!r} is neither grouped by nor in an aggregate",
                 f"write MAX({column.name})",
             )  # fmt: skip
 
 
-def _beside_aggregates(compiler: QueryCompiler, node: exp.Expr) -> list[exp.Column]:
+def _beside_aggregates(context: Context, node: exp.Expr) -> list[exp.Column]:
     """Return the columns of an expression outside of its aggregates and subqueries."""
-    inside = {id(call) for call in aggregates_in(node, compiler.catalog.functions)}
+    inside = {id(call) for call in aggregates_in(node, context.catalog.functions)}
     walked = node.walk(prune=lambda part: id(part) in inside or isinstance(part, exp.Query))
     return [part for part in walked if isinstance(part, exp.Column) and id(part) not in inside]
 
 
-def names_around(compiler: QueryCompiler, whole: WholeRow) -> list[exp.Column]:
+def names_around(context: Context, whole: WholeRow) -> list[exp.Column]:
     """Return the columns beside the aggregates: they are of the query around."""
-    found = _beside_aggregates(compiler, whole.value)
+    found = _beside_aggregates(context, whole.value)
     return [each for each in found if MEANT not in each.meta and each.name.upper() not in BARE_CALLS]
 
 
-def without_predicates(compiler: QueryCompiler, node: exp.Expr) -> exp.Expr:
+def without_predicates(context: Context, node: exp.Expr) -> exp.Expr:
     """Return an expression whose IN, EXISTS, ANY and ALL over such subqueries are comparisons with their one row."""
     if isinstance(node, exp.Query):
         return node
     if isinstance(node, exp.Exists):
         query = node.this.this if isinstance(node.this, exp.Subquery) else node.this
-        return _exists(query) if is_whole(compiler, query) else node
+        return _exists(query) if is_whole(context, query) else node
     if isinstance(node, exp.In) and isinstance(node.this, exp.Tuple) and node.args.get("query") is not None:
-        return _row_in(compiler, node)
+        return _row_in(context, node)
     quantified = quantified_in(node)
     if quantified is not None:
         query = quantified.query
-        if len(query.expressions) != 1 or not is_whole(compiler, query):
+        if len(query.expressions) != 1 or not is_whole(context, query):
             return node
         compared = quantified.operator(this=quantified.this.copy(), expression=exp.Subquery(this=query.copy()))
         if query.args.get("having") is None:
@@ -141,7 +137,7 @@ def without_predicates(compiler: QueryCompiler, node: exp.Expr) -> exp.Expr:
     replaced = {
         id(each): made
         for each in node.iter_expressions()
-        if (made := without_predicates(compiler, each)) is not each
+        if (made := without_predicates(context, each)) is not each
     }  # fmt: skip
     return with_parts(node, replaced) if replaced else node
 
@@ -155,12 +151,12 @@ def _exists(query: exp.Expr) -> exp.Expr:
     return exp.paren(exp.not_(exp.Is(this=exp.Subquery(this=made), expression=exp.Null()), copy=False), copy=False)
 
 
-def _row_in(compiler: QueryCompiler, node: exp.In) -> exp.Expr:
+def _row_in(context: Context, node: exp.In) -> exp.Expr:
     """``(a, b) IN (SELECT MAX(x), COUNT(*) …)``."""
     found = node.args["query"]
     query = found.this if isinstance(found, exp.Subquery) else found
     values = node.this.expressions
-    if not is_whole(compiler, query) or len(query.expressions) != len(values):
+    if not is_whole(context, query) or len(query.expressions) != len(values):
         return node
     equal = []
     for value, item in zip(values, query.expressions, strict=True):

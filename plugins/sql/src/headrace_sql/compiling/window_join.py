@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from headrace.interfaces.windows import Window
 from headrace_stateful.windows.window_shape import WINDOW_END, WINDOW_START
 
-from headrace_sql.binding.expressions import physical, text_of
-from headrace_sql.binding.scope import Column, Relation, Time, hidden_suffix, unused_name
-from headrace_sql.compiling.query import is_updating
+from headrace_sql.binding.scope import Column, Relation, Time, hidden_suffix, is_updating, unused_name
+from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.compiling.sides import Sides
 
 if TYPE_CHECKING:
     from headrace.jobs.dsl import Stream
 
-    from headrace_sql.compiling.joins import Sides
 
 _MILLISECOND_US = 1_000
 

@@ -14,7 +14,7 @@ from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Settings, option
 from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
 
-from headrace_sql.operators.frames import RangeReader
+from headrace_sql.operators.range_reader import RangeReader
 
 #: 2024-01-01, where event times begin.
 _EPOCH_MS = 1_704_067_200_000

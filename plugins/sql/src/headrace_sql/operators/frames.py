@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection
-from datetime import timedelta
+from collections.abc import Collection
 from typing import Any, ClassVar
 
-import numpy as np
 import polars as pl
-from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.flow.messages import Queue, ReadPosition
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
+
+from headrace_sql.operators.range_reader import RangeReader
 
 _QUEUE = "rows"
 
@@ -54,35 +54,6 @@ class FrameSource(Source):
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         first = start.offset if isinstance(start, ReadPosition) else self.frame.height if start is LATEST else 0
         return RangeReader(lambda begin, end: self.frame.slice(begin, end - begin), first, self.frame.height)
-
-
-class RangeReader(Reader):
-    """Reads rows by number from anything that can make them."""
-
-    def __init__(self, rows: Callable[[int, int], pl.DataFrame], first: int, total: int) -> None:
-        self._rows, self._next, self._total = rows, first, total
-
-    def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
-        begin, end = self._next, min(self._next + max_records, self._total)
-        if begin >= end:
-            return None
-        self._next = end
-        return RawBatch(np.arange(begin, end, dtype=np.int64), ReadPosition(end), frame=self._rows(begin, end))
-
-    @property
-    def position(self) -> ReadPosition:
-        return ReadPosition(self._next)
-
-    @property
-    def earliest(self) -> int:
-        return 0
-
-    @property
-    def latest(self) -> int:
-        return self._total
-
-    def seek(self, position: ReadPosition) -> None:
-        self._next = position.offset
 
 
 def polars_frame(frame: Any) -> pl.DataFrame:

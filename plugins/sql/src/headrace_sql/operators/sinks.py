@@ -16,6 +16,7 @@ from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
 if TYPE_CHECKING:
     from headrace.flow.schema import Schema
 
+
 _KINDS = {
     ChangeKind.INSERT: "+I", ChangeKind.UPDATE_BEFORE: "-U", ChangeKind.UPDATE_AFTER: "+U", ChangeKind.DELETE: "-D",
 }  # fmt: skip

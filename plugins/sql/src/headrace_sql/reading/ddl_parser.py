@@ -13,7 +13,7 @@ from sqlglot import parser as sqlglot_parser
 from sqlglot import tokens as sqlglot_tokens
 
 from headrace_sql.reading import nodes
-from headrace_sql.reading.nodes import EXPLAIN_DETAILS as DETAILS
+from headrace_sql.reading.nodes import EXPLAIN_DETAILS
 
 _T: Any = sqlglot_tokens.TokenType  # type: ignore[attr-defined]
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
@@ -314,7 +314,7 @@ class DefinitionParser(sqlglot_parser.Parser):
         if self._prev.text.upper() != "EXPLAIN":
             self.raise_error(f"{self._prev.text.upper()} is not supported", self._prev)
         details = []
-        if not self._match_text_seq("PLAN", "FOR") and self._curr and self._curr.text.upper() in DETAILS:
+        if not self._match_text_seq("PLAN", "FOR") and self._curr and self._curr.text.upper() in EXPLAIN_DETAILS:
             details = self._parse_csv(self._parse_detail)
         index = self._index
         self._match(_T.EXECUTE)
@@ -331,8 +331,8 @@ class DefinitionParser(sqlglot_parser.Parser):
 
     def _parse_detail(self) -> str:
         word = self._parse_id().name.upper()
-        if word not in DETAILS:
-            self.raise_error(f"{word} is no detail of EXPLAIN; {', '.join(DETAILS)} are", self._prev)
+        if word not in EXPLAIN_DETAILS:
+            self.raise_error(f"{word} is no detail of EXPLAIN; {', '.join(EXPLAIN_DETAILS)} are", self._prev)
         return word
 
     def _parse_execute(self) -> exp.Expr | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from headrace_columnar.dialect import Headrace
 from sqlglot import exp, generator
 from sqlglot import parser as sqlglot_parser
 from sqlglot import tokens as sqlglot_tokens
@@ -238,6 +237,3 @@ class Blink(Flink):
 
     class Tokenizer(Flink.Tokenizer):
         QUOTES: ClassVar[list[Any]] = ["'", '"']
-
-
-__all__ = ["Blink", "Flink", "Headrace"]

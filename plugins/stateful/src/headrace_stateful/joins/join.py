@@ -31,7 +31,6 @@ from headrace.interfaces.operator import Changes, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_definition import StateDefinition
 from headrace.interfaces.windows import Duration, Window, microseconds
 from headrace.jobs.keyed import joined, with_watermark
-from headrace.plan.graph import Input, OperatorNode, ShuffleNode, UnionNode
 from headrace_columnar.normal_form import conditions
 
 from headrace_stateful.joins.join_interval import IntervalJoin
@@ -113,11 +112,11 @@ class Join(StatefulSpec):
         extra = {} if window is None else _window_columns(left.schema, times)
         shape = JoinShape(
             typing.cast(How, how), left.schema, right.schema, tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys),
-            suffix, where, left._pipeline.functions if where is not None else {}, extra,
+            suffix, where, left.pipeline.functions if where is not None else {}, extra,
         )  # fmt: skip
         if further:
             shape = replace(shape, where=_with_equalities(where, further, shape.right_names))
-        before = (_changes_at(left._edge), _changes_at(right._edge))
+        before = (left.changes, right.changes)
         bounds = None if within is None else (microseconds(within[0], "within"), microseconds(within[1], "within"))
         spec = cls(
             shape,
@@ -326,21 +325,3 @@ def _result_key(
 
 def _united(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*one, *other]))
-
-
-def _changes_at(edge: Input) -> Changes | None:
-    """Return whether the rows on an edge change earlier results, and by which key: as the plan will find."""
-    node = edge.node
-    if isinstance(node, OperatorNode):
-        after = node.spec.changes(_changes_at(node.input))
-        if edge.output and isinstance(node.spec, StatefulSpec):
-            return None
-        if after is not None and after.key is not None and not set(after.key) <= set(node.schema or after.key):
-            return Changes(None)
-        return after
-    found = [_changes_at(each) for each in node.inputs]
-    if isinstance(node, UnionNode | ShuffleNode):
-        if len(found) == 1:
-            return found[0]
-        return Changes(None) if any(each is not None for each in found) else None
-    return None

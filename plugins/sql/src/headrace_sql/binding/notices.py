@@ -1,0 +1,12 @@
+"""Notices: sentences on what in a text has no effect here."""
+
+from __future__ import annotations
+
+
+class Notices(list[str]):
+    """The notices of a script, in the order of the text."""
+
+    def add_once(self, notice: str) -> None:
+        """Add a notice unless it is there: what is said of a table counts once, however often the table is named."""
+        if notice not in self:
+            self.append(notice)

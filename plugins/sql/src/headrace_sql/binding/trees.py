@@ -1,0 +1,30 @@
+"""Expressions of headrace-columnar as trees: columns, calls, casts, and the text of a tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace_columnar.dialect import Headrace
+from sqlglot import exp
+
+
+def call(name: str, *arguments: Any) -> exp.Expr:
+    """Return the call of a function of headrace-columnar."""
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def cast(node: Any, word: str, *, safe: bool = False) -> exp.Expr:
+    """Return a CAST to a type named by a word of headrace-columnar."""
+    target = exp.DataType(this=exp.DType.USERDEFINED, kind=word)
+    made: exp.Expr = exp.TryCast(this=node, to=target, safe=True) if safe else exp.Cast(this=node, to=target)
+    return made
+
+
+def physical(name: str) -> exp.Column:
+    """Return the node of a column of the stream."""
+    return exp.column(exp.to_identifier(name, quoted=True))
+
+
+def text_of(node: exp.Expr) -> str:
+    """Return a translated tree as text of the dialect of headrace's expressions."""
+    return node.sql(dialect=Headrace, identify=True)
