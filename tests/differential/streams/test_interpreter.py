@@ -22,6 +22,7 @@ from tests.differential.streams.plan import (
     Table,
     Window,
     Windowed,
+    WindowJoin,
 )  # fmt: skip
 
 COLUMNS = {"k": "text", "v": "int", "ts": "time"}
@@ -138,3 +139,31 @@ def test_averages_of_whole_numbers_are_cut_in_sql_only() -> None:
     plan = Plan((source.table,), tuple(arrivals), {"out": node})
     assert interpret(plan).rows["out"] == [{"m": -1.5}]
     assert interpret(plan, sql=True).rows["out"] == [{"m": -1}]
+
+
+def test_sessions_of_results_that_touch_are_one_in_sql() -> None:
+    """The time of a result is the last millisecond of its window, so results of windows in a row are a window apart."""
+    source = Source(COLUMNS, table(5))
+    second = timedelta(seconds=1)
+    times = {"window_start": "time", "window_end": "time", "window_time": "time"}
+    inner = Windowed({**times, "n": "int"}, source, (), Window("tumbling", second, second, _NO, "ts"), COUNT)
+    outer = Windowed({**times, "n": "int"}, inner, (), Window("session", second, second, _NO, "window_time"), COUNT)
+    found = interpret(Plan((source.table,), tuple(rows(*(("a", n) for n in range(12)))), {"out": outer}), sql=True)
+    assert [row["n"] for row in found.rows["out"]] == [12]
+
+
+def test_the_queues_of_two_tables_meet_where_one_of_them_comes_on_two_ways() -> None:
+    """Then it depends on the size of batches which of the two ways is quicker."""
+    left, right = Source(COLUMNS, table(0)), Source(COLUMNS, table(0, name="u"))
+    renamed = {name: f"r_{name}" for name in COLUMNS}
+    both = {**COLUMNS, **{f"r_{name}": kind for name, kind in COLUMNS.items()}}
+    second = timedelta(seconds=1)
+    inner = WindowJoin(
+        {**both, "window_start": "time"}, left, right, (("k", "k"),), "inner", renamed,
+        window=Window("tumbling", 5 * second, 5 * second, _NO, "ts"),
+    )  # fmt: skip
+    pairs, times = (("k", "k"),), ("window_start", "ts")
+    outer = IntervalJoin(COLUMNS, inner, right, pairs, "anti", {}, time=times, low=-second, high=second)
+    came = [*rows(("a", 3), ("a", 20)), *rows(("a", 4), ("a", 20), name="u")]
+    plan = Plan((left.table, right.table), tuple(came), {"out": outer})
+    assert interpret(plan).fragile

@@ -120,7 +120,6 @@ class Timed(Operator):
         #: Whether a row that another verb has made was too late for a window of several.
         self.behind = False
         self._marks: dict[tuple[int, Root], datetime | None] = {}
-        self._told = False
         #: The queues of tables that rows come from, per upstream queue and side.
         self._begins: dict[tuple[int, Root], set[Any]] = {}
 
@@ -131,9 +130,7 @@ class Timed(Operator):
     def roots(self, side: int, root: Root) -> None:
         self._marks.setdefault((side, root), None)
         self._begins[side, root] = root.begins if isinstance(root, Timed) else {root}
-        if not self._told:
-            self._told = True
-            self.pass_root(self)
+        self.pass_root(self)  # each time: what follows must know of all queues that its rows may come from
 
     def mark(self, side: int, root: Root, time: datetime) -> None:
         before = self._marks[side, root]
