@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 
 from headrace_console.picture.layout import Edge, Layout, Size, arrange
 from headrace_console.picture.text_width import text_width
 
 _FENCE = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_NODE = re.compile(r'(\w+)\["?(.*?)"?\]')
-_EDGE = re.compile(r"(\w+) --> (\w+)")
+_NODE = re.compile(r'(\w+)(?:\["?(.*?)"?\])?')
 _FONT_SIZE, _LINE_HEIGHT, _PADDING = 13.0, 19.0, 12.0
 
 
@@ -27,28 +27,33 @@ def with_pictures(markdown: str) -> str:
 def picture(text: str) -> str:
     """Draw a flowchart. Colours are those of the site's theme, so it fits light and dark."""
     head, *lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    if head != "flowchart LR":
-        raise ValueError(f"website/mermaid.py draws flowcharts from left to right only, not {head!r}")
+    if head not in ("flowchart LR", "flowchart TD"):
+        raise ValueError(f"website/mermaid.py draws flowcharts from left to right and from top to bottom, not {head!r}")
     labels, edges = _read(lines)
     sizes = {name: _size(lines) for name, lines in labels.items()}
+    if head == "flowchart TD":
+        return _drawn(labels, sizes, arrange(sizes, edges), down=True)
     # The layout goes from top to bottom, so the boxes are laid on their sides, and the result is turned back.
     turned = {name: Size(size.height, size.width) for name, size in sizes.items()}
-    return _drawn(labels, sizes, arrange(turned, edges, column_gap=12.0, layer_gap=48.0))
+    return _drawn(labels, sizes, arrange(turned, edges, column_gap=12.0, layer_gap=48.0), down=False)
 
 
 def _read(lines: Sequence[str]) -> tuple[dict[str, list[str]], list[Edge]]:
+    """Read ``a["label"]`` and ``a --> b & c["label"] --> d``."""
     labels: dict[str, list[str]] = {}
     edges = []
     for line in lines:
-        if node := _NODE.fullmatch(line):
-            labels[node[1]] = re.split(r"<br */?>", node[2])
-        elif arrow := _EDGE.fullmatch(line):
-            edges.append(Edge(arrow[1], arrow[2]))
-        else:
-            raise ValueError(f"website/mermaid.py cannot read {line!r}")
-    for edge in edges:
-        labels.setdefault(edge.start, [edge.start])
-        labels.setdefault(edge.end, [edge.end])
+        groups = [[_NODE.fullmatch(node) for node in group.split(" & ")] for group in line.split(" --> ")]
+        names = []
+        for group in groups:
+            nodes = [node for node in group if node is not None]
+            if len(nodes) < len(group):
+                raise ValueError(f"website/mermaid.py cannot read {line!r}")
+            for node in nodes:
+                if node[2] is not None or node[1] not in labels:
+                    labels[node[1]] = re.split(r"<br */?>", node[2] or node[1])
+            names.append([node[1] for node in nodes])
+        edges += [Edge(start, end) for before, after in pairwise(names) for start in before for end in after]
     return _in_order(labels, edges), edges
 
 
@@ -72,26 +77,29 @@ def _size(lines: Sequence[str]) -> Size:
     return Size(width * 1.06 + 2 * _PADDING, len(lines) * _LINE_HEIGHT + 2 * _PADDING - 6)
 
 
-def _drawn(labels: Mapping[str, Sequence[str]], sizes: Mapping[str, Size], layout: Layout) -> str:
+def _drawn(labels: Mapping[str, Sequence[str]], sizes: Mapping[str, Size], layout: Layout, *, down: bool) -> str:
+    def at(point: tuple[float, float]) -> str:
+        return f"{point[0]:.0f} {point[1]:.0f}" if down else f"{point[1]:.0f} {point[0]:.0f}"
+
     parts = []
-    for points in layout.paths.values():
-        (y, x), *rest = points
-        path = f"M{x:.0f} {y:.0f}"
-        for py, px in rest:
-            middle = (x + px) / 2
-            path += f" C{middle:.0f} {y:.0f} {middle:.0f} {py:.0f} {px:.0f} {py:.0f}"
-            x, y = px, py
+    for (x, y), *rest in layout.paths.values():
+        path = f"M{at((x, y))}"
+        for end in rest:
+            middle = (y + end[1]) / 2
+            path += f" C{at((x, middle))} {at((end[0], middle))} {at(end)}"
+            x, y = end
         parts.append(f'<path class="edge" d="{path}"/>')
-        parts.append(f'<path class="tip" d="M{x - 8:.0f} {y - 4:.0f} L{x - 8:.0f} {y + 4:.0f} L{x:.0f} {y:.0f} Z"/>')
-    for name, (top, left) in layout.corners.items():
+        parts.append(f'<path class="tip" d="M{at((x - 4, y - 8))} L{at((x + 4, y - 8))} L{at((x, y))} Z"/>')
+    for name, corner in layout.corners.items():
+        left, top = corner if down else (corner[1], corner[0])
         size = sizes[name]
         box = f'x="{left:.0f}" y="{top:.0f}" width="{size.width:.0f}" height="{size.height:.0f}" rx="6"'
         parts.append(f'<rect class="box" {box}/>')
         for number, line in enumerate(labels[name]):
-            at = top + _PADDING + 10 + number * _LINE_HEIGHT
+            height = top + _PADDING + 10 + number * _LINE_HEIGHT
             weight = ' class="strong"' if number == 0 else ""
-            parts.append(f'<text x="{left + size.width / 2:.0f}" y="{at:.0f}"{weight}>{escape(_plain(line))}</text>')
-    # The layout's width and height are those of the picture on its side.
-    width, height = layout.size.height + 4, layout.size.width + 4
-    view = f'viewBox="-2 -2 {width:.0f} {height:.0f}" style="width: {width:.0f}px"'
+            place = f'x="{left + size.width / 2:.0f}" y="{height:.0f}"'
+            parts.append(f"<text {place}{weight}>{escape(_plain(line))}</text>")
+    width, height = (layout.size.width, layout.size.height) if down else (layout.size.height, layout.size.width)
+    view = f'viewBox="-2 -2 {width + 4:.0f} {height + 4:.0f}" style="width: {width + 4:.0f}px"'
     return f'<div class="diagram"><svg role="img" {view}>{"".join(parts)}</svg></div>'

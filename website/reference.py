@@ -6,10 +6,14 @@ around it name by its full path.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import headrace
 import headrace_contract
+
+ROOT = Path(__file__).resolve().parents[1]
 
 #: Names of ``headrace`` beside the modules that they come from, by page. The rest is for plug-ins.
 _JOBS: Mapping[str, tuple[str, ...]] = {
@@ -32,18 +36,27 @@ _PLUGINS: Mapping[str, tuple[str, ...]] = {
     "Hooks": ("headrace.interfaces.hookspecs",),
 }
 _ERRORS: Mapping[str, tuple[str, ...]] = {"": ("headrace.foundation.errors",)}
-#: What pages name by its full path.
-NAMED_IN_PAGES = (
-    "headrace.flow.changelog.collapsed",
-    "headrace.flow.messages.OFFSET",
-    "headrace.interfaces.operator.PartedOperator",
-    "headrace.interfaces.registry.default_registry",
-    "headrace.interfaces.source.StartPosition",
-    "headrace.interfaces.topics.Topics",
-    "headrace.plan.graph.rebuilt",
-    "headrace.runtime.waiting.until_answered",
-    "headrace.testing",
-)
+#: Pages for authors of plug-ins, which name some things by their full paths.
+_PAGES_FOR_AUTHORS = ("writing-plugins.md", "contract-suite.md", "changelogs.md")
+#: A module whose names are all in ``headrace``.
+_LISTED = {"headrace.foundation.errors"}
+
+
+def named_in_pages() -> list[str]:
+    """Return what the pages for authors name by its full path, and ``headrace`` itself does not have."""
+    named = {"headrace.testing"}
+    for page in _PAGES_FOR_AUTHORS:
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        named.update(re.findall(r"`(headrace\.[a-z_]+(?:\.\w+)+)", text))
+        for module, names in re.findall(r"^from (headrace\.[\w.]+) import (.+)$", text, re.MULTILINE):
+            named.update(f"{module}.{name.strip()}" for name in names.split(","))
+    public = set(headrace.__all__)
+    return sorted(name for name in named - _LISTED if name.rpartition(".")[2] not in public and not _in(name, named))
+
+
+def _in(name: str, named: set[str]) -> bool:
+    """Return whether a name is shown with the module or class that it is in."""
+    return name.rpartition(".")[0] in named
 
 
 def pages() -> dict[str, str]:
@@ -59,7 +72,7 @@ def pages() -> dict[str, str]:
             "After this page you can look up every class and hook that a plug-in implements, and what it is given.",
             _PLUGINS,
         )
-        + _section("Further names", NAMED_IN_PAGES),
+        + _section("Further names", named_in_pages()),
         "errors.md": _page(
             "Reference: errors", "After this page you can tell which error to raise, and which to catch.", _ERRORS
         ),
