@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import sys
+from functools import partial
 
 import cloudpickle
 import headrace as hr
 import pytest
 from headrace.foundation.errors import PlanError
+from headrace.jobs.dsl import Stream
 from headrace.plan.graph import CHAIN_LENGTH_MAX, Plan
+from headrace.testing import MemorySink, MemorySource
 
 
 def chain(verbs: int) -> hr.Job:
@@ -50,3 +53,49 @@ def test_nodes_stand_behind_what_they_take_rows_from() -> None:
     places = {id(node): place for place, node in enumerate(nodes)}
     assert all(places[id(edge.node)] < places[id(node)] for node in nodes for edge in node.inputs)
     assert len(nodes) >= 1003
+
+
+def source() -> MemorySource:
+    return MemorySource({"q": [b'{"a": 1}', b'{"a": 2}']})
+
+
+def rows_of(name: str) -> Stream:
+    return hr.stream("test", name).from_(source(), format="json", schema={"a": "int64"})
+
+
+@pytest.mark.parametrize("backend", ["light", "spark"])
+def test_a_sink_object_of_one_job_is_refused_by_another(backend: str) -> None:
+    """Else the first job would write under the second one's name: its exactly-once positions would be lost."""
+    sink = MemorySink()
+    first = rows_of("first").to(sink)
+    first.plan()
+    bound = sink.writer_name
+    second = rows_of("second").where("a > 1").distinct("a").to(sink, name="other")
+    for build in (second.plan, partial(second.start, backend)):
+        with pytest.raises(PlanError, match=r"'other' is a MemorySink .* for the job 'test\.first' already") as caught:
+            build()
+        assert caught.value.hint == "make a sink object for each job"
+    assert (sink.writer_name, sink.writer_job, sink.changes) == (bound, "test.first", None)
+    first.run("light")
+    assert [row["a"] for row in sink.rows] == [1, 2]
+
+
+def test_a_job_may_be_built_again_with_its_sink_object() -> None:
+    sink = MemorySink()
+    rows_of("first").to(sink).plan()
+    edited = rows_of("first").where("a > 1").to(sink, name="other")
+    edited.plan()
+    assert sink.writer_name == "test.first.other"
+
+
+def test_a_job_that_is_refused_leaves_its_sink_objects_as_they_were() -> None:
+    class Appending(MemorySink):
+        accepts = "append"
+
+    kept, refused = MemorySink(), Appending()
+    counts = rows_of("changing").key_by("a").agg(n="count(*)")
+    with pytest.raises(PlanError, match="it can only add rows"):
+        counts.to(kept).also(counts.to(refused, name="appending")).plan()
+    assert (kept.writer_name, kept.writer_job, kept.changes) == ("", "", None)
+    counts.to(kept).plan()
+    assert kept.changes is not None

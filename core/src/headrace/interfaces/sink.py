@@ -102,7 +102,7 @@ class SinkBatch:
 class Sink(ABC):
     """Where rows go. Guarantee: at least once. Implement ``batch_insert``; everything else has a default.
 
-    One object per sink node of a job, made when the job is built. It must survive ``cloudpickle`` until ``open``;
+    One object per sink node of one job, made when the job is built. It must survive ``cloudpickle`` until ``open``;
     every process that writes has its own copy and opens it.
     """
 
@@ -113,6 +113,8 @@ class Sink(ABC):
     #: ``namespace.pipeline.node``, set when the job is built: under it a transactional sink keeps its positions, so that
     #: two jobs that write to one place do not take each other's rows for replays.
     writer_name: str = ""
+    #: ``namespace.pipeline``, set when the job is built. Another job is refused the object: it would write under its own names.
+    writer_job: str = ""
     #: Whether the rows of each definition of the job are written under a name of their own: for outputs that nobody asked for.
     names_writer_by_definition: bool = False
     #: Calls for one queue never overlap. Set to True if calls for different queues may.

@@ -147,13 +147,12 @@ class Plan:
             node_id = node.label if counts[node.label] == 1 else f"{node.label}-{counts[node.label]}"
             self.nodes[node_id] = node
             self._ids[id(node)] = node_id
-        self._check()
+        changes = self._checked_changes()
         for source_id, source in self.sources.items():
             source.source.node_name = source_id
             # Kept when the job is planned again, or another one reads the same stream: an open reader may need them.
             source.source.header_fields |= self._header_fields_wanted_behind(source)
-        for sink_id, sink in self.sinks.items():
-            sink.sink.writer_name = f"{self.job_name}.{sink_id}"
+        self._bind_sinks(changes)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the plan with its edges as ids: pickle recurses along objects, and a chain of nodes may be long."""
@@ -322,12 +321,12 @@ class Plan:
             lines.append(f"{node_id}<{inputs}")
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
-    def _check(self) -> None:
+    def _checked_changes(self) -> Mapping[str, Changes | None]:
+        """Return what changes each sink is given. Raises PlanError when the plan does not fit together."""
         if len(self.of_kind(DeadLettersNode)) > 1:
             raise PlanError("dead letters are routed twice", job=self.job_name, hint="use dead_letters() once in a job")
         if not self.sources:
             raise PlanError("the job has no source", job=self.job_name)
-        self._check_changes()
         seen: dict[int, str] = {}
         for node_id, node in self.nodes.items():
             part: Any = (
@@ -340,14 +339,35 @@ class Plan:
                     hint="make one for each place where it is used",
                 )
             seen[id(part)] = node_id
+        self._check_sinks_are_own()
+        changes = {sink_id: self.changes_at(node.input) for sink_id, node in self.sinks.items()}
+        self._check_changes(changes)
+        return changes
 
-    def _check_changes(self) -> None:
-        """Give each sink what it must know of changes. Raises PlanError when a sink cannot take what comes."""
+    def _check_sinks_are_own(self) -> None:
+        """Raise PlanError when a sink object is another job's: its positions, and what it knows of changes, are that job's."""
         for sink_id, node in self.sinks.items():
-            changes = self.changes_at(node.input)
-            node.sink.changes = changes
+            if node.sink.writer_job not in ("", self.job_name):
+                raise PlanError(
+                    f"{sink_id!r} is a {type(node.sink).__name__} object that writes for the job {node.sink.writer_job!r} already",
+                    job=self.job_name,
+                    plugin=sink_id,
+                    hint="make a sink object for each job",
+                )
+
+    def _bind_sinks(self, changes: Mapping[str, Changes | None]) -> None:
+        """Tell each sink what it writes for. Called when everything is checked: a job that is refused leaves its sinks as they were."""
+        for sink_id, node in self.sinks.items():
+            node.sink.writer_job = self.job_name
+            node.sink.writer_name = f"{self.job_name}.{sink_id}"
+            node.sink.changes = changes[sink_id]
+
+    def _check_changes(self, found: Mapping[str, Changes | None]) -> None:
+        """Raise PlanError when a sink cannot take the changes that come."""
+        for sink_id, changes in found.items():
             if changes is None:
                 continue
+            node = self.sinks[sink_id]
             if node.sink.accepts == "append":
                 raise PlanError(
                     f"the rows for {sink_id!r} change results that were given before, but it can only add rows",
