@@ -28,14 +28,6 @@ HOOKS: Mapping[str, str] = {
     "language": "headrace_languages",
     "secret store": "headrace_secret_stores",
 }
-#: Names that users meet first, and the distribution that offers them: for the hint when it is not installed.
-_KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
-    "spark": "headrace-spark", "light": "headrace-light", "file": "headrace-file", "print": "headrace-print",
-    "kafka": "headrace-kafka", "rocketmq": "headrace-rocketmq", "mysql": "headrace-mysql",
-    "elasticsearch": "headrace-elasticsearch", "sql": "headrace-sql", "rules": "headrace-rules",
-    **dict.fromkeys(("where", "select", "with_columns", "drop", "rename", "map", "flat_map", "map_batches", "for_each",
-                     "script", "split"), "headrace-columnar"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +116,15 @@ class Registry:
         self.load_all()
         return sorted(self._offers[kind])
 
+    def to_install(self, kind: str, name: str) -> str | None:
+        """Return the package of headrace that offers a name and is not installed; None: there is none."""
+        from headrace.interfaces.known_plugins import OFFERS
+
+        distribution = OFFERS.get(kind, {}).get(name)
+        if any(_distribution(entry) == distribution for entry in self._entries.values()):
+            return None
+        return distribution
+
     def owner(self, kind: str, name: str) -> str:
         """Return the name of the plug-in that offers it."""
         self.find(kind, name)
@@ -169,8 +170,8 @@ class Registry:
         return f"{plugin!r} ({_distribution(entry)})" if entry else repr(plugin)
 
     def _missing(self, kind: str, name: str) -> MissingPluginError:
-        distribution = _KNOWN_DISTRIBUTIONS.get(name)
-        if distribution is not None and not any(_distribution(e) == distribution for e in self._entries.values()):
+        distribution = self.to_install(kind, name)
+        if distribution is not None:
             return MissingPluginError(
                 f"no {kind} {name!r} is installed", plugin=name, hint=f"pip install {distribution}"
             )
@@ -188,10 +189,12 @@ def _import(path: str, plugin: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
+        from headrace.interfaces.known_plugins import PLUGINS
+
         raise MissingPluginError(
             f"plug-in {plugin!r} needs the module {error.name!r}, which is not installed",
             plugin=plugin,
-            hint=f"pip install {_KNOWN_DISTRIBUTIONS.get(plugin, plugin)} with its extras",
+            hint=f"pip install {PLUGINS.get(plugin, plugin)} with its extras",
         ) from error
 
 

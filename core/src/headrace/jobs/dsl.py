@@ -393,7 +393,9 @@ class Stream:
             )
         if not default_registry().has("operator", verb):
             verbs = [name for name in dir(type(self)) if not name.startswith("_")]
-            hint = did_you_mean(verb, [*verbs, *default_registry().names("operator")], known="verbs")
+            package = default_registry().to_install("operator", verb)
+            names = [*verbs, *default_registry().names("operator")]
+            hint = f"pip install {package}" if package else did_you_mean(verb, names, known="verbs")
             raise AttributeError(f"a stream has no verb {verb!r}; {hint}")
         return lambda *arguments, **options: self._operator(verb, *arguments, **options)
 
