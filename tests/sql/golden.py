@@ -11,6 +11,7 @@ import json
 import lzma
 import math
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -87,16 +88,25 @@ def check(name: str, data: Path, backend: str, **options: Any) -> None:
     """Run a case and compare each sink's rows, in any order, with the expected ones."""
     job = job_of(name, data)
     made = job.collect(backend=backend, **options)
-    frames = made if isinstance(made, dict) else {next(iter(job.script.relations())): made}
-    for sink, frame in frames.items():
-        stem = name if (CASES / f"{name}.meta.json").exists() else f"{name}.{sink}"
-        difference = differing(expected_rows(stem), frame, sinks_of(name)[stem]["columns"])
+    compare(name, made if isinstance(made, dict) else {next(iter(job.script.relations())): made})
+
+
+def compare(name: str, frames: Mapping[str, pl.DataFrame]) -> None:
+    """Compare the rows of all sinks of a case with the expected ones. Each sink that is expected must be there, and no other."""
+    sinks = sinks_of(name)
+    single = list(sinks) == [name]
+    found = {name if single else f"{name}.{sink}": frame for sink, frame in frames.items()}
+    assert len(found) == len(frames), f"{name} has one sink, and rows came for {sorted(frames)}"
+    assert found.keys() == sinks.keys(), f"rows came for {sorted(found)}, not for {sorted(sinks)}"
+    for stem, frame in found.items():
+        difference = differing(expected_rows(stem), frame, sinks[stem]["columns"])
         assert not difference, f"{stem}: {difference}"
 
 
 def sinks_of(name: str) -> dict[str, dict[str, Any]]:
     """Return what is known of a case's sinks, by the stem of their files: ``NAME`` or ``NAME.SINK``."""
     paths = sorted(CASES.glob(f"{name}.*meta.json"))
+    assert paths, f"there is no golden case {name!r}"
     return {each.name.removesuffix(".meta.json"): json.loads(each.read_text(encoding="utf-8")) for each in paths}
 
 

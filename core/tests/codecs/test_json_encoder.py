@@ -76,9 +76,16 @@ def test_what_is_written_is_read_back(type_name: str, value: Any, text: str) -> 
     frame = pl.DataFrame({"x": [value, None]}, schema=dict(schema))
     decoded = JsonCodec().decoder(schema).decode(Bodies.of(ENCODER.encode(frame)))
     assert not decoded.bad
-    if text == "null" or ("b" in str(text) and "null" in text):
-        return  # what is no number comes back as NULL
-    assert decoded.frame.equals(frame)
+    assert decoded.frame.equals(pl.DataFrame({"x": [read_back(value), None]}, schema=dict(schema)))
+
+
+def read_back(value: Any) -> Any:
+    """Return a value as it is read from JSON, where a float that is no number is NULL."""
+    if isinstance(value, dict):
+        return {name: read_back(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [read_back(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 COLUMNS: dict[str, tuple[str, st.SearchStrategy[Any]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -77,17 +78,17 @@ def test_finding(text: str, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "message"),
     [
-        "nested < nested",
-        "texts BETWEEN texts AND texts",
-        "greatest(texts, texts)",
-        "array_min(nested)",
-        "array_max(nested)",
+        ("nested < nested", "array<array<int64>> has no order (<)"),
+        ("texts BETWEEN texts AND texts", "array<string> has no order (>=)"),
+        ("greatest(texts, texts)", "greatest: the values must be of a simple type"),
+        ("array_min(nested)", "array_min: the elements must be of a simple type"),
+        ("array_max(nested)", "array_max: the elements must be of a simple type"),
     ],
 )
-def test_what_has_no_order_is_refused_when_the_job_is_built(text: str) -> None:
-    with pytest.raises(ExpressionError, match=r"has no order|must be of a simple type"):
+def test_what_has_no_order_is_refused_when_the_job_is_built(text: str, message: str) -> None:
+    with pytest.raises(ExpressionError, match=re.escape(message)):
         compile_expression(text, SCHEMA)
 
 

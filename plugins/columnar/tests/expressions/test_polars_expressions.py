@@ -72,6 +72,8 @@ NOT_BY_ROW = {
     "clip to an aggregate": A.clip(0, A.mean()),
     "membership in the column": A.is_in(pl.col("b").implode()),
 }
+#: Those that are refused since they begin with something that no row has.
+NO_VALUE = {"number of rows", "column of the user's"}
 
 
 @pytest.mark.parametrize("name", BY_ROW)
@@ -86,7 +88,8 @@ def test_expressions_of_a_row(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOT_BY_ROW)
 def test_expressions_of_several_rows_are_refused(name: str) -> None:
-    with pytest.raises(ExpressionError, match=r"depends on other rows|is not a value of the row"):
+    what = "is not a value of the row" if name in NO_VALUE else "depends on other rows"
+    with pytest.raises(ExpressionError, match=what):
         compile_expression(NOT_BY_ROW[name], SCHEMA)
 
 
@@ -98,7 +101,7 @@ def test_unknown_columns() -> None:
 
 
 def test_types_that_do_not_fit() -> None:
-    with pytest.raises(ExpressionError, match=r"(.|\n)*columns: a: int64"):
+    with pytest.raises(ExpressionError, match="columns: a: int64"):
         compile_expression(A.str.to_lowercase(), SCHEMA)
 
 
