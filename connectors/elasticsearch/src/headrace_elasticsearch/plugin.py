@@ -15,3 +15,8 @@ def headrace_sources() -> Mapping[str, str]:
 @hookimpl
 def headrace_sinks() -> Mapping[str, str]:
     return {"elasticsearch": "headrace_elasticsearch.sink:ElasticsearchSink"}
+
+
+@hookimpl
+def headrace_connectors() -> Mapping[str, str]:
+    return {"elasticsearch-7": "elasticsearch", "elasticsearch-8": "elasticsearch"}

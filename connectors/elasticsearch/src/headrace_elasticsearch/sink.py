@@ -18,6 +18,7 @@ from headrace_elasticsearch.connection import Connection
 from headrace_elasticsearch.documents import DocumentMaker
 from headrace_elasticsearch.progress import Progress, chosen, rows_of
 from headrace_elasticsearch.settings import ElasticsearchSinkSettings
+from headrace_elasticsearch.table_options import SINK_TABLES
 from headrace_elasticsearch.target import Target, check_changes, check_columns
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class ElasticsearchSink(IdempotentSink):
     """
 
     Settings: ClassVar[type[SinkSettings]] = ElasticsearchSinkSettings
+    table_options = SINK_TABLES
     concurrent = True
 
     def __init__(self, settings: ElasticsearchSinkSettings) -> None:

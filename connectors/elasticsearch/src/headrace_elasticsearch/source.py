@@ -15,6 +15,7 @@ from headrace_elasticsearch.connection import Connection, index_path, no_such_in
 from headrace_elasticsearch.mappings import mapped
 from headrace_elasticsearch.reader import ElasticsearchReader, Shard, asked
 from headrace_elasticsearch.settings import ElasticsearchSourceSettings
+from headrace_elasticsearch.table_options import SOURCE_TABLES
 
 if TYPE_CHECKING:
     from headrace.flow.schema import Schema
@@ -34,6 +35,7 @@ class ElasticsearchSource(Source):
     """
 
     Settings: ClassVar[type[Settings]] = ElasticsearchSourceSettings
+    table_options = SOURCE_TABLES
     bounded = True
 
     def __init__(self, settings: ElasticsearchSourceSettings) -> None:

@@ -15,3 +15,8 @@ def headrace_sources() -> Mapping[str, str]:
 @hookimpl
 def headrace_sinks() -> Mapping[str, str]:
     return {"file": "headrace_file.sink:FileSink"}
+
+
+@hookimpl
+def headrace_connectors() -> Mapping[str, str]:
+    return {"filesystem": "file"}

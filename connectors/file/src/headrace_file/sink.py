@@ -16,6 +16,7 @@ from headrace_file.output_record import OutputRecord
 from headrace_file.parts import HIDDEN, list_positions, part_name, queue_key
 from headrace_file.queue_state import QueueState, check_writable, keys_of_temporaries, write_error
 from headrace_file.settings import FileSinkSettings
+from headrace_file.table_options import SINK_TABLES
 
 if TYPE_CHECKING:
     from headrace.flow.schema import Schema
@@ -31,6 +32,7 @@ class FileSink(TransactionalSink):
     """
 
     Settings: ClassVar[type[SinkSettings]] = FileSinkSettings
+    table_options = SINK_TABLES
     concurrent = True
 
     def __init__(self, settings: FileSinkSettings, *, clock: Clock | None = None) -> None:

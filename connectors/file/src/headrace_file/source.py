@@ -20,6 +20,7 @@ from headrace_file.paths import PathSet
 from headrace_file.reader import FileReader
 from headrace_file.rotation import RotatedNames, stat_or_none
 from headrace_file.settings import FileSourceSettings
+from headrace_file.table_options import SOURCE_TABLES
 from headrace_file.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class FileSource(Source):
     """
 
     Settings: ClassVar[type[Settings]] = FileSourceSettings
+    table_options = SOURCE_TABLES
 
     def __init__(self, settings: FileSourceSettings, *, clock: Clock | None = None) -> None:
         self.settings: FileSourceSettings = settings

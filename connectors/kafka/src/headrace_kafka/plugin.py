@@ -15,3 +15,8 @@ def headrace_sources() -> Mapping[str, str]:
 @hookimpl
 def headrace_sinks() -> Mapping[str, str]:
     return {"kafka": "headrace_kafka.sink:KafkaSink"}
+
+
+@hookimpl
+def headrace_connectors() -> Mapping[str, str]:
+    return {"upsert-kafka": "kafka"}

@@ -24,6 +24,7 @@ from headrace_kafka.producer import (
     make_transactional_producer,
 )
 from headrace_kafka.settings import KafkaSinkSettings, driver_name
+from headrace_kafka.table_options import SINK_TABLES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,6 +37,7 @@ class KafkaSink(Sink):
     """
 
     Settings: ClassVar[type[SinkSettings]] = KafkaSinkSettings
+    table_options = SINK_TABLES
 
     def __new__(cls, settings: KafkaSinkSettings) -> KafkaSink:
         if cls is KafkaSink and settings.delivery == "exactly_once":

@@ -20,6 +20,7 @@ from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Parti
 from headrace_kafka.errors import NoSuchTopic
 from headrace_kafka.settings import KafkaSourceSettings, driver_name
 from headrace_kafka.shared_consumer import Buffer, SharedConsumer
+from headrace_kafka.table_options import SOURCE_TABLES
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class KafkaSource(GroupSource):
     """
 
     Settings: ClassVar[type[Settings]] = KafkaSourceSettings
+    table_options = SOURCE_TABLES
 
     def __init__(self, settings: KafkaSourceSettings) -> None:
         self.settings: KafkaSourceSettings = settings

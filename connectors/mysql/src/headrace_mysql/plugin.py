@@ -20,3 +20,8 @@ def headrace_sinks() -> Mapping[str, str]:
 @hookimpl
 def headrace_state_stores() -> Mapping[str, str]:
     return {"mysql": "headrace_mysql.state_store:MySQLStateStore"}
+
+
+@hookimpl
+def headrace_connectors() -> Mapping[str, str]:
+    return {"jdbc": "mysql", "db": "mysql", "rds": "mysql", "mysql-cdc": "mysql"}

@@ -19,6 +19,7 @@ from headrace_mysql.connection import connect, listed, quoted, translating
 from headrace_mysql.literals import checked_escapes, row_texts, statements
 from headrace_mysql.positions import OutputNote, Positions
 from headrace_mysql.settings import MySQLSinkSettings
+from headrace_mysql.table_options import SINK_TABLES
 from headrace_mysql.tables import Table, describe, no_such_table
 from headrace_mysql.types import EXACT_COLLATIONS, declared_type, misfit
 
@@ -42,6 +43,7 @@ class MySQLSink(TransactionalSink):
     """
 
     Settings: ClassVar[type[SinkSettings]] = MySQLSinkSettings
+    table_options = SINK_TABLES
 
     def __init__(self, settings: MySQLSinkSettings) -> None:
         self.settings: MySQLSinkSettings = settings

@@ -17,6 +17,7 @@ from headrace.interfaces.source import EARLIEST, Reader, Source, StartAt, StartP
 from headrace_mysql.connection import connect, quoted, translating
 from headrace_mysql.reader import KeyRange, MySQLReader
 from headrace_mysql.settings import MySQLSourceSettings
+from headrace_mysql.table_options import SOURCE_TABLES
 from headrace_mysql.tables import Table, TableColumn, describe, no_such_table
 from headrace_mysql.types import INTEGER_BYTES, column_type
 
@@ -42,6 +43,7 @@ class MySQLSource(Source):
     """
 
     Settings: ClassVar[type[Settings]] = MySQLSourceSettings
+    table_options = SOURCE_TABLES
 
     def __init__(self, settings: MySQLSourceSettings, clock: Clock | None = None) -> None:
         self.settings: MySQLSourceSettings = settings

@@ -10,3 +10,8 @@ from headrace.interfaces.hookspecs import hookimpl
 @hookimpl
 def headrace_sinks() -> Mapping[str, str]:
     return {"print": "headrace_print.sink:PrintSink"}
+
+
+@hookimpl
+def headrace_connectors() -> Mapping[str, str]:
+    return {"console": "print"}

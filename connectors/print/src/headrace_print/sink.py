@@ -13,6 +13,7 @@ from headrace.foundation.errors import JobError
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.settings import option
 from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
+from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOptions
 
 from headrace_print.table import TableWriter
 
@@ -37,6 +38,11 @@ class PrintSettings(SinkSettings, frozen=True, kw_only=True):
     ] = ()
 
 
+_TABLE_OPTIONS = TableOptions(
+    unused=dict.fromkeys(("print-identifier", "standard-error", "sink.parallelism"), OF_FLINKS_RUNTIME)
+)
+
+
 class PrintSink(Sink):
     """Prints rows where the job runs: in this process, or in the worker process that has the queue. At least once.
 
@@ -45,6 +51,7 @@ class PrintSink(Sink):
 
     accepts = "changelog"
     Settings: ClassVar[type[SinkSettings]] = PrintSettings
+    table_options = dict.fromkeys(("print", "console"), _TABLE_OPTIONS)
     settings: PrintSettings = PrintSettings()
 
     def __init__(self, settings: PrintSettings | None = None) -> None:

@@ -15,3 +15,8 @@ def headrace_sources() -> Mapping[str, str]:
 @hookimpl
 def headrace_sinks() -> Mapping[str, str]:
     return {"rocketmq": "headrace_rocketmq.sink:RocketMQSink"}
+
+
+@hookimpl
+def headrace_connectors() -> Mapping[str, str]:
+    return {"metaq": "rocketmq"}

@@ -18,6 +18,7 @@ from headrace_rocketmq.job_errors import as_job_error, explained
 from headrace_rocketmq.message import RESERVED_PROPERTIES, Message
 from headrace_rocketmq.queue_reader import SHARDING_KEY
 from headrace_rocketmq.settings import PLUGIN, RocketMQSinkSettings, make_client
+from headrace_rocketmq.table_options import SINK_TABLES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,6 +32,7 @@ class RocketMQSink(Sink):
     """
 
     Settings: ClassVar[type[SinkSettings]] = RocketMQSinkSettings
+    table_options = SINK_TABLES
     concurrent = True
 
     def __new__(cls, settings: RocketMQSinkSettings) -> RocketMQSink:

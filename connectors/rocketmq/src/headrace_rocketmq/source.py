@@ -25,6 +25,7 @@ from headrace_rocketmq.member import Member
 from headrace_rocketmq.queue_reader import RocketMQReader
 from headrace_rocketmq.routes import MessageQueue
 from headrace_rocketmq.settings import PLUGIN, RocketMQSourceSettings, make_client
+from headrace_rocketmq.table_options import SOURCE_TABLES
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class RocketMQSource(GroupSource):
     """
 
     Settings: ClassVar[type[Settings]] = RocketMQSourceSettings
+    table_options = SOURCE_TABLES
 
     def __new__(cls, settings: RocketMQSourceSettings) -> RocketMQSource:
         if settings.driver == "native":

@@ -70,6 +70,14 @@ def headrace_languages() -> Mapping[str, type[Language] | str]:  # type: ignore[
 
 
 @hookspec
+def headrace_connectors() -> Mapping[str, str]:  # type: ignore[empty-body]
+    """Offer connectors to SQL texts under other names than the plug-in's own: ``{"upsert-kafka": "kafka"}``.
+
+    The value is the name of a source, a sink, or both; their ``table_options`` say what the name means. Names are in lower case.
+    """
+
+
+@hookspec
 def headrace_secret_stores() -> Mapping[str, Callable[[str], str] | str]:  # type: ignore[empty-body]
     """Offer places of secrets: ``{"vault": read}`` makes ``password="${vault:team/db}"`` call ``read("team/db")``.
 

@@ -81,4 +81,16 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
     "language": {
         "sql": "headrace-sql",
     },
+    "connector": {
+        "console": "headrace-print",
+        "db": "headrace-mysql",
+        "elasticsearch-7": "headrace-elasticsearch",
+        "elasticsearch-8": "headrace-elasticsearch",
+        "filesystem": "headrace-file",
+        "jdbc": "headrace-mysql",
+        "metaq": "headrace-rocketmq",
+        "mysql-cdc": "headrace-mysql",
+        "rds": "headrace-mysql",
+        "upsert-kafka": "headrace-kafka",
+    },
 }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Language(ABC):
-    """A language for jobs. One object per process: what a text defines is known to later ones."""
+    """A language for jobs. What its texts know of each other is the language's own affair."""
 
     #: Endings of the names of files that hold texts of the language, for the console.
     suffixes: ClassVar[tuple[str, ...]] = ()
@@ -29,7 +29,7 @@ class Language(ABC):
         """Return what a text has defined under a name as a stream. Raises JobError when there is none."""
 
     @abstractmethod
-    def register(self, name: str, data: Any) -> None:
+    def register(self, name: str, data: Any, **options: Any) -> None:
         """Let texts read a frame or a stream under a name."""
 
     def lint(self, path: str, parameters: Mapping[str, str]) -> list[str]:
@@ -46,17 +46,17 @@ def language(name: str = "sql") -> Language:
 def sql(source: str | os.PathLike[str], **options: Any) -> Any:
     """Return the job of a SQL text or of a file whose name ends in ``.sql``; needs headrace-sql.
 
-    Options are those of ``headrace_sql.api.sql``: ``functions``, ``dialect``, ``variables``, ``namespace``, ``pipeline``, … The job
-    has all that jobs have, and ``collect()``, which gives its rows. Raises JobError with the place in the text.
+    Options are those of ``headrace_sql.api.sql``: ``functions``, ``dialect``, ``variables``, ``namespace``, ``pipeline``, ``session``, …
+    The job has all that jobs have, and ``collect()``, which gives its rows. Raises JobError with the place in the text.
     """
     return language().job(source, **options)
 
 
 def table(name: str, **options: Any) -> Stream:
-    """Return a table or view that a SQL text has defined as a stream, to go on with in Python."""
+    """Return a table or view that a SQL text has defined as a stream, to go on with in Python. ``session``: whose texts."""
     return language().table(name, **options)
 
 
-def register(name: str, data: Any) -> None:
-    """Let SQL texts read a polars or pandas frame, or a stream, under a name."""
-    language().register(name, data)
+def register(name: str, data: Any, **options: Any) -> None:
+    """Let SQL texts read a polars or pandas frame, or a stream, under a name. ``session``: whose texts."""
+    language().register(name, data, **options)

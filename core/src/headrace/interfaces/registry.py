@@ -26,6 +26,7 @@ HOOKS: Mapping[str, str] = {
     "state store": "headrace_state_stores",
     "backend": "headrace_backends",
     "language": "headrace_languages",
+    "connector": "headrace_connectors",
     "secret store": "headrace_secret_stores",
 }
 
@@ -98,7 +99,7 @@ class Registry:
         if name not in self._offers[kind]:
             raise self._missing(kind, name)
         plugin, thing = self._offers[kind][name]
-        if isinstance(thing, str):
+        if isinstance(thing, str) and ":" in thing:  # a connector's name stands for the name of another plug-in
             thing = _import(thing, plugin)
             self._offers[kind][name] = (plugin, thing)
         return thing

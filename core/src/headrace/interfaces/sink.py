@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from headrace.flow.messages import INDEX, OFFSET, ROW, Position, Queue, position_of
 from headrace.foundation.errors import RetriableError
 from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.table_options import TableOptions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -108,6 +109,8 @@ class Sink(ABC):
 
     #: The declared options; ``to_<name>(**options)`` validates against it.
     Settings: ClassVar[type[SinkSettings]] = SinkSettings
+    #: How SQL texts write the options, by the connector's name in ``WITH ('connector' = …)``, as for sources.
+    table_options: ClassVar[Mapping[str, TableOptions]] = {}
     #: How rows are cached and retried. Instances made from options have their own.
     settings: SinkSettings = SinkSettings()
     #: ``namespace.pipeline.node``, set when the job is built: under it a transactional sink keeps its positions, so that

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.interfaces.settings import Settings
+from headrace.interfaces.table_options import TableOptions
 
 if TYPE_CHECKING:
     from headrace.flow.schema import Schema
@@ -113,6 +114,9 @@ class Source(ABC):
     #: The header fields that the job wants, as columns or for an operator; those that cost something to give (``headers``,
     #: with some sources ``key`` or ``time``) may be left out otherwise.
     header_fields: frozenset[str] = frozenset()
+    #: How SQL texts write the options, by the connector's name in ``WITH ('connector' = …)``. Names other than the plug-in's own are
+    #: offered by the hook ``headrace_connectors``.
+    table_options: ClassVar[Mapping[str, TableOptions]] = {}
 
     def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None) -> None:
         """Take the format of the bodies and what they are decoded to. Called when the job is built, before ``check``.

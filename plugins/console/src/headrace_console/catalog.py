@@ -186,6 +186,8 @@ def usage(kind: str, name: str, thing: Any) -> str:
         return f'format="{name}"'
     if kind == "backend":
         return f'job.run(backend="{name}"), headrace run --backend {name}'
+    if kind == "connector":
+        return f"WITH ('connector' = '{name}', …) in SQL: {thing}"
     if kind == "function":
         return _function_usage(name, thing)
     return ""

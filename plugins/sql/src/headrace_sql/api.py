@@ -10,29 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from headrace.foundation.errors import OptionError, PlanError
 from headrace.interfaces.language import Language
 from headrace.jobs.dsl import Stream
 from headrace.jobs.job import Job
 
+from headrace_sql.binding.session import SqlSession
 from headrace_sql.compiling.script import Script
 from headrace_sql.operators.frames import polars_frame
 from headrace_sql.operators.sinks import CollectSettings, CollectSink, collected, materialized
 
-
-@dataclass
-class _Session:
-    """What earlier texts have defined in this process: tables, views, functions, frames, streams."""
-
-    frames: dict[str, pl.DataFrame] = field(default_factory=dict)
-    streams: dict[str, Stream] = field(default_factory=dict)
-    tables: dict[str, Any] = field(default_factory=dict)
-    views: dict[str, Any] = field(default_factory=dict)
-    functions: dict[str, Any] = field(default_factory=dict)
-
-
-_session = _Session()
+#: The session of calls that name none.
+_default = SqlSession()
 
 
 @dataclass(frozen=True)
@@ -94,26 +83,31 @@ def sql(
     variables: Mapping[str, str] | None = None,
     insert_by_name: bool = False,
     bad_records: str | None = None,
+    session: SqlSession | None = None,
 ) -> SqlJob:
     """Return the job of a SQL text, or of a file whose name ends in ``.sql``: all its INSERTs together.
 
     ``functions`` are user functions: a list of functions made by ``hr.udf``, ``hr.udtf``, ``hr.udaf``, or a mapping from the
     class names that CREATE FUNCTION has in the text. ``dialect`` is ``"flink"`` or ``"blink"``; without, the text decides.
     ``variables`` replaces ``${NAME}`` in the text. ``insert_by_name`` maps the columns of INSERT … SELECT by name where the
-    names agree, as old rsqldb does. Tables, views and frames of earlier texts and of ``register`` are known. Raises JobError, with the
-    place in the text, before anything is read.
+    names agree, as old rsqldb does. Raises JobError, with the place in the text, before anything is read.
+
+    Tables, views, functions and frames that earlier texts of the session and ``register`` have defined are known. Without a
+    ``session`` that is the default one, where a text with an INSERT or a SELECT keeps what it defines to itself.
     """
     text, name = _text_of(source)
     for key, value in (variables or {}).items():
         text = text.replace("${" + key + "}", value)
+    known = _session_of(session)
     script = Script(
         text, functions=functions, dialect=dialect, namespace=namespace, pipeline=pipeline or name, by_name=insert_by_name,
-        frames=_session.frames, streams=_session.streams, bad_records=bad_records, tables=_session.tables, views=_session.views,
-        known_functions=_session.functions,
+        bad_records=bad_records, session=known,
     )  # fmt: skip
-    _session.tables.update(script.catalog.tables)
-    _session.views.update(script.catalog.views)
-    _session.functions.update(script.created_functions)
+    if session is None and (script.inserts or script.queries):
+        known.kept.update(script.own)
+    else:
+        known.define(script.own, script.catalog.tables, script.catalog.views)
+        known.functions.update(script.created_functions)
     if not script.inserts and not script.queries:
         return SqlJob(None, (), script)  # type: ignore[arg-type]
     job = script.job()
@@ -133,36 +127,38 @@ def _text_of(source: str | os.PathLike[str]) -> tuple[str, str]:
     return source, "job"
 
 
-def table(name: str, *, namespace: str = "sql", pipeline: str | None = None) -> Stream:
-    """Return a table or view that an earlier text has defined, as a stream to build on with the DSL.
+def table(
+    name: str, *, namespace: str = "sql", pipeline: str | None = None, session: SqlSession | None = None
+) -> Stream:
+    """Return a table or view that a session knows, as a stream to build on with the DSL.
 
-    Raises PlanError when there is none of that name.
+    Raises ExpressionError when there is none of that name.
     """
-    if name in _session.streams:
-        return _session.streams[name]
-    quoted = ".".join(f"`{part}`" for part in [name])
-    script = Script(
-        f"SELECT * FROM {quoted}",  # noqa: S608  # a name in backticks, read by our own compiler
-        namespace=namespace, pipeline=pipeline or name, frames=_session.frames,
-        streams=_session.streams, tables=_session.tables, views=_session.views, known_functions=_session.functions,
-    )  # fmt: skip
+    known = _session_of(session)
+    if name in known.streams:
+        return known.streams[name]
+    text = f"SELECT * FROM `{name}`"  # noqa: S608  # a name in backticks, read by our own compiler
+    script = Script(text, namespace=namespace, pipeline=pipeline or name, session=known)
     return next(iter(script.relations().values())).stream
 
 
-def register(name: str, data: Any) -> None:
-    """Let queries read a polars or pandas frame, or a stream of the DSL, under a name. Replaces what had the name."""
-    _session.frames.pop(name, None)
-    _session.streams.pop(name, None)
-    if isinstance(data, Stream):
-        _session.streams[name] = data
-    else:
-        _session.frames[name] = polars_frame(data)
+def register(name: str, data: Any, *, session: SqlSession | None = None) -> None:
+    """Let queries of a session read a polars or pandas frame, or a stream of the DSL, under a name. Replaces what had the name."""
+    is_stream = isinstance(data, Stream)
+    _session_of(session).register(name, data if is_stream else polars_frame(data), is_stream=is_stream)
 
 
 def forget() -> None:
-    """Forget everything that texts and ``register`` have defined in this process."""
-    global _session
-    _session = _Session()
+    """Forget everything that the default session of this process knows."""
+    _default.forget()
+
+
+def _session_of(session: SqlSession | None) -> SqlSession:
+    if session is not None and not isinstance(session, SqlSession):
+        raise OptionError(
+            f"{session!r:.100} is no session", option="session", hint="from headrace_sql import SqlSession"
+        )
+    return _default if session is None else session
 
 
 class SqlLanguage(Language):
@@ -176,8 +172,8 @@ class SqlLanguage(Language):
     def table(self, name: str, **options: Any) -> Stream:
         return table(name, **options)
 
-    def register(self, name: str, data: Any) -> None:
-        register(name, data)
+    def register(self, name: str, data: Any, **options: Any) -> None:
+        register(name, data, **options)
 
     def lint(self, path: str, parameters: Mapping[str, str]) -> list[str]:
         job = sql(Path(path), variables=parameters)

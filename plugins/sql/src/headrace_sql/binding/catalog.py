@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -53,6 +53,8 @@ class Catalog:
         self.notices = Notices()
         #: What the statement at hand says of early and late results of windows.
         self.emit: Any = None
+        #: Names that earlier texts of the process have defined and kept to themselves.
+        self.kept_elsewhere: Collection[str] = ()
         self._relations: dict[str, Relation] = {}
         self._unnamed: dict[str, int] = {}
         for name, function in self.given.items():
@@ -116,13 +118,20 @@ class Catalog:
             return name
         return next((each for each in names if each.lower() == name.lower()), None)
 
+    def hint_of(self, name: str, known: Iterable[str], what: str = "tables") -> str | None:
+        """Return the hint for an unknown table."""
+        if name in self.kept_elsewhere:
+            return (
+                "an earlier text with a job of its own has defined it and keeps it to itself: define it in a text without INSERT "
+                "and SELECT, or give both texts one session, hr.sql(…, session=s)"
+            )
+        return did_you_mean(name, known, known=what)
+
     def relation(self, name: str, node: exp.Expr, text: str) -> Relation:
         """Return the relation of a table or view: always the same one, so that its source is read once."""
         found = self.find(name)
         if found is None:
-            raise error_at(
-                node, text, f"unknown table {name!r}", did_you_mean(name, self.names(), known="tables and views")
-            )
+            raise error_at(node, text, f"unknown table {name!r}", self.hint_of(name, self.names(), "tables and views"))
         if found not in self._relations:
             self._relations[found] = self._made(found)
         return self._relations[found]

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 import msgspec
 from headrace.flow.schema import Schema, type_name
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces.registry import default_registry
+from headrace.interfaces.table_options import TableOptions
+from sqlglot import exp
 
 from headrace_sql.binding import json_maps
 from headrace_sql.binding.notices import Notices
@@ -29,113 +30,6 @@ if TYPE_CHECKING:
     from headrace.jobs.job import Job
 
 
-@dataclass(frozen=True)
-class Mapped:
-    """How one connector's options are called here. Values: our option's name, or a function of the text to our options."""
-
-    plugin: str
-    both: Mapping[str, Any] = field(default_factory=dict)
-    source: Mapping[str, Any] = field(default_factory=dict)
-    sink: Mapping[str, Any] = field(default_factory=dict)
-    #: Known options without a meaning here, and why.
-    unused: Mapping[str, str] = field(default_factory=dict)
-    is_source: bool = True
-    is_sink: bool = True
-
-
-def _path(text: str) -> dict[str, Any]:
-    if text.startswith("file:"):
-        parsed = urlparse(text)
-        text = unquote(parsed.path) or text
-    return {"path": text}
-
-
-def _jdbc(text: str) -> dict[str, Any]:
-    found = re.fullmatch(r"jdbc:(?:mysql|mariadb)://([^:/?]+)(?::(\d+))?/([^?]+)(\?.*)?", text)
-    if found is None:
-        raise ValueError("only jdbc:mysql://host:port/database is supported")
-    made: dict[str, Any] = {"host": found[1], "database": found[3]}
-    return {**made, "port": int(found[2])} if found[2] else made
-
-
-def _startup(text: str) -> dict[str, Any]:
-    starts = {"earliest-offset": "earliest", "latest-offset": "latest"}
-    if text in ("group-offsets", "timestamp"):
-        return {}
-    if text not in starts:
-        raise ValueError("earliest-offset, latest-offset, group-offsets or timestamp")
-    return {"start": starts[text]}
-
-
-def _json_data(text: str) -> dict[str, Any]:
-    if text.lower() != "true":
-        raise ValueError("only JSON data is supported")
-    return {"format": "json"}
-
-
-def _no_array(text: str) -> dict[str, Any]:
-    if text.lower() != "false":
-        raise ValueError("messages that are JSON arrays are not supported")
-    return {}
-
-
-def _hosts(text: str) -> dict[str, Any]:
-    return {"url": text.split(";")[0]}
-
-
-def _semicolons(text: str) -> dict[str, Any]:
-    return {"name_servers": text.replace(",", ";")}
-
-
-_BLINK_JSON = {"isJsonData": _json_data, "msgIsJsonArray": _no_array, "data_format": "format", "encoding": lambda t: {}}
-_TUNING = "a matter of Flink's own runtime"
-_FILE_UNUSED = {
-    "sink.partition-commit.trigger": _TUNING, "sink.partition-commit.delay": _TUNING, "sink.partition-commit.policy.kind": _TUNING,
-    "partition.time-extractor.timestamp-pattern": _TUNING, "sink.rolling-policy.rollover-interval": _TUNING,
-    "sink.rolling-policy.check-interval": _TUNING, "sink.rolling-policy.file-size": _TUNING, "source.monitor-interval": _TUNING,
-    "partition.time-extractor.kind": _TUNING, "sink.parallelism": _TUNING, "auto-compaction": _TUNING,
-}  # fmt: skip
-_ROCKETMQ = Mapped(
-    "rocketmq",
-    both={"topic": "topic", "namesrvAddr": _semicolons, "nameServerAddress": _semicolons, "endpoint": _semicolons,
-          "accessKey": "access_key",
-          "accessId": "access_key", "secretKey": "secret_key", **_BLINK_JSON},
-    source={"groupName": "group", "consumerGroup": "group", "tag": "tags"},
-    sink={"tag": "tag", "groupName": lambda t: {}, "producerGroup": lambda t: {}},
-)  # fmt: skip
-_JDBC = Mapped(
-    "mysql",
-    both={"url": _jdbc, "table-name": "table", "tableName": "table", "username": "user", "userName": "user", "password": "password"},
-    unused={"driver": "there is one driver", "lookup.cache.max-rows": _TUNING,
-            "sink.buffer-flush.max-rows": _TUNING, "sink.buffer-flush.interval": _TUNING},
-)  # fmt: skip
-MAPPINGS: Mapping[str, Mapped] = {
-    "filesystem": Mapped("file", both={"path": _path}, unused=_FILE_UNUSED),
-    "file": Mapped("file", both={"filePath": _path, "path": _path, **_BLINK_JSON}),
-    "kafka": Mapped(
-        "kafka",
-        both={"topic": "topic", "properties.bootstrap.servers": "servers"},
-        source={"properties.group.id": "group", "scan.startup.mode": _startup, "scan.startup.timestamp-millis": "start_ms"},
-        sink={"key.fields": "key", "sink.transactional-id-prefix": "transactional_id", "properties.group.id": lambda t: {},
-              "scan.startup.mode": lambda t: {}},
-        unused={"sink.partitioner": "partitions follow the key", "sink.parallelism": _TUNING, "scan.parallelism": _TUNING,
-                "scan.topic-partition-discovery.interval": _TUNING, "key.format": "keys are texts", "value.fields-include": _TUNING},
-    ),
-    "upsert-kafka": Mapped("kafka", both={"topic": "topic", "properties.bootstrap.servers": "servers"}, is_source=False,
-                           unused={"key.format": "keys are texts", "sink.parallelism": _TUNING}),
-    "rocketmq": _ROCKETMQ,
-    "metaq": _ROCKETMQ,
-    "jdbc": _JDBC,
-    "db": _JDBC,
-    "rds": _JDBC,
-    "elasticsearch-7": Mapped("elasticsearch", both={"hosts": _hosts, "index": "index", "username": "user", "password": "password"},
-                              unused={"document-type": "newer servers have none", "sink.bulk-flush.max-actions": _TUNING}),
-    "print": Mapped("print", unused={"print-identifier": _TUNING, "standard-error": _TUNING, "sink.parallelism": _TUNING}, is_source=False),
-    "blackhole": Mapped("blackhole", is_source=False),
-    "datagen": Mapped("datagen", is_sink=False),
-}  # fmt: skip
-_SAME = {"elasticsearch": "elasticsearch-7", "elasticsearch-8": "elasticsearch-7", "mysql": "jdbc", "console": "print"}
-_REFUSED = {"mysql-cdc": "changes of a MySQL table are not read; use 'jdbc', or a topic with the changes"}
 _LEGACY = {"connector.type": "connector", "connector.path": "path", "connector.topic": "topic", "format.type": "format"}
 _FORMATS = {
     "json": "json",
@@ -165,12 +59,34 @@ def refresh_of(table: Table | None) -> timedelta | None:
     return None
 
 
-def connector_of(table: Table) -> tuple[str, dict[str, Option]]:
-    """Return a table's connector, by the name that MAPPINGS has, and its other options. Raises ExpressionError."""
+@dataclass(frozen=True)
+class Connector:
+    """What a table's text says of its connector."""
+
+    #: As the text names it, in lower case.
+    name: str
+    #: The source and sink of this name.
+    plugin: str
+    #: The other options of the table.
+    options: Mapping[str, Option]
+    #: Where mistakes in the name are shown.
+    node: exp.Expr
+
+    def offered(self, kind: str) -> TableOptions | None:
+        """Return what the plug-in's source or sink (``kind``) declares for tables; None when there is none for this name."""
+        if not default_registry().has(kind, self.plugin):
+            return None
+        declared: Mapping[str, TableOptions] = default_registry().find(kind, self.plugin).table_options
+        return declared.get(self.name, TableOptions() if self.name == self.plugin else None)
+
+
+def connector_of(table: Table, kind: str) -> Connector:
+    """Return a table's connector as ``"source"`` or ``"sink"``. Raises ExpressionError for an unknown one."""
     options = {_LEGACY.get(key, key): option for key, option in table.options.items()}
     chosen = options.pop("connector", None) or options.pop("type", None)
     if chosen is None and "topic" in options:
-        return "rocketmq", options  # rsqldb's short form: a topic, and the name server from elsewhere
+        # rsqldb's short form: a topic, and the name server from elsewhere
+        return Connector("rocketmq", "rocketmq", options, table.node.this.this)
     if chosen is None:
         raise error_at(
             table.node.this.this,
@@ -178,34 +94,47 @@ def connector_of(table: Table) -> tuple[str, dict[str, Option]]:
             f"table {table.name!r} says no connector",
             "WITH ('connector' = 'kafka', …)",
         )
-    name = _SAME.get(chosen.value.lower(), chosen.value.lower())
-    if name in _REFUSED:
-        raise error_at(chosen.node, table.text, f"connector {name!r}: {_REFUSED[name]}")
-    if name not in MAPPINGS and not default_registry().has("source", name) and not default_registry().has("sink", name):
-        raise error_at(
-            chosen.node,
-            table.text,
-            f"unknown connector {chosen.value!r}",
-            did_you_mean(name, [*MAPPINGS, *_SAME], known="connectors"),
-        )
-    return name, options
+    name = chosen.value.lower()
+    return Connector(name, _plugin_of(name, chosen, table, kind), options, chosen.node)
 
 
-def mapped_options(notices: Notices, table: Table, kind: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Return (plug-in, its options, options of the format) of a table as ``"source"`` or ``"sink"``. Raises ExpressionError."""
-    name, given = connector_of(table)
-    mapping = MAPPINGS.get(name, Mapped(name))
-    if not (mapping.is_source if kind == "source" else mapping.is_sink):
+def _plugin_of(name: str, chosen: Option, table: Table, kind: str) -> str:
+    """Return the plug-in that a connector's name means. Raises ExpressionError, or MissingPluginError saying what to install."""
+    registry = default_registry()
+    if registry.has("connector", name):
+        return str(registry.find("connector", name))
+    if registry.has("source", name) or registry.has("sink", name):
+        return name
+    for each in (kind, "source", "sink", "connector"):
+        if registry.to_install(each, name) is not None:
+            registry.find(each, name)  # raises, saying what to install
+    known = [*registry.names("connector"), *registry.names("source"), *registry.names("sink")]
+    hint = did_you_mean(name, known, known="connectors")
+    raise error_at(chosen.node, table.text, f"unknown connector {chosen.value!r}", hint)
+
+
+def mapped_options(
+    notices: Notices, table: Table, kind: str
+) -> tuple[Connector, TableOptions, dict[str, Any], dict[str, Any]]:
+    """Return the connector of a table as ``"source"`` or ``"sink"``, what it declares, its options, and those of the format.
+
+    Raises ExpressionError.
+    """
+    connector = connector_of(table, kind)
+    name, declared = connector.name, connector.offered(kind)
+    other_kind = "sink" if kind == "source" else "source"
+    refused = declared if declared is not None else connector.offered(other_kind)
+    if refused is not None and refused.refused is not None:
+        raise error_at(connector.node, table.text, f"connector {name!r}: {refused.refused}")
+    if declared is None:
         what = "read from" if kind == "source" else "written to"
         raise error_at(table.node.this.this, table.text, f"table {table.name!r} cannot be {what}: connector {name!r}")
-    known = {**mapping.both, **(mapping.source if kind == "source" else mapping.sink)}
-    other = {**mapping.sink, **mapping.source}
-    settings = default_registry().find(kind, mapping.plugin).Settings
+    settings = default_registry().find(kind, connector.plugin).Settings
     fields = {each.encode_name: each for each in msgspec.structs.fields(settings)}
     made: dict[str, Any] = {}
     format_options: dict[str, Any] = {}
-    for key, option in given.items():
-        target = known.get(key)
+    for key, option in connector.options.items():
+        target = declared.options.get(key)
         plain = key.replace("-", "_")
         if callable(target):
             made |= _called(target, option, table)
@@ -215,26 +144,37 @@ def mapped_options(notices: Notices, table: Table, kind: str) -> tuple[str, dict
             refresh_of(table)
         elif key == "format" or key == "value.format":
             made["format"] = _format(option, table)
-        elif _format_option(notices, key, option, format_options, table) or key in other:
+        elif _format_option(notices, key, option, format_options, table):
             continue
         elif plain in fields:
             made[plain] = option.value
-        elif key in mapping.unused:
-            notice = f"table {table.name!r}: option {key!r} has no effect here: {mapping.unused[key]}"
-            notices.add_once(notice)
-        elif mapping.plugin == "kafka" and key.startswith("properties."):
-            made.setdefault("conf", {})[key.removeprefix("properties.")] = option.value
-        elif name == "datagen" and key.startswith("fields."):
-            made.setdefault("fields", {})[key.removeprefix("fields.")] = option.value
+        elif key in declared.unused:
+            notices.add_once(f"table {table.name!r}: option {key!r} has no effect here: {declared.unused[key]}")
+        elif _with_prefix(declared, key, option, made) or _is_known(connector.offered(other_kind), key):
+            continue
         else:
-            names = [*known, *mapping.unused, *fields, "format"]
+            names = [*declared.options, *declared.unused, *fields, "format"]
             raise error_at(
                 option.node,
                 table.text,
                 f"connector {name!r} has no option {key!r}",
                 did_you_mean(key, names, known="options"),
             )
-    return mapping.plugin, made, format_options
+    return connector, declared, made, format_options
+
+
+def _with_prefix(declared: TableOptions, key: str, option: Option, made: dict[str, Any]) -> bool:
+    """Take an option that belongs to one that holds several. Returns whether it is such."""
+    for prefix, target in declared.prefixes.items():
+        if key.startswith(prefix):
+            made.setdefault(target, {})[key.removeprefix(prefix)] = option.value
+            return True
+    return False
+
+
+def _is_known(declared: TableOptions | None, key: str) -> bool:
+    """Return whether an option is one of the table's other direction: of no effect for this one."""
+    return declared is not None and key in declared.options
 
 
 @dataclass(frozen=True)
@@ -266,7 +206,7 @@ _FORMAT_OPTIONS: Mapping[str, Refused | str] = {
 }
 
 
-def _called(target: Callable[[str], dict[str, Any]], option: Option, table: Table) -> dict[str, Any]:
+def _called(target: Callable[[str], Mapping[str, Any]], option: Option, table: Table) -> Mapping[str, Any]:
     try:
         return target(option.value)
     except ValueError as error:
@@ -310,16 +250,14 @@ def _format_option(notices: Notices, key: str, option: Option, made: dict[str, A
 def source_stream(pipeline: Pipeline, notices: Notices, table: Table, name: str | None = None) -> Stream:
     """Begin the stream of a table: its source with the columns that it declares, called like the table or otherwise."""
 
-    plugin, options, format_options = mapped_options(notices, table, "source")
+    connector, declared, options, format_options = mapped_options(notices, table, "source")
+    plugin = connector.plugin
     format_name = options.pop("format", None)
-    start_ms = options.pop("start_ms", None)
-    if start_ms is not None:
-        options["start"] = datetime.fromtimestamp(int(start_ms) / 1000, UTC)
     source_class = default_registry().find("source", plugin)
-    if plugin == "datagen":
-        options["columns"] = {name: type_name(kind) for name, kind in table.columns.items()}
-    elif format_name is None and plugin in ("file", "kafka", "rocketmq"):
-        format_name = "json"
+    if declared.columns_option is not None:
+        options[declared.columns_option] = {name: type_name(kind) for name, kind in table.columns.items()}
+    elif format_name is None:
+        format_name = declared.format
     fields = {
         "timestamp": "time",
         "partition": "queue",
@@ -380,7 +318,8 @@ def _converted(settings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def sink_job(notices: Notices, table: Table, stream: Stream, name: str) -> Job:
     """End a stream in a table's sink."""
-    plugin, options, format_options = mapped_options(notices, table, "sink")
+    connector, declared, options, format_options = mapped_options(notices, table, "sink")
+    plugin = connector.plugin
 
     sink_class = default_registry().find("sink", plugin)
     settings = sink_class.Settings
@@ -396,12 +335,8 @@ def sink_job(notices: Notices, table: Table, stream: Stream, name: str) -> Job:
         options["json_columns"] = tuple(maps)
     if format_options and "format_options" in fields:
         options["format_options"] = format_options
-    if table.primary_key and plugin == "mysql":
-        options.setdefault("mode", "upsert")
-    if table.primary_key and plugin == "kafka" and len(table.primary_key) == 1:
-        options.setdefault("key", table.primary_key[0])
-    if table.primary_key and plugin == "elasticsearch":
-        options.setdefault("id", table.primary_key[0] if len(table.primary_key) == 1 else None)
+    if table.primary_key:
+        options = {**declared.with_key(table.primary_key), **options}
     if table.partitioned:
         notice = f"table {table.name!r}: rows of all partitions are written to one directory, with the partition columns in them"
         notices.add_once(notice)

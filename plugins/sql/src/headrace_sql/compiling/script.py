@@ -18,6 +18,7 @@ from headrace_sql.binding.column_values import value_of
 from headrace_sql.binding.connectors import sink_job
 from headrace_sql.binding.emitting import emit_of
 from headrace_sql.binding.scope import Column, Relation, error_at, is_updating
+from headrace_sql.binding.session import SqlSession
 from headrace_sql.binding.tables import read_table
 from headrace_sql.binding.trees import text_of
 from headrace_sql.binding.zones import zone_name
@@ -62,41 +63,40 @@ class Script:
         dialect: str | None = None,
         namespace: str = "sql",
         pipeline: str = "job",
-        frames: Mapping[str, pl.DataFrame] | None = None,
-        streams: Mapping[str, Stream] | None = None,
         by_name: bool = False,
         bad_records: str | None = None,
-        tables: Mapping[str, Any] | None = None,
-        views: Mapping[str, Any] | None = None,
-        known_functions: Mapping[str, Any] | None = None,
+        session: SqlSession | None = None,
     ) -> None:
-
+        """``session`` is what the text knows of earlier ones; it stays as it is."""
+        session = SqlSession() if session is None else session
         self.text = text
         statements, self.dialect = parse(text, dialect)
         for each in statements:
             if isinstance(each, nodes.SetOption) and each.this.name == "pipeline.name":
                 pipeline = re.sub(r"[^A-Za-z0-9._-]+", "-", each.expression.name)
-        texts = "\n".join([text, *(view.text for view in (views or {}).values())])
-        streams = {name: each for name, each in (streams or {}).items() if re.search(rf"\b{re.escape(name)}\b", texts)}
+        texts = "\n".join([text, *(view.text for view in session.views.values())])
+        streams = {name: each for name, each in session.streams.items() if re.search(rf"\b{re.escape(name)}\b", texts)}
         made = (
             next(iter(streams.values())).pipeline
             if streams
             else Pipeline(namespace, pipeline, FunctionCatalog(), bad_records)
         )
         self.catalog = Catalog(made, _named_functions(functions), view_relation)
-        self.catalog.streams.update(streams or {})
-        for name, function in (known_functions or {}).items():
+        self.catalog.streams.update(streams)
+        for name, function in session.functions.items():
             self.catalog.add_function(name, function)
-        self.catalog.tables.update(tables or {})
-        self.catalog.views.update(views or {})
-        self._own: set[str] = set()
+        self.catalog.tables.update(session.tables)
+        self.catalog.views.update(session.views)
+        self.catalog.kept_elsewhere = session.kept
+        #: The names of the tables and views that the text defines itself.
+        self.own: set[str] = set()
         self.created_functions: dict[str, Any] = {}
         self.by_name = by_name
         self.inserts: list[Insert] = []
         self.queries: list[Query] = []
         #: The jobs of the INSERTs of an EXPLAIN STATEMENT SET that has not ended yet.
         self._explained_set: list[Job] | None = None
-        for name, frame in (frames or {}).items():
+        for name, frame in session.frames.items():
             self._register(name, frame)
         for statement in statements:
             try:
@@ -185,11 +185,11 @@ class Script:
         if kind == "FUNCTION":
             self.created_functions[name] = self.catalog.create_function(node, self.text)
             return
-        if name in self._own:
+        if name in self.own:
             if node.args.get("exists"):
                 return
             raise error_at(node.this, self.text, f"{name!r} is defined twice")
-        self._own.add(name)
+        self.own.add(name)
         self.catalog.forget(name)
         if kind == "TABLE":
             self.catalog.tables[name] = read_table(node, self.text)
@@ -209,9 +209,7 @@ class Script:
         found = self.catalog.find(name_node.name)
         if found is None or found not in self.catalog.tables:
             what = f"{name_node.name!r} is no table" if found else f"unknown table {name_node.name!r}"
-            raise error_at(
-                name_node, self.text, what, did_you_mean(name_node.name, self.catalog.tables, known="tables")
-            )
+            raise error_at(name_node, self.text, what, self.catalog.hint_of(name_node.name, self.catalog.tables))
         table = self.catalog.tables[found]
         listed = [each.name for each in target.expressions] if isinstance(target, exp.Schema) else []
         columns = table.sink_columns

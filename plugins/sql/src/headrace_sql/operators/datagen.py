@@ -13,6 +13,7 @@ from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Settings, option
 from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
+from headrace.interfaces.table_options import TableOptions
 
 from headrace_sql.operators.range_reader import RangeReader
 
@@ -38,6 +39,9 @@ class DatagenSource(Source):
     """Makes rows of one queue. The same options make the same rows."""
 
     Settings: ClassVar[type[Settings]] = DatagenSettings
+    table_options: ClassVar[Mapping[str, TableOptions]] = {
+        "datagen": TableOptions(prefixes={"fields.": "fields"}, columns_option="columns")
+    }
 
     def __init__(self, settings: DatagenSettings) -> None:
         self.settings: DatagenSettings = settings

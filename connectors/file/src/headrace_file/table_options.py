@@ -1,0 +1,44 @@
+"""How SQL texts write the options of tables in files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from headrace.interfaces.table_options import BLINK_FORMAT, OF_FLINKS_RUNTIME, TableOption, TableOptions
+
+
+def _path(text: str) -> Mapping[str, Any]:
+    if text.startswith("file:"):
+        parsed = urlparse(text)
+        text = unquote(parsed.path) or text
+    return {"path": text}
+
+
+_UNUSED = dict.fromkeys(
+    (
+        "sink.partition-commit.trigger",
+        "sink.partition-commit.delay",
+        "sink.partition-commit.policy.kind",
+        "partition.time-extractor.timestamp-pattern",
+        "sink.rolling-policy.rollover-interval",
+        "sink.rolling-policy.check-interval",
+        "sink.rolling-policy.file-size",
+        "source.monitor-interval",
+        "partition.time-extractor.kind",
+        "sink.parallelism",
+        "auto-compaction",
+    ),
+    OF_FLINKS_RUNTIME,
+)
+_BLINK: Mapping[str, TableOption] = {"filePath": _path, "path": _path, **BLINK_FORMAT}
+
+SOURCE_TABLES: Mapping[str, TableOptions] = {
+    "filesystem": TableOptions({"path": _path}, _UNUSED, format="json"),
+    "file": TableOptions(_BLINK, format="json"),
+}
+SINK_TABLES: Mapping[str, TableOptions] = {
+    "filesystem": TableOptions({"path": _path}, _UNUSED),
+    "file": TableOptions(_BLINK),
+}

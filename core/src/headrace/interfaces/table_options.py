@@ -1,0 +1,70 @@
+"""How SQL texts write the options of a connector: ``WITH ('connector' = 'kafka', 'properties.group.id' = 'g')``.
+
+A source or sink declares it in its ``table_options``; texts that use the plug-in's own names for its options need nothing declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+#: What an option of a text becomes: an option of the plug-in by its name, or the options that a function makes of the text. The
+#: function raises ValueError, saying what it takes, for a text that it cannot use.
+TableOption = str | Callable[[str], Mapping[str, Any]]
+
+
+def _nothing(key: Sequence[str]) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The options of a table with one connector name, beside those by the plug-in's own names, with ``-`` or ``_``.
+
+    Results of functions may have ``format`` and ``start``, too, as in ``stream.from_<name>(…, format=…, start=…)``.
+    """
+
+    options: Mapping[str, TableOption] = field(default_factory=dict)
+    #: Options that texts have and that mean nothing here, and why: a text that has one gets a notice.
+    unused: Mapping[str, str] = field(default_factory=dict)
+    #: Options of the plug-in that hold several, by how their names begin in texts: ``{"properties.": "conf"}``.
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    #: Of a source: the format of its bodies where the text names none; None: it gives columns.
+    format: str | None = None
+    #: Of a source: the option that takes the table's columns, as type names by column.
+    columns_option: str | None = None
+    #: Of a sink: the options that follow from the table's PRIMARY KEY, where the text does not give them.
+    with_key: Callable[[Sequence[str]], Mapping[str, Any]] = _nothing
+    #: Why tables with this name cannot be used, in one sentence; None: they can.
+    refused: str | None = None
+
+
+def ignored(text: str) -> Mapping[str, Any]:
+    """Take an option that is true or of the other direction here, without a notice."""
+    return {}
+
+
+def json_data(text: str) -> Mapping[str, Any]:
+    """Take Blink's ``isJsonData = 'true'``."""
+    if text.lower() != "true":
+        raise ValueError("only JSON data is supported")
+    return {"format": "json"}
+
+
+def no_json_array(text: str) -> Mapping[str, Any]:
+    """Take Blink's ``msgIsJsonArray = 'false'``."""
+    if text.lower() != "false":
+        raise ValueError("messages that are JSON arrays are not supported")
+    return {}
+
+
+#: How Blink's tables name the format of their bodies.
+BLINK_FORMAT: Mapping[str, TableOption] = {
+    "isJsonData": json_data,
+    "msgIsJsonArray": no_json_array,
+    "data_format": "format",
+    "encoding": ignored,
+}
+#: Why an option of Flink's has no effect here.
+OF_FLINKS_RUNTIME = "a matter of Flink's own runtime"

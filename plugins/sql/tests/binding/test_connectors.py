@@ -1,0 +1,202 @@
+"""Connectors of tables: what a plug-in declares for SQL texts is what they may write, a stranger's like those of the workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import headrace as hr
+import msgspec
+import polars as pl
+import pytest
+from headrace.foundation.errors import ExpressionError, MissingPluginError
+from headrace.interfaces.hookspecs import hookimpl
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.sink import SinkBatch, SinkSettings
+from headrace.interfaces.table_options import TableOptions, ignored
+from headrace.testing import MemorySource
+
+#: What the toy's sources and sinks were made of, and the rows that came.
+made: list[dict[str, Any]] = []
+rows: list[dict[str, Any]] = []
+
+
+class ToySettings(Settings, frozen=True, kw_only=True):
+    shelf: Annotated[str, option("where records lie")]
+    speed: Annotated[int, option("how fast")] = 1
+    extras: Annotated[dict[str, str], option("further settings")] = msgspec.field(default_factory=dict)
+
+
+class ToySinkSettings(SinkSettings, frozen=True, kw_only=True):
+    shelf: Annotated[str, option("where rows go")]
+    label: Annotated[str, option("the column that names a row")] = ""
+
+
+def _shelf(text: str) -> Mapping[str, Any]:
+    if not text.startswith("toy://"):
+        raise ValueError("only toy://shelf is supported")
+    return {"shelf": text.removeprefix("toy://")}
+
+
+def _label(key: Sequence[str]) -> Mapping[str, Any]:
+    return {"label": "-".join(key)}
+
+
+class ToySource(MemorySource):
+    Settings: ClassVar[type[Settings]] = ToySettings
+    table_options: ClassVar[Mapping[str, TableOptions]] = {
+        "toy": TableOptions(
+            {"url": _shelf, "consumer": ignored},
+            {"toy.colour": "all toys are grey"},
+            {"toy.extra.": "extras"},
+            format="json",
+        ),
+        "old-toy": TableOptions(refused="use 'toy'"),
+    }
+
+    def __init__(self, settings: ToySettings) -> None:
+        super().__init__({"q": [b'{"a": 1, "b": "x"}', b'{"a": 2, "b": "y"}']})
+        self.settings = settings
+        made.append(msgspec.structs.asdict(settings))
+
+
+class ToySink(hr.Sink):
+    Settings: ClassVar[type[SinkSettings]] = ToySinkSettings
+    table_options: ClassVar[Mapping[str, TableOptions]] = {
+        "toy": TableOptions({"url": _shelf, "producer": ignored}, with_key=_label),
+        "toy-box": TableOptions({"box": "shelf"}),
+    }
+
+    def __init__(self, settings: ToySinkSettings) -> None:
+        self.settings = settings
+        made.append({"shelf": settings.shelf, "label": settings.label})
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        rows.extend(batch.rows())
+
+
+class ToyPlugin:
+    @hookimpl
+    def headrace_sources(self) -> Mapping[str, type[ToySource]]:
+        return {"toy": ToySource}
+
+    @hookimpl
+    def headrace_sinks(self) -> Mapping[str, type[ToySink]]:
+        return {"toy": ToySink}
+
+    @hookimpl
+    def headrace_connectors(self) -> Mapping[str, str]:
+        return {"toy-box": "toy", "old-toy": "toy"}
+
+
+@pytest.fixture(autouse=True)
+def toys() -> Iterator[None]:
+    default_registry.cache_clear()
+    default_registry().register(ToyPlugin(), "toys")
+    made.clear()
+    rows.clear()
+    yield
+    default_registry.cache_clear()
+
+
+def table(name: str, columns: str, **options: str) -> str:
+    given = ", ".join(f"'{key.replace('__', '.').replace('_', '-')}' = '{value}'" for key, value in options.items())
+    return f"CREATE TABLE {name} ({columns}) WITH ({given});"
+
+
+SOURCE = table("t", "a BIGINT, b STRING", connector="toy", url="toy://top")
+SINK = table("s", "a BIGINT, b STRING, PRIMARY KEY (a, b) NOT ENFORCED", connector="toy", url="toy://low")
+
+
+def test_a_strangers_connector_is_written_as_it_declares() -> None:
+    given = table(
+        "t", "a BIGINT, b STRING", connector="Toy", url="toy://top", speed="7", toy__colour="red", toy__extra__hat="on"
+    )
+    job = hr.sql(given + SINK + "INSERT INTO s SELECT a, b FROM t WHERE a > 1")  # noqa: S608
+    assert made == [{"shelf": "top", "speed": 7, "extras": {"hat": "on"}}, {"shelf": "low", "label": "a-b"}]
+    assert job.notices == ("table 't': option 'toy.colour' has no effect here: all toys are grey",)
+    job.run(backend="light")
+    assert [(row["a"], row["b"]) for row in rows] == [(2, "y")]
+
+
+def test_a_name_of_its_own_for_one_direction() -> None:
+    box = table("s", "a BIGINT, b STRING", connector="toy-box", box="deep")
+    hr.sql(SOURCE + box + "INSERT INTO s SELECT * FROM t")  # noqa: S608
+    assert made[-1] == {"shelf": "deep", "label": ""}
+    with pytest.raises(ExpressionError, match="table 's' cannot be read from: connector 'toy-box'"):
+        hr.sql(box + "SELECT * FROM s")  # noqa: S608
+
+
+def test_what_the_text_says_goes_before_what_follows_from_the_key() -> None:
+    given = table("s", "a BIGINT, PRIMARY KEY (a) NOT ENFORCED", connector="toy", url="toy://low", label="mine")
+    hr.sql(SOURCE + given + "INSERT INTO s SELECT a FROM t")  # noqa: S608
+    assert made[-1] == {"shelf": "low", "label": "mine"}
+
+
+def test_options_of_the_other_direction_say_nothing_here() -> None:
+    given = table("t", "a BIGINT", connector="toy", url="toy://top", producer="p", consumer="c")
+    assert hr.sql(given + "SELECT * FROM t").notices == ()  # noqa: S608
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (table("t", "a BIGINT", connector="toy", url="box"), r"option 'url' = 'box': only toy://shelf is supported"),
+        (table("t", "a BIGINT", connector="toy", shelfs="x"), r"(?s)connector 'toy' has no option 'shelfs'.*'shelf'"),
+        (table("t", "a BIGINT", connector="old-toy"), r"connector 'old-toy': use 'toy'"),
+        (table("t", "a BIGINT", connector="toys"), r"(?s)unknown connector 'toys'.*'toy'"),
+        (table("t", "a BIGINT", connector="upsert-kafak"), r"(?s)unknown connector 'upsert-kafak'.*'upsert-kafka'"),
+        (table("t", "a BIGINT", connector="mysql-cdc"), r"changes of a MySQL table are not read"),
+    ],
+)
+def test_mistakes(text: str, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message):
+        hr.sql(text + "SELECT * FROM t")  # noqa: S608
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("kafka", "headrace-kafka"), ("upsert-kafka", "headrace-kafka"), ("jdbc", "headrace-mysql")]
+)
+def test_a_connector_that_is_not_installed_says_what_to_install(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_PLUGINS", "sql,columnar")
+    default_registry.cache_clear()
+    with pytest.raises(MissingPluginError, match=f"'{name}' is installed.*\n.*pip install {package}"):
+        hr.sql(table("t", "a BIGINT", connector=name, topic="x") + "SELECT * FROM t")  # noqa: S608
+
+
+def declared() -> Iterator[tuple[str, str, TableOptions, type[Settings]]]:
+    registry = default_registry()
+    for kind in ("source", "sink"):
+        for plugin in registry.names(kind):
+            offered = registry.find(kind, plugin)
+            for name, options in offered.table_options.items():
+                yield f"{kind} {plugin} as {name}", plugin, options, offered.Settings
+                assert name == plugin or registry.find("connector", name) == plugin
+
+
+def test_what_connectors_declare_names_options_that_they_have() -> None:
+    seen = set()
+    for place, plugin, options, settings in declared():
+        seen.add(plugin)
+        fields = {each.encode_name for each in msgspec.structs.fields(settings)} | {"format"}
+        named = [target for target in options.options.values() if isinstance(target, str)]
+        named += [*options.prefixes.values(), *([options.columns_option] if options.columns_option else [])]
+        assert set(named) <= fields, place
+        assert set(options.with_key(("k",))) <= fields, place
+    assert {"kafka", "rocketmq", "file", "mysql", "elasticsearch", "print", "datagen", "toy"} <= seen
+
+
+def test_every_further_name_of_a_connector_is_declared() -> None:
+    registry = default_registry()
+    for name in registry.names("connector"):
+        plugin = registry.find("connector", name)
+        found = [registry.find(kind, plugin) for kind in ("source", "sink") if registry.has(kind, plugin)]
+        assert any(name in offered.table_options for offered in found), name
+
+
+def test_rows_of_a_toy_are_read_as_json_by_default() -> None:
+    assert hr.sql(SOURCE + "SELECT * FROM t").collect().rows() == [(1, "x"), (2, "y")]  # noqa: S608
+    assert pl.DataFrame(made)["shelf"].to_list() == ["top"]
