@@ -35,6 +35,7 @@ def rows(text: str) -> list[tuple[Any, ...]]:
     [
         ("SELECT 1, 'a' AS y, CAST('5' AS BIGINT) + 1", [(1, "a", 6)]),
         ("SELECT COUNT(*), SUM(2)", [(1, 2)]),
+        ("SELECT CAST(0.1 AS FLOAT) = 0.1", [(False,)]),  # docs/sql.md: TRUE in Flink
         ("SELECT 1 WHERE 1 = 2", []),
         ("SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 1", [(1,), (1,), (2,)]),
         ("SELECT 1 UNION SELECT 1", [(1,)]),
