@@ -17,7 +17,7 @@ from headrace.flow.messages import WATERMARK, Batch, ChangeKind, SystemMessage, 
 from headrace.flow.schema import Schema, per_schema
 from headrace.foundation.errors import PlanError
 from headrace.interfaces.key_shares import KeyShare
-from headrace.interfaces.operator import Changes, Derivation, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.operator import Changes, Derivation, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace.interfaces.windows import Duration, microseconds
 from headrace_columnar.evaluation import RowFailure
@@ -26,13 +26,13 @@ from headrace_stateful.aggregates.aggregates import SIGN, AggregatePlan, compile
 from headrace_stateful.joins.join_shape import Part, assembled
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import Flags, Places, equal_rows
+from headrace_stateful.keys.kept_by_key import KeptByKey
 from headrace_stateful.keys.parted_table import PartedTable
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import log_share, numbers, renumbered, snapshots, table_share
 from headrace_stateful.keys.slots import SlotTable
 from headrace_stateful.keys.state_bytes import pack, unpack
-from headrace_stateful.keys.state_columns import brought_over, kept_columns
-from headrace_stateful.keys.ticks import ttl_tick_seconds
+from headrace_stateful.keys.state_columns import kept_columns
 
 _SLOT = "__hr_slot"
 _GROUP = "__hr_group"
@@ -40,12 +40,11 @@ _ROWS = "__hr_rows"
 _TICK = "__hr_tick"
 
 
-class Aggregate(StatefulSpec):
+class Aggregate(KeptByKey):
     """``agg``: results per key, as a changelog. A key from which nothing has come for ``ttl`` (processing time) is forgotten."""
 
     name = "aggregate"
     takes_functions = True
-    adapts_state = True
 
     def __init__(
         self,
@@ -108,20 +107,14 @@ class Aggregate(StatefulSpec):
             plan.held(inputs=self.takes_back and not plan.takes_back_by_sign), {"ttl_us": self.ttl_us},
         )  # fmt: skip
 
-    def adapted(
-        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
-    ) -> bytes:
+    def columns_in_state(self, schema: Schema | None) -> Mapping[str, pl.DataType]:
         columns = keyed_rows.known(schema)
         plan = self.plan(columns)
-        return brought_over(stored, now, {**columns, **plan.partial_schema, **plan.input_schema}, state, part=part)
+        return {**columns, **plan.partial_schema, **plan.input_schema}
 
     def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
         columns = {name: quoted(name) for name in self.keys}
         return Derivation({**columns, **self.plan(keyed_rows.known(schema)).texts})
-
-    @property
-    def tick_seconds(self) -> float | None:
-        return ttl_tick_seconds(self.ttl_us)
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         columns = keyed_rows.known(schema)

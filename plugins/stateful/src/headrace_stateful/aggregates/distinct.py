@@ -10,21 +10,21 @@ from headrace.flow import changelog
 from headrace.flow.messages import WATERMARK, Batch, ChangeKind, watermark_times
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import PlanError
-from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition
 from headrace.interfaces.windows import Duration, microseconds
 
 from headrace_stateful.joins.join_shape import Part, assembled
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import Places
+from headrace_stateful.keys.kept_by_key import KeptByKey
 from headrace_stateful.keys.slot_operator import TICK, SlotOperator
-from headrace_stateful.keys.state_columns import brought_over, kept_columns
-from headrace_stateful.keys.ticks import ttl_tick_seconds
+from headrace_stateful.keys.state_columns import kept_columns
 
 _COUNT = "__hr_count"
 
 
-class Distinct(StatefulSpec):
+class Distinct(KeptByKey):
     """The first row of each key, as it came: rows are only added. A key is forgotten ``ttl`` (processing time) after it came.
 
     Where rows are taken back the key must be the whole row: then equal rows are counted, and the row is deleted with the last of them.
@@ -32,7 +32,6 @@ class Distinct(StatefulSpec):
     """
 
     name = "distinct"
-    adapts_state = True
 
     def __init__(self, keys: Sequence[str], *, ttl: Duration | None = None) -> None:
         self.keys = tuple(keys)
@@ -62,15 +61,6 @@ class Distinct(StatefulSpec):
         columns = kept_columns(keyed_rows.known(schema), self.keys)
         settings = {"takes rows back": self.takes_back}
         return StateDefinition(self.name, settings, self.keys, columns, adjustable={"ttl_us": self.ttl_us})
-
-    def adapted(
-        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
-    ) -> bytes:
-        return brought_over(stored, now, keyed_rows.known(schema), state, part=part)
-
-    @property
-    def tick_seconds(self) -> float | None:
-        return ttl_tick_seconds(self.ttl_us)
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningDistinct(self.keys, keyed_rows.known(schema), takes_back=self.takes_back, ttl_us=self.ttl_us)

@@ -16,7 +16,7 @@ import polars as pl
 from headrace.flow.messages import WATERMARK, Batch, ChangeKind, watermark_times
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import FunctionError, JobError, PlanError, RetriableError
-from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition
 from headrace.interfaces.windows import Duration, microseconds
 from headrace.runtime.waiting import until_answered
@@ -24,19 +24,18 @@ from headrace.runtime.waiting import until_answered
 from headrace_stateful.joins.join_shape import Part, assembled
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import equal_rows
+from headrace_stateful.keys.kept_by_key import KeptByKey
 from headrace_stateful.keys.slot_operator import TICK, SlotOperator
-from headrace_stateful.keys.state_columns import brought_over, kept_columns
-from headrace_stateful.keys.ticks import ttl_tick_seconds
+from headrace_stateful.keys.state_columns import kept_columns
 from headrace_stateful.keys.typed_rows import RowTypes
 
 Reducer = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 
-class Reduce(StatefulSpec):
+class Reduce(KeptByKey):
     """A changelog of one value per key. ``schema``: the columns that are combined (default: all), besides those of the key."""
 
     name = "reduce"
-    adapts_state = True
 
     def __init__(
         self,
@@ -81,14 +80,8 @@ class Reduce(StatefulSpec):
         settings = {"function": function_name(self.function)}
         return StateDefinition(self.name, settings, self.keys, kept_columns(output), adjustable={"ttl_us": self.ttl_us})
 
-    def adapted(
-        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
-    ) -> bytes:
-        return brought_over(stored, now, self.output_schema(schema) or {}, state, part=part)
-
-    @property
-    def tick_seconds(self) -> float | None:
-        return ttl_tick_seconds(self.ttl_us)
+    def columns_in_state(self, schema: Schema | None) -> Mapping[str, pl.DataType]:
+        return self.output_schema(schema) or {}
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         output = self.output_schema(schema)

@@ -19,19 +19,19 @@ from headrace.flow.messages import WATERMARK, Batch, ChangeKind, SystemMessage, 
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.key_shares import KeyShare
-from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace.interfaces.windows import Duration, microseconds
 
 from headrace_stateful.joins.join_shape import Part, assembled
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import Places, equal_rows
+from headrace_stateful.keys.kept_by_key import KeptByKey
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import log_share, snapshots
 from headrace_stateful.keys.slots import KeySlots
 from headrace_stateful.keys.state_bytes import pack, unpack
-from headrace_stateful.keys.state_columns import brought_over, kept_columns
-from headrace_stateful.keys.ticks import ttl_tick_seconds
+from headrace_stateful.keys.state_columns import kept_columns
 
 _TICK = "tick"
 _SLOT = "__hr_slot"
@@ -75,14 +75,13 @@ def order_terms(by: str | Sequence[str]) -> tuple[OrderTerm, ...]:
     return tuple(terms)
 
 
-class TopN(StatefulSpec):
+class TopN(KeptByKey):
     """The first ``n`` rows of each key. ``rank`` names a column for the place, from 1: then every row that shifts is updated.
 
     Without ``by`` rows stand in the order in which they came. ``ttl``: rows are forgotten so long (processing time) after they came.
     """
 
     name = "top_n"
-    adapts_state = True
 
     def __init__(
         self,
@@ -138,15 +137,6 @@ class TopN(StatefulSpec):
                     "takes rows back": self.takes_back}  # fmt: skip
         columns = kept_columns(keyed_rows.known(schema))
         return StateDefinition(self.name, settings, self.keys, columns, adjustable={"ttl_us": self.ttl_us})
-
-    def adapted(
-        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
-    ) -> bytes:
-        return brought_over(stored, now, keyed_rows.known(schema), state, part=part)
-
-    @property
-    def tick_seconds(self) -> float | None:
-        return ttl_tick_seconds(self.ttl_us)
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningTopN(self, keyed_rows.known(schema))
