@@ -86,3 +86,14 @@ def test_windows_go_on_behind_it() -> None:
 def test_on_spark() -> None:
     text = f"SELECT L.k, L.ts FROM {LEFT} WHERE NOT EXISTS (SELECT 1 FROM {RIGHT} WHERE L.k = R.k AND {SAME})"
     assert rows(text, backend="spark") == sorted(ALONE, key=repr)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"), [('"window_start"', False), ('"__own_window_start"', True), ("window_start", True)]
+)
+def test_a_text_in_the_condition_that_looks_like_a_column_stays_as_it_is(text: str, kept: bool) -> None:
+    """The windows' own columns are renamed below the join: in the condition's columns, not in its texts."""
+    condition = f"L.k = R.k AND {SAME} AND L.k || '\"window_start\"' <> R.k || '{text}' AND L.window_start < R.ts"
+    found = rows(f"SELECT L.k, L.ts FROM {LEFT} JOIN {RIGHT} ON {condition}")
+    pairs = [(k, t) for k, t in A for other, at in B if k == other and t // 10 == at // 10 and at % 10]
+    assert found == (sorted(pairs, key=repr) if kept else [])

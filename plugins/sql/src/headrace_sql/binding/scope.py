@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -169,12 +170,7 @@ def error_at(node: Any, text: str, message: str, hint: str | None = None) -> Exp
 def unused_name(wanted: str, taken: Iterable[str]) -> str:
     """Return a name that is not taken: the wanted one, or with a number behind it."""
     names = set(taken)
-    if wanted not in names:
-        return wanted
-    number = 2
-    while f"{wanted}_{number}" in names:
-        number += 1
-    return f"{wanted}_{number}"
+    return _numbered(wanted, names.__contains__)
 
 
 def hidden_suffix(left: Iterable[str] | None, right: Iterable[str] | None) -> str:
@@ -184,11 +180,13 @@ def hidden_suffix(left: Iterable[str] | None, right: Iterable[str] | None) -> st
     is a join itself can have both a column and the same with such a suffix.
     """
     ours, theirs = set(left or ()), set(right or ())
-    number, suffix = 1, "__other"
-    while any(name + suffix in ours | theirs for name in ours & theirs):
-        number += 1
-        suffix = f"__other_{number}"
-    return suffix
+    return _numbered("__other", lambda suffix: any(name + suffix in ours | theirs for name in ours & theirs))
+
+
+def _numbered(wanted: str, is_taken: Callable[[str], bool]) -> str:
+    """Return the wanted text, or with the first number behind it, from 2, with which it is not taken."""
+    tried = itertools.chain([wanted], (f"{wanted}_{number}" for number in itertools.count(2)))
+    return next(each for each in tried if not is_taken(each))
 
 
 def knows(relation: Relation, node: exp.Column) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace_columnar.dialect import Headrace
@@ -28,3 +29,18 @@ def physical(name: str) -> exp.Column:
 def text_of(node: exp.Expr) -> str:
     """Return a translated tree as text of the dialect of headrace's expressions."""
     return node.sql(dialect=Headrace, identify=True)
+
+
+def all_of(conditions: Sequence[exp.Expr]) -> str | None:
+    """Return the text of translated conditions that must all hold; None: there are none."""
+    return " AND ".join(f"({text_of(each)})" for each in conditions) or None
+
+
+def with_names(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
+    """Return a translated tree whose columns have other names: what a column is called, and what it is to be called."""
+
+    def renamed(part: exp.Expr) -> exp.Expr:
+        return physical(names[part.name]) if isinstance(part, exp.Column) and part.name in names else part
+
+    made: exp.Expr = node.transform(renamed)
+    return made

@@ -16,7 +16,7 @@ from headrace_sql.binding.context import Context
 from headrace_sql.binding.expression_parts import names_columns
 from headrace_sql.binding.intervals import interval_length
 from headrace_sql.binding.scope import Column, Relation, hidden_suffix, is_updating, resolve, unused_name
-from headrace_sql.binding.trees import cast, text_of
+from headrace_sql.binding.trees import all_of, cast, text_of
 from headrace_sql.compiling.sides import Sides, replace_sides, touches
 from headrace_sql.compiling.window_join import in_windows, window_join
 
@@ -115,7 +115,7 @@ def joined_sides(
         sides = _with_one_key(sides)
     in_window = window_join(sides)
     if in_window is not None:
-        return in_windows(sides, in_window, how, residual(context, sides))
+        return in_windows(sides, in_window, how, residual_trees(context, sides))
     options: dict[str, Any] = {}
     bound = _time_bound(context, sides)
     if bound is not None:
@@ -177,13 +177,21 @@ def _after_join(column: Column, *, bounded: bool) -> Column:
 
 def residual(context: Context, sides: Sides) -> str | None:
     """Return what is left of the condition as text over the columns of both sides."""
+    return all_of(residual_trees(context, sides))
+
+
+def residual_trees(context: Context, sides: Sides) -> list[exp.Expr]:
+    """Return what is left of the condition as translated trees, which must all hold, over the columns of both sides."""
     if not sides.rest:
-        return None
+        return []
     for each in sides.rest:
         _refuse_clock(context, sides.both, each)
     translator = context.translator(sides.both)
     translator.schema = _pair_schema(sides)
-    return " AND ".join(f"({translator.sql(each)})" for each in sides.rest)
+    made = [translator.translate(each) for each in sides.rest]
+    for each in made:
+        translator.compile(each)
+    return made
 
 
 def _refuse_clock(context: Context, relation: Relation, node: exp.Expr) -> None:

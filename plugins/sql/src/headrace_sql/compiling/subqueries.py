@@ -11,7 +11,7 @@ from headrace_sql.binding.emitting import state_ttl
 from headrace_sql.binding.expression_parts import conjuncts
 from headrace_sql.binding.scope import MEANT, Column, Relation, hidden_suffix, knows, resolve
 from headrace_sql.compiling.from_items import windowed
-from headrace_sql.compiling.join_sides import residual, split_condition, with_one_watermark
+from headrace_sql.compiling.join_sides import residual, residual_trees, split_condition, with_one_watermark
 from headrace_sql.compiling.outer_columns import names_outer, outer_keys
 from headrace_sql.compiling.quantified import Quantified, quantified_in
 from headrace_sql.compiling.sides import Sides, sides_of
@@ -131,7 +131,7 @@ def _as_outside(relation: Relation, made: Relation) -> Relation:
 def _made(context: Context, sides: Sides, how: str) -> Relation:
     in_window = window_join(sides)
     if in_window is not None:
-        made = in_windows(sides, in_window, how, residual(context, sides))
+        made = in_windows(sides, in_window, how, residual_trees(context, sides))
         extra = [name for name in made.schema if name.startswith("__left_key_")]
         return replace(made, stream=made.stream.drop(*extra)) if extra else made
     sides = with_one_watermark(sides)

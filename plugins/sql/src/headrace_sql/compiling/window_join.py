@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.interfaces.windows import Window
 from headrace_stateful.windows.window_shape import WINDOW_END, WINDOW_START
+from sqlglot import exp
 
 from headrace_sql.binding.scope import Column, Relation, Time, hidden_suffix, is_updating, unused_name
-from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.binding.trees import all_of, physical, text_of, with_names
 from headrace_sql.compiling.sides import Sides
 
 if TYPE_CHECKING:
@@ -35,8 +37,8 @@ def _window_column(side: Relation, name: str) -> Column | None:
     return next((c for c in side.columns if c.physical == name and c.window in ("start", "end")), None)
 
 
-def in_windows(sides: Sides, ends: tuple[Column, Column], how: str, condition: str | None) -> Relation:
-    """Return the join: the rows of a window are joined when it closes, and forgotten then.
+def in_windows(sides: Sides, ends: tuple[Column, Column], how: str, conditions: Sequence[exp.Expr]) -> Relation:
+    """Return the join: the rows of a window are joined when it closes, and forgotten then. Translated ``conditions`` must all hold.
 
     All rows of a window have the same last millisecond, which is a window of its own for the operator. Late rows are dropped.
     """
@@ -56,15 +58,12 @@ def in_windows(sides: Sides, ends: tuple[Column, Column], how: str, condition: s
         streams.append(stream.rename(own) if own else stream)
         moments.append(moment)
     keys = [tuple(renamed.get(name, name) for name in pair) for pair in sides.keys]
-    if condition is not None:
-        for old, new in renamed.items():
-            condition = condition.replace(text_of(physical(old)), text_of(physical(new)))
     window = Window("tumbling", _MILLISECOND_US, _MILLISECOND_US, moments[0])
     stream = streams[0].join(
         streams[1],
         keys,
         how=how,
-        where=condition,
+        where=all_of([with_names(each, renamed) for each in conditions]),
         suffix=hidden_suffix(streams[0].schema, streams[1].schema),
         window=window,
         time=(moments[0], moments[1]),
