@@ -28,7 +28,11 @@ from headrace_contract import (
 )
 
 MODULES: Mapping[str, tuple[type[Contract], ...]] = {
-    "broken_sinks": (SinkContract,),
+    "broken_sink_options": (SinkContract,),
+    "broken_sink_values": (SinkContract,),
+    "broken_sink_guarantees": (SinkContract,),
+    "broken_sink_crashes": (SinkContract,),
+    "broken_sink_runtime": (SinkContract,),
     "broken_sources": (SourceContract,),
     "broken_group_sources": (GroupSourceContract,),
     "broken_operators": (OperatorContract,),
