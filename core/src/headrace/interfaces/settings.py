@@ -33,6 +33,12 @@ def _hints_of(settings: type[msgspec.Struct]) -> Mapping[str, Any]:
     return typing.get_type_hints(settings, include_extras=True)
 
 
+@functools.cache
+def _fields_of(settings: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields of a class. They are looked up for every verb of a job, and each look takes a millisecond."""
+    return msgspec.structs.fields(settings)
+
+
 def parse_duration(value: str | float | timedelta) -> timedelta:
     """Return a duration from ``"10 s"``, ``"1 min 30 s"``, ``"500ms"``, a number of seconds, or a timedelta.
 
@@ -120,7 +126,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @classmethod
     def of(cls, options: Mapping[str, Any], *, plugin: str | None = None) -> Self:
         """Validate options given by a user. Raises OptionError naming plug-in and option, with the nearest name."""
-        fields = {f.encode_name: f for f in msgspec.structs.fields(cls)}
+        fields = {f.encode_name: f for f in _fields_of(cls)}
         for name in options:
             if name not in fields:
                 hint = did_you_mean(name, fields, known="options")
@@ -149,7 +155,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         hints = _hints_of(type(self))
         guarded = any(Secret in _alternatives(annotation) for annotation in hints.values())
-        for field in msgspec.structs.fields(type(self)):
+        for field in _fields_of(type(self)):
             value = getattr(self, field.name)
             converted = _convert(value, hints[field.name], field.encode_name, plugin, guarded=guarded)
             hidden = isinstance(converted, Secret) or (guarded and not _shows_no_secret(value))
@@ -268,14 +274,14 @@ def option_fields(settings: type[Settings]) -> Sequence[msgspec.structs.FieldInf
     def generation(field: msgspec.structs.FieldInfo) -> int:
         return max(at for at, kind in enumerate(lineage) if field.name in kind.__struct_fields__)
 
-    return sorted(msgspec.structs.fields(settings), key=generation)
+    return sorted(_fields_of(settings), key=generation)
 
 
 def identifying_options(settings: Any) -> dict[str, Any]:
     """Return the options that must be given, as JSON values, without addresses of servers: they tell which data is meant."""
     if not isinstance(settings, Settings):
         return {}
-    names = [f.name for f in msgspec.structs.fields(type(settings)) if f.required and f.name not in _ADDRESSES]
+    names = [f.name for f in _fields_of(type(settings)) if f.required and f.name not in _ADDRESSES]
     found = {name: getattr(settings, name) for name in names}
     return {name: msgspec.to_builtins(value, enc_hook=repr) for name, value in found.items()}
 
