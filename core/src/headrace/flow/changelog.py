@@ -1,7 +1,8 @@
-"""Changelogs: batches whose rows add to, change and take back a result. Read by operators and sinks.
+"""Changelogs: batches whose rows insert, update and delete rows of a result. Used by operators and sinks.
 
-Rows carry their ``ChangeKind`` in the column ``CHANGE``. Taken in order they make a table: an insert or update-after adds a row,
-an update-before or delete takes an equal one away (or, where the rows have a key, the one with that key).
+Rows carry their ``ChangeKind`` in the column ``CHANGE``. Applied in order they give a table: an insert or
+update-after adds a row, and an update-before or delete removes an equal row (or, if the rows have a key, the row with
+that key).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ KIND_NAMES: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Collapsed:
-    """What rows of a changelog come to, by key: no key is in both frames, or twice in one. Header columns are kept."""
+    """The net result of rows of a changelog by key. No key is in both frames, or twice in one. Header columns are kept."""
 
     #: The rows that are there after, in the order of their last change.
     upserts: pl.DataFrame
@@ -39,10 +40,10 @@ class Collapsed:
 
 
 def collapsed(frame: pl.DataFrame, key: Sequence[str]) -> Collapsed:
-    """Return what the rows of a batch come to: for each key the last change decides. For sinks that update by key.
+    """Return the net result of the rows of a batch: the last change of each key. For sinks that update by key.
 
-    Rows without the column ``CHANGE`` are upserts. An update-before that is the last of its key counts as a delete: where a
-    batch ends between the two halves of an update, the row is missing until the next batch brings the other half.
+    Rows without the column ``CHANGE`` are upserts. An update-before that is the last row of its key counts as a
+    delete. So if a batch ends between the two rows of an update, the row is missing until the next batch.
     """
     import polars as pl
 
@@ -54,7 +55,7 @@ def collapsed(frame: pl.DataFrame, key: Sequence[str]) -> Collapsed:
 
 
 def signs(frame: pl.DataFrame) -> NDArray[np.int64]:
-    """Return 1 for rows that add, -1 for rows that take away."""
+    """Return 1 for rows that add a row, and -1 for rows that remove one."""
     import numpy as np
 
     result = np.ones(frame.height, dtype=np.int64)

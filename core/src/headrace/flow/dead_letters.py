@@ -1,4 +1,4 @@
-"""Bad records: what is kept of them, and where they go when the job does not say."""
+"""Bad records: the columns of a dead letter, and where dead letters go by default."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _REASONS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterReason:
-    """Why records of a run are dead letters: the node that refused them, the kind of error, a text, and how many.
+    """A reason for dead letters of a run: the node that refused the records, the kind of error, its text, and the number of records.
 
-    Texts that differ only in numbers and in values in double quotes are one reason; they show as ``#`` and ``"…"``.
+    Texts that differ only in numbers and in values in double quotes count as one reason. Such parts are shown as
+    ``#`` and ``"…"``.
     """
 
     origin: str
@@ -127,7 +128,7 @@ def of_bodies(
 
 
 def of_queue(queue: Queue, origin: str, offset: int, error: Exception) -> Batch:
-    """Make the dead letter that says that a queue was set aside before the record ``offset``: it has neither body nor row."""
+    """Make the dead letter for a queue that was set aside before the record ``offset``. It has neither body nor row."""
     import polars as pl
 
     letter = {

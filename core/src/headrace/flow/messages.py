@@ -5,7 +5,7 @@ A batch is a polars frame of the user's columns plus header columns, which wrap 
 =================  ==================  ====================================================================
 column             type                meaning
 =================  ==================  ====================================================================
-``__hr_offset``    Int64               the record's place in its queue; grows, never repeats
+``__hr_offset``    Int64               the record's position in its queue; grows, never repeats
 ``__hr_index``     Int32               numbers the rows made from one record, from 0
 ``__hr_time``      Datetime(us, UTC)   the source's own time of the record, where it has one (optional)
 ``__hr_key``       Binary              the source's own key of the record, where it has one (optional)
@@ -43,8 +43,8 @@ class Queue:
     """One ordered shard of a source: a broker's queue, a partition, a file.
 
     ``name`` is stable over restarts. ``source`` is the name of the source's node in the job; a source leaves it empty
-    and the runtime fills it in. ``branch`` is not empty for what is made beside the queue's main flow (dead letters):
-    a branch has the queue's offsets but its own progress.
+    and the runtime fills it in. ``branch`` is set for rows that leave the main flow of the queue (dead letters):
+    a branch has the offsets of the queue, but sinks keep a position of its own for it.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Queue:
 
 
 class Position(NamedTuple):
-    """The place of one row in its queue. Compares as (offset, index)."""
+    """The position of one row in its queue. Compares as (offset, index)."""
 
     offset: int
     index: int = 0  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
@@ -74,10 +74,10 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """Where to read next in a queue: the offset of the next record, and what the source needs to get there fast.
+    """Where to read next in a queue: the offset of the next record, and a hint that helps the source to find it fast.
 
-    ``hint`` is the source's own (for a file: the byte position and the file's identity), made of JSON types. It is
-    kept with the offset in checkpoints and given back as it was.
+    Only the source reads ``hint`` (for a file: the byte position and the file's identity). It is made of JSON types,
+    stored with the offset in checkpoints, and given back unchanged.
     """
 
     offset: int
@@ -149,10 +149,10 @@ class Bodies(Sequence[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """What a reader gives: consecutive records of one queue, not yet decoded (``bodies``) or already columnar (``frame``).
+    """Consecutive records of one queue, returned by a reader: not yet decoded (``bodies``), or already in columns (``frame``).
 
-    Exactly one of ``bodies`` and ``frame`` is given; every other sequence has as many entries. ``offsets`` grow but
-    need not be without gaps. ``next_position`` is where the read after this one begins, even if the batch is empty.
+    Exactly one of ``bodies`` and ``frame`` is given. Every other sequence has one entry per record. ``offsets`` grow and
+    may have gaps. ``next_position`` is the position of the next read, even if the batch is empty.
     """
 
     offsets: NDArray[np.int64]
@@ -168,7 +168,7 @@ class RawBatch:
         return len(self.offsets)
 
     def until(self, end: ReadPosition) -> RawBatch:
-        """Return the batch without records at or after ``end``: a poll may give more where offsets have gaps."""
+        """Return the batch without records at or after ``end``. A poll may return more than planned if offsets have gaps."""
         import numpy as np
 
         count = int(np.searchsorted(self.offsets, end.offset))
@@ -188,7 +188,7 @@ class RawBatch:
 
     @classmethod
     def joined(cls, batches: Sequence[RawBatch]) -> RawBatch:
-        """Return batches that follow one another as one. What operators make of records depends on how they are cut."""
+        """Return consecutive batches as one batch."""
         import numpy as np
 
         if len(batches) == 1:
@@ -216,8 +216,8 @@ class RawBatch:
 class Batch:
     """Rows of one queue: a polars frame with the user's columns and the header columns, ordered by (offset, index).
 
-    All rows that come from one record are in one batch. ``output`` says by which of its outputs an operator gives the
-    batch; operators with a single output leave it empty.
+    All rows made from one record are in one batch. ``output`` names the operator's output to which the batch belongs;
+    operators with a single output leave it empty.
     """
 
     queue: Queue
@@ -300,21 +300,21 @@ class ChangeKind:
 
 @dataclass(frozen=True, slots=True)
 class QueueAdded:
-    """A queue is now this job's (or this instance's) to read. Comes before the queue's first batch."""
+    """This job (or this instance) reads the queue from now on. Comes before the queue's first batch."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRemoved:
-    """A queue has gone or moved to another instance. Comes after the queue's last batch; hold nothing of it after."""
+    """The queue was removed or moved to another instance. Comes after the queue's last batch. Keep nothing of the queue after it."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Everything before this message is to be made durable; what returns from it may be forgotten upstream."""
+    """Everything before this message must become durable. After that, sources may forget the records before it."""
 
     id: int
 
@@ -329,14 +329,14 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What the clock showed when what follows was taken in: processing time, the same whenever it is replayed."""
+    """The time of the clock when the input that follows was read: processing time. It is the same if the input is processed again."""
 
     time_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfInput:
-    """Nothing comes any more in this run: what waits for time to pass is to be closed now."""
+    """There is no more input in this run. Windows, joins and timers that wait for time to pass must end now."""
 
 
 SystemMessage = QueueAdded | QueueRemoved | Checkpoint | Watermark | Tick | EndOfInput

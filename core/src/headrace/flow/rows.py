@@ -1,7 +1,7 @@
-"""Rows of a stream whose columns are known only from the rows themselves: each one packed, with its own types.
+"""Rows of a stream whose columns are known only from the rows themselves. Each row is packed, with its own types.
 
-A row-wise function without a declared result gives such rows. Packing keeps each row exactly as the function made it,
-so that a result never depends on which rows happen to share a batch.
+A row-wise function without a declared result returns such rows. Packing keeps each row exactly as the function
+returned it, so a result never depends on which rows are in the same batch.
 """
 
 from __future__ import annotations

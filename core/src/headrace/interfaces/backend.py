@@ -1,4 +1,4 @@
-"""What a backend is: something that runs a job; and what it tells of a running one."""
+"""What a backend implements: it runs plans, and reports the status of a running job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class JobState(enum.Enum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -33,11 +33,11 @@ class JobState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """How far one queue is. Offsets are those of the next record to read; ``lag`` is in records.
+    """How far one queue has been read. Offsets are those of the next record to read; ``lag`` is a number of records.
 
-    ``latest`` is the end of the queue at the last look at it. What was read since then shows that the queue is longer by
-    now, so ``latest`` is never below ``offset``: a backend may pass the older value.
-    ``broken`` says why the queue was set aside, if it is: nothing is read from it beyond ``offset`` for now.
+    ``latest`` is the end of the queue when it was last checked. If more has been read since then, the queue is longer
+    now, so ``latest`` is never below ``offset``; a backend may pass the older value.
+    ``broken`` is the reason if the queue is set aside: nothing beyond ``offset`` is read from it for now.
     """
 
     queue: str
@@ -58,7 +58,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What ``handle.status()`` gives: a consistent picture at one moment."""
+    """What ``handle.status()`` returns: consistent figures of one moment."""
 
     job: str
     backend: str
@@ -87,13 +87,13 @@ class JobStatus:
 
     @property
     def only_broken_queues(self) -> bool:
-        """Whether nothing was read, and every queue was set aside: a bounded run that ends so has failed."""
+        """Whether nothing was read and every queue was set aside. A bounded run that ends like this has failed."""
         return bool(self.queues) and not self.records_read and all(queue.broken is not None for queue in self.queues)
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What a job did, given when it has ended. ``rows_written`` counts rows per sink."""
+    """What a job has done, returned when it has ended. ``rows_written`` counts rows per sink."""
 
     job: str
     backend: str
@@ -111,13 +111,13 @@ class JobReport:
 
     @property
     def all_dead_letters(self) -> bool:
-        """Whether records were read and came to nothing but dead letters."""
+        """Whether records were read and all of them became dead letters."""
         stored = sum(self.rows_written.values()) + self.rows_skipped
         return not stored and self.dead_letters >= self.records_read > 0
 
     @property
     def broken_queues(self) -> tuple[QueueStatus, ...]:
-        """The queues that were set aside when the job ended: what they hold after their offset was not read."""
+        """The queues that were set aside when the job ended. Their records after the offset were not read."""
         return tuple(queue for queue in self.queues if queue.broken is not None)
 
     @classmethod
@@ -156,17 +156,22 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a job is to be run, whatever the backend.
+    """The options of a run that every backend has.
 
-    ``until``: ``"end"`` reads to the end of what is there when the job starts and then stops; None runs until stopped.
-    ``checkpoint``: a directory to restart from; None: the job begins anew each time and nothing is kept.
-    ``allow_changed_input``: go on over the state of a verb although the filters, projections or sources before it have changed.
-    ``replace_output``: outputs that remember what made their rows remove them first, also those of another job.
-    ``from_savepoint``: a savepoint to begin at, with an empty ``checkpoint`` or none. A checkpoint that began at it is gone on from.
-    ``broken_queues``: a queue that cannot be read as it is (permission, damage) is set aside and tried again now and then while
-    the others are read ("set_aside"), or stops the job ("stop").
-    ``drop_state``: ids of verbs whose state in the savepoint is left out. ``sinks_ahead``: what to do when a sink has rows that came
-    after the checkpoint or savepoint at which the job begins: "refuse", or "write" them once more, behind those that are there.
+    ``until``: ``"end"`` reads the input that exists when the job starts, and then stops; None runs until the job is
+    stopped.
+    ``checkpoint``: a directory to restart from; None: the job starts at the beginning each time and stores no state.
+    ``allow_changed_input``: use the state of a verb although the filters, projections or sources before it have
+    changed.
+    ``replace_output``: outputs that store the definition of their rows remove these rows first, also those of another
+    job.
+    ``from_savepoint``: the savepoint to start from, with an empty ``checkpoint`` or none. If the checkpoint started
+    from this savepoint, the job continues from the checkpoint.
+    ``broken_queues``: what happens to a queue that cannot be read (permission, damage): "set_aside" reads the others
+    and tries it again from time to time, "stop" stops the job.
+    ``drop_state``: ids of verbs whose state in the savepoint is left out. ``sinks_ahead``: what happens if a sink has
+    rows from after the checkpoint or savepoint at which the job starts: "refuse" raises an error, "write" writes
+    these rows once more, behind the old ones.
     """
 
     until: Literal["end"] | None = "end"
@@ -187,31 +192,33 @@ class RunOptions:
 
 
 class JobHandle(ABC):
-    """A job that was started. Usable from any thread; also a context manager that stops the job at its end."""
+    """A job that was started. It can be used from any thread. As a context manager it stops the job at the end of the block."""
 
     #: What runs; None for a handle that was not made by ``Job.start``.
     plan: Plan | None = None
 
     @abstractmethod
     def status(self) -> JobStatus:
-        """Return how far the job is."""
+        """Return the current status of the job."""
 
     @abstractmethod
     def stop(
         self, timeout: timedelta = timedelta(seconds=30), *, savepoint: str | os.PathLike[str] | None = None
     ) -> None:
-        """Stop gracefully: finish the batch at hand, flush, checkpoint, close. Returns when that is done.
+        """Stop gracefully: finish the current batch, flush, checkpoint, close. Returns when that is done.
 
-        With ``savepoint`` one is written there, of the place where the job stops. Raises TimeoutError when it is not done in
-        time, CheckpointError when the savepoint cannot be written (the job has stopped then all the same). Stopping an ended
-        job does nothing, except that a savepoint of it is refused.
+        With ``savepoint``, a savepoint of the moment when the job stops is written to that directory. Raises
+        TimeoutError if the job has not stopped in time, and CheckpointError if the savepoint cannot be written; the
+        job has stopped in that case, too. Stopping a job that has ended does nothing; with ``savepoint`` it raises an
+        error.
         """
 
     def savepoint(self, path: str | os.PathLike[str], timeout: timedelta = timedelta(minutes=5)) -> Path:
-        """Write a savepoint, a directory from which any backend can start the job again, while the job goes on.
+        """Write a savepoint while the job continues: a directory from which any backend can start the job again.
 
-        Returns its path when it is on the disk. Raises CheckpointError when it cannot be written, JobError when the job has
-        ended or cannot be saved so, TimeoutError when it takes too long (the savepoint may still come).
+        Returns its path when it is on the disk. Raises CheckpointError if it cannot be written, JobError if the job
+        has ended or cannot write savepoints, and TimeoutError if it takes too long (the savepoint may still be
+        written later).
         """
         raise CheckpointError(f"{type(self).__name__} takes no savepoints", option="savepoint")
 
@@ -223,7 +230,7 @@ class JobHandle(ABC):
         """
 
     def update_rules(self, rules: Any, *, node: str | None = None, who: str | None = None) -> Any:
-        """Replace the rules of a ``rules`` verb while the job runs; nothing is paused or read again.
+        """Replace the rules of a ``rules`` verb while the job runs. The job does not pause and reads nothing again.
 
         ``rules`` is what the verb takes; ``node`` names the verb where the job has several; ``who`` is for the audit
         file. Returns the new version and which rules were rejected. Raises JobError when no rule can be used.
@@ -253,7 +260,7 @@ class Backend(ABC):
 
     @abstractmethod
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
-        """Start the plan and return at once. Raises JobError for what can be seen before anything is read."""
+        """Start the plan and return at once. Raises JobError for errors that can be found before anything is read."""
 
     @staticmethod
     def start_query(job: Job, session: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What an operator is: the part of a job between source and sink."""
+"""What an operator implements: it transforms the rows between source and sink."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRows:
-    """Rows an operator could not process: they go to the dead letters with the reason.
+    """Rows that an operator could not process. They go to the dead letters with the reason.
 
     ``frame`` holds the rows as they came in (with header columns), ``reasons`` one text per row.
     """
@@ -37,23 +37,25 @@ class RejectedRows:
 class Operator(ABC):
     """A running operator: one object per lane (per queue, or per shard behind a shuffle). Used by one thread.
 
-    Output must be a function of input, in order: not of wall clock, batch borders or other queues.
+    The output must depend only on the input rows and their order, not on the clock, on batch borders or on other
+    queues.
     """
 
     @abstractmethod
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows | Watermark]:
-        """Return what comes of the batch: batches of the same queue, rows still ordered by (offset, index).
+        """Process a batch. Return batches of the same queue, with rows still ordered by (offset, index).
 
-        An operator that makes several rows from one numbers them anew (``renumber``). Rows that cannot be processed are
-        returned as RejectedRows. A batch that makes it raise something else than headrace's own errors is tried again in
-        halves, and rows that do so alone are rejected, unless it remembers anything: then the job stops. A Watermark goes on
-        to the operators behind this one, after the rows.
+        An operator that makes several rows from one numbers them again (``renumber``). It returns rows that it cannot
+        process as RejectedRows. If it raises an error that is not headrace's own, the batch is tried again in halves,
+        and rows that fail alone are rejected. If the operator has state, the job stops instead. A Watermark is passed
+        on to the operators behind this one, after the rows.
         """
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows | Watermark]:
-        """Take a system message; return what it makes the operator give. It is passed on after that.
+        """Process a system message and return the output that it causes. The message is passed on after that.
 
-        A ``Watermark`` among that is passed on in place of the one that came: an earlier one, for what is still to be given.
+        If the output has a ``Watermark``, it is passed on instead of the one that came: an earlier one, if earlier
+        rows are still to be given.
         """
         return ()
 
@@ -62,18 +64,18 @@ class Operator(ABC):
 
 
 class StatefulOperator(Operator):
-    """A running operator that remembers: one per shard, behind a shuffle.
+    """A running operator with state: one per shard, behind a shuffle.
 
-    What it gives in an entry (see ``headrace.runtime.shard``) must be a function of what it was given, in order, so that an
-    entry that is replayed from a restored state gives the same rows. Its batches hold user columns and, where they
-    apply, ``CHANGE`` and ``WATERMARK``: offset and index are put on by the lane.
+    The output of an entry (see ``headrace.runtime.shard``) must depend only on the input so far and its order. Then
+    an entry that is processed again from a restored state gives the same rows. Its batches have the user columns and,
+    where they apply, ``CHANGE`` and ``WATERMARK``. The lane adds offset and index.
     """
 
     @abstractmethod
     def delta(self) -> bytes:
-        """Return what has changed since the last ``delta``, ``snapshot`` or ``apply``; ``b""`` when nothing has.
+        """Return what has changed since the last ``delta``, ``snapshot`` or ``apply``; ``b""`` if nothing has.
 
-        Called at checkpoints, between entries. What comes out later must not depend on when it is called.
+        Called at checkpoints, between entries. Later output must not depend on when it is called.
         """
 
     @abstractmethod
@@ -82,7 +84,7 @@ class StatefulOperator(Operator):
 
     @abstractmethod
     def apply(self, state: bytes) -> None:
-        """Take a snapshot or a delta that an operator of the same spec made, in their order.
+        """Load a snapshot or a delta that an operator of the same spec made, in their order.
 
         Called on a fresh operator, or on one whose own ``delta`` was just taken: then with the deltas that another copy
         of it has made since.
@@ -95,19 +97,20 @@ class StatefulOperator(Operator):
         """Return how many rows (keys, groups, waiting rows) the state holds now: for status."""
 
     def late_rows(self) -> int:
-        """Return how many rows have come too late so far in this process."""
+        """Return the number of late rows so far in this process."""
         return 0
 
     def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
-        """Return the state of one shard, made of the states of all shards before: for a start with another number of shards.
+        """Return the state of one new shard, made from the states of all old shards: for a start with another number of shards.
 
-        ``states`` are what ``snapshot`` gave in the shards before, all at the same place in the input; each key is in one of
-        them. ``share`` says whose rows are wanted. What is returned goes to ``apply`` of a fresh operator of the same spec.
-        Called on an operator that is used for nothing else. Numbers that are counted per shard (an order of arrival) have to be
-        counted anew; a time that shards have reached has to be the same in all, or one that is exact for each key.
+        ``states`` are the snapshots of the old shards, all at the same position in the input; each key is in one of
+        them. ``share`` selects the rows of the new shard. The result is given to ``apply`` of a new operator of the
+        same spec. Called on an operator that is used for nothing else. Numbers that are counted per shard (an order
+        of arrival) must be counted again. A time that the shards have reached must be the same in all, or exact for
+        each key.
 
-        Raises CheckpointError when the states cannot be divided; the default does. The job can then start with as many shards
-        as before only.
+        Raises CheckpointError if the states cannot be divided; the default does. Then the job can start only with as
+        many shards as before.
         """
         raise CheckpointError(
             f"{type(self).__name__} does not divide its state by key",
@@ -116,11 +119,11 @@ class StatefulOperator(Operator):
 
 
 class PartedOperator(StatefulOperator):
-    """A stateful operator whose state can be stored in parts, by ranges of key hashes, and come in behind while it works.
+    """A stateful operator whose state is stored in parts, by ranges of key hashes. It can work while parts are still being loaded.
 
-    What it gives while a part is missing must be what it gives when all is there. So before it looks for keys it calls
-    ``need`` of the ``Restore`` that it was given, with their hashes (``headrace.flow.key_hashes``), and ``need_all`` before it does
-    anything for which it has to know all keys.
+    Its output must be the same whether all parts are loaded or not. So before it looks up keys, it calls
+    ``need`` of its ``Restore`` with their hashes (``headrace.flow.key_hashes``). It calls ``need_all`` before it does
+    anything that needs all keys.
     """
 
     @property
@@ -159,9 +162,9 @@ class PartedOperator(StatefulOperator):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Says that the rows of a stream change results that were given before: they carry the ``CHANGE`` column.
+    """Says that the rows of a stream change earlier results. Such rows have the ``CHANGE`` column.
 
-    ``key``: the columns that name a result row, or None when only the whole row tells which one is meant.
+    ``key``: the columns that identify a result row, or None if only the whole row identifies it.
     """
 
     key: tuple[str, ...] | None
@@ -169,11 +172,11 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """What an operator makes of its rows, in a normal form: for the definitions of states behind it.
+    """What an operator does to its rows, in a normal form. It is part of the definitions of the states behind it.
 
-    In the texts names of columns stand in double quotes; two texts are equal when they mean the same. ``columns``: what each
-    column is made of, or None where that is not known. ``conditions``: what is true of every row that goes on. ``step``: what else
-    the operator does.
+    In the texts names of columns stand in double quotes; two texts are equal when they mean the same. ``columns``:
+    what each column is made of, or None where that is not known. ``conditions``: what is true of every row in the
+    output. ``step``: what else the operator does.
     """
 
     columns: Mapping[str, str] | None
@@ -182,7 +185,7 @@ class Derivation:
 
 
 class OperatorSpec(ABC):
-    """What a verb of the DSL makes: an immutable description of an operator, checked when the job is built.
+    """An immutable description of an operator, made by a verb of the DSL and checked when the job is built.
 
     It travels in the plan to every process that runs a part of it, so it must survive ``cloudpickle``.
     """
@@ -206,13 +209,13 @@ class OperatorSpec(ABC):
 
     @abstractmethod
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
-        """Return the columns after the operator; None when they are known only from the rows themselves.
+        """Return the columns after the operator; None if they are known only from the rows themselves.
 
-        Called when the job is built. Raises JobError (ExpressionError, …) when the operator does not fit its input.
+        Called when the job is built. Raises JobError (ExpressionError, …) if the operator does not fit its input.
         """
 
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
-        """Return the input columns needed so that ``wanted`` output columns come out right (None: all of them).
+        """Return the input columns that the operator needs to compute the ``wanted`` output columns (None: all of them).
 
         Sources decode only what the job needs. The default asks for everything.
         """
@@ -233,8 +236,8 @@ class OperatorSpec(ABC):
     def changes(self, before: Changes | None) -> Changes | None:
         """Return whether the rows after the operator change results, given what comes in; None: they only add.
 
-        The default suits operators that look at each row by itself: what comes in goes on, and its key too if all its
-        columns are still there. Raises PlanError for changes that the operator cannot take.
+        The default is for operators that process each row alone: changes are passed on, and so is their key if all its
+        columns are still there. Raises PlanError for changes that the operator does not accept.
         """
         return before
 
@@ -245,9 +248,9 @@ class OperatorSpec(ABC):
     def replace_rules(self, rules: Any, schema: Schema, who: str | None = None) -> Any:
         """Give the running job other rules; return what ``handle.update_rules`` returns.
 
-        Called where ``replaces_rules`` is true, in the process that started the job, on the spec of its plan. ``schema``: the columns
-        of the input. The spec itself brings the rules to the processes that run the operator. Raises JobError when no rule can be
-        used.
+        Called where ``replaces_rules`` is true, in the process that started the job, on the spec of its plan.
+        ``schema``: the columns of the input. The spec itself brings the rules to the processes that run the operator.
+        Raises JobError when no rule can be used.
         """
         raise NotImplementedError(
             f"{type(self).__name__} says that its rules can be replaced, and has no replace_rules()"
@@ -256,8 +259,9 @@ class OperatorSpec(ABC):
     def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
         """Return what the operator makes of rows with these columns, for an output.
 
-        A job whose derivations before a stateful operator have changed does not go on over the state of that operator unless
-        whoever starts it says so. The default says that the operator is another one when ``describe`` gives another text.
+        If the derivations before a stateful operator have changed, the job does not use the state of that operator,
+        unless the user allows it (``allow_changed_input``). By default an operator has changed if ``describe``
+        returns another text.
         """
         described = self.describe()
         same = {name: _quoted(name) for name in schema} if self.keeps_columns and schema is not None else None
@@ -265,18 +269,18 @@ class OperatorSpec(ABC):
 
 
 class StatefulSpec(OperatorSpec):
-    """A spec whose operators remember: it stands behind a shuffle, and ``open`` gives a StatefulOperator."""
+    """A spec of operators with state. It stands behind a shuffle, and ``open`` returns a StatefulOperator."""
 
     #: Whether ``adapted`` can bring a state to other columns and held values.
     adapts_state: ClassVar[bool] = False
 
     @property
     def tick_seconds(self) -> float | None:
-        """How often a running operator must be told of the clock while nothing comes; None: it need not be told.
+        """How often a running operator needs a ``Tick`` while there is no input; None: it needs none.
 
-        Each entry begins with a ``Tick`` for all operators. An operator that gives results or forgets when time has passed
-        needs ticks without input too: without them its results stay away until the next row comes. Backends ask the plan,
-        and send a tick to all shards at least that often while the job runs without end.
+        Each entry begins with a ``Tick`` for all operators. An operator that gives results, or removes state, when
+        time has passed also needs ticks without input. Otherwise its results come only with the next row. Backends
+        ask the plan, and send a tick to all shards at least that often while a job runs without end.
         """
         return None
 
@@ -284,11 +288,12 @@ class StatefulSpec(OperatorSpec):
     def open(self, schema: Schema | None) -> StatefulOperator: ...
 
     def definition(self, schema: Schema | None) -> StateDefinition:
-        """Return what the state of an operator over these columns is of, in a normal form: see ``StateDefinition``.
+        """Return the definition of the operator's state for these columns, in a normal form: see ``StateDefinition``.
 
-        It is stored with the state, and compared when the job starts again: a state goes on only under a definition that fits.
-        Called when the plan is built, after ``changes``. The default takes all columns and what ``describe`` gives, so every
-        change of them is refused: give one of your own that tells what matters.
+        It is stored with the state and compared when the job starts again. The state is used only if the definitions
+        fit. Called when the plan is built, after ``changes``. The default contains all columns and the text of
+        ``describe``, so every change of them raises an error. Return a definition of your own that contains only what
+        matters.
         """
         from headrace.interfaces.state_definition import StateDefinition, kept
 
@@ -300,9 +305,10 @@ class StatefulSpec(OperatorSpec):
     ) -> bytes:
         """Return what an operator of another definition stored as one of this definition, over these columns, would have.
 
-        ``state`` is what ``delta`` or ``snapshot`` gave, or with ``part`` one of the ranges of ``state_in_parts``. Called where
-        ``adapts_state`` is true, for definitions that differ in the types and places of ``columns`` and in ``held`` only: types are
-        wider now. Values that are new may be anything: the job does not go on when rows have them. Raises CheckpointError.
+        ``state`` is what ``delta`` or ``snapshot`` gave, or with ``part`` one of the ranges of ``state_in_parts``.
+        Called where ``adapts_state`` is true, for definitions that differ in the types and places of ``columns`` and
+        in ``held`` only: types are wider now. Values that are new may be anything: the job does not go on when rows
+        have them. Raises CheckpointError.
         """
         raise NotImplementedError(f"{type(self).__name__} says that it adapts states, and has no adapted()")
 
@@ -314,9 +320,10 @@ def _quoted(name: str) -> str:
 
 
 def renumber(frame: pl.DataFrame) -> pl.DataFrame:
-    """Number the rows of each record anew from 0, in the order in which they stand.
+    """Number the rows of each record again from 0, in their order.
 
-    For operators that make several rows from one. Rows must be ordered by offset and a record's rows be complete.
+    For operators that make several rows from one. Rows must be ordered by offset, and all rows of a record must be
+    there.
     """
     import numpy as np
     import polars as pl

@@ -1,4 +1,4 @@
-"""What a sink is. A user writes ``batch_insert`` alone; ``sink_writer`` does the rest around it."""
+"""What a sink implements. ``batch_insert`` is the only required method; ``headrace.runtime.sink_writer`` does the rest."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class SinkBatch:
             yield Position(offset, index)
 
     def ids(self) -> Sequence[str]:
-        """Return one string per row that names it for ever: writer, queue, offset and index. For idempotent sinks."""
+        """Return one string per row that never changes: writer, queue, offset and index. For idempotent sinks."""
         prefix = f"{self.writer}:{self.queue.id}" if self.writer else self.queue.id
         return [f"{prefix}:{offset}:{index}" for offset, index in self.frame.select(OFFSET, INDEX).iter_rows()]
 
@@ -140,24 +140,25 @@ class Sink(ABC):
         """
 
     def prepare(self, schema: Schema | None) -> None:
-        """Make the outside world ready: check permissions and columns, create what is missing.
+        """Prepare the target: check permissions and columns, create what is missing.
 
         Called once per start of the job, in the process that starts it, before anything is read. Raises JobError for
-        what a person must mend.
+        problems that a person must fix.
         """
 
     def adopt(self, output: OutputDefinition) -> InputRead | None:
-        """Compare what makes the rows with what made those that are there, and remember it for the next start.
+        """Compare the definition of this output with the stored one, and store it for the next start.
 
-        Called once per start of the job, behind ``prepare`` and before anything is read. For sinks that keep positions: there, new
-        rows of another job would be dropped as known. Returns, where results come again (``output.repeats_results``), the input over which
-        all of them are there; else None. Raises JobError when what is there is another job's, or a part of such results. The
-        default remembers nothing.
+        Called once per start of the job, after ``prepare`` and before anything is read. For sinks that keep
+        positions: they would drop new rows of another job as already stored. If the job repeats its results
+        (``output.repeats_results``), returns the input for which all results are stored, otherwise None. Raises
+        JobError if the stored rows belong to another job, or are only a part of such results. The default stores
+        nothing.
         """
         return None
 
     def completed(self, read: InputRead) -> None:
-        """A run that began anew has come to the end of its input: all results over it are there. Remember it for ``adopt``.
+        """A run without a checkpoint has reached the end of its input, so all results for this input are stored. Store that for ``adopt``.
 
         Called by the process that called ``adopt``, when everything is stored. The default does nothing.
         """
@@ -169,31 +170,31 @@ class Sink(ABC):
     def batch_insert(self, batch: SinkBatch) -> None:
         """Insert the rows; on return they are stored.
 
-        Raises RetriableError when the same call may succeed later (it is then repeated, with back-off), JobError when
-        the job must stop, and anything else when the rows are to blame: the batch is then halved until the bad rows
-        are found, which go to the dead letters. After an exception some rows may be stored already.
+        Raises RetriableError if the same call may succeed later (it is repeated, with back-off), JobError if
+        the job must stop, and any other error if rows are bad: the batch is then halved until the bad rows
+        are found, and they go to the dead letters. After an exception some rows may be stored already.
         """
 
     def queue_removed(self, queue: Queue) -> None:
-        """The queue is no longer written by this process: forget what is kept for it."""
+        """This process no longer writes rows of the queue. Release what is kept for it."""
 
     def close(self) -> None:
-        """Give back what the sink holds. May be called twice; never called when the process is killed."""
+        """Release what the sink holds, such as connections. May be called twice. It is not called if the process is killed."""
 
 
 class IdempotentSink(Sink):
-    """A sink whose writes are keyed (by header or a user key): inserting a row again changes nothing.
+    """A sink that writes each row under a key (of the header, or of the user). Inserting a row again changes nothing.
 
-    Guarantee: exactly once as seen by readers, provided the key is right.
+    Guarantee: a reader sees each row exactly once, if the key identifies the row.
     """
 
 
 class TransactionalSink(Sink):
-    """A sink that stores rows and their queue's greatest position in one transaction. Guarantee: exactly once.
+    """A sink that stores rows and the greatest position of their queue in one transaction. Guarantee: exactly once.
 
     ``batch_insert`` must store ``batch.rows`` and ``batch.last`` for ``batch.queue`` atomically. Another process may
-    believe that it owns the same queue (a zombie): within the transaction, compare the stored position with
-    ``batch.after`` and raise StaleWriterError when they differ.
+    still write rows of the same queue, although it no longer owns the queue. So compare the stored position with
+    ``batch.after`` within the transaction, and raise StaleWriterError if they differ.
     """
 
     @abstractmethod
@@ -203,10 +204,11 @@ class TransactionalSink(Sink):
     def check_rows(self, batch: SinkBatch) -> None:
         """Raise what ``batch_insert`` would raise for these rows, and store nothing. May be left out.
 
-        Called only after ``batch_insert`` has refused them, with ever smaller parts, to find the bad rows: these are then
-        stored as dead letters together, before the position moves behind them. Without it each bad row is stored by itself,
-        between the good ones. May let rows pass that ``batch_insert`` refuses for what is stored already. What it raises must be the
-        row's own fault, whatever stands before it.
+        Called only after ``batch_insert`` has raised an error, with smaller and smaller parts of the batch, to find
+        the bad rows. These are then stored as dead letters together, before the position moves past them. Without
+        this method each bad row is stored alone, between the good ones. It may accept rows that ``batch_insert``
+        refuses because of rows that are stored already. An error must depend on the row alone, not on the rows before
+        it.
         """
         raise NotImplementedError
 
@@ -217,4 +219,4 @@ class TransactionalSink(Sink):
 
 
 class StaleWriterError(RetriableError):
-    """Somebody else has written rows of this queue meanwhile. The writer asks ``last_offset`` again and drops them."""
+    """Another process has written rows of this queue meanwhile. The writer asks for ``last_offset`` again and drops these rows."""

@@ -1,4 +1,4 @@
-"""What a source is: queues, and readers that read one queue each."""
+"""What a source implements: it lists its queues and opens a reader for each of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Start(enum.Enum):
-    """Where to begin in a queue that no checkpoint knows."""
+    """Where to start in a queue that is not in the checkpoint."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -32,7 +32,7 @@ LATEST = Start.LATEST
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Begin with the first record whose time is ``time`` or later."""
+    """Start at the first record whose time is ``time`` or later."""
 
     time: datetime
 
@@ -43,22 +43,22 @@ StartPosition = ReadPosition | Start | StartAt
 class Reader(ABC):
     """Reads one queue, in order. Used by one thread at a time.
 
-    The runtime calls ``poll`` until it wants no more and then ``close``; ``close`` may be called twice and may never
-    come (the process can be killed).
+    The runtime calls ``poll`` as long as it needs records, and then ``close``. ``close`` may be called twice. It is not
+    called if the process is killed.
     """
 
     @abstractmethod
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
         """Return the next records, at most ``max_records``, or None when none came within ``timeout``.
 
-        A time-out of zero never waits. Reading the same range again gives the same records and offsets: recovery and
-        Spark's task retries depend on it. Raises RetriableError when the server is away for the moment,
-        BrokenQueueError when this queue cannot be read as it is; records before a damaged place are given first.
+        With a time-out of zero it does not wait. Reading the same range again must give the same records and offsets:
+        recovery and Spark's task retries depend on it. Raises RetriableError if the server is not available now, and
+        BrokenQueueError if this queue cannot be read; records before a damaged place are given first.
         """
 
     @abstractmethod
     def seek(self, position: ReadPosition) -> None:
-        """Make ``position`` what the next ``poll`` begins with. It lies within what the queue still holds."""
+        """Let the next ``poll`` begin at ``position``, which the queue still holds."""
 
     @property
     @abstractmethod
@@ -76,29 +76,29 @@ class Reader(ABC):
         """The offset after the last record that the queue holds now. May ask the server; used for lag and bounded runs."""
 
     def position_after(self, max_records: int) -> ReadPosition:
-        """Return where a read of at most ``max_records`` from ``position`` would end, without giving the records.
+        """Return where a read of at most ``max_records`` from ``position`` would end, without returning the records.
 
-        A planner (Spark's driver) calls it to cut ranges. The default takes offsets to be without gaps; a reader that
-        needs a hint to find a place again overrides it.
+        A planner (Spark's driver) calls it to plan ranges. The default assumes that offsets have no gaps. A reader that
+        needs a hint to find a position again overrides it.
         """
         return ReadPosition(min(self.latest, self.position.offset + max_records))
 
     def limit(self, end: ReadPosition) -> None:
-        """Take where a planned range ends, before it is read: for readers whose offsets alone do not tell.
+        """Get the end of a planned range before it is read.
 
-        Readers for which a range is exact by its offsets need not look.
+        Readers whose ranges are defined by offsets alone can ignore it.
         """
 
     def close(self) -> None:
-        """Give back what the reader holds. May be called twice."""
+        """Release what the reader holds, such as files and connections. May be called twice."""
 
 
 class Source(ABC):
     """Where records come from: a set of queues that can change while the job runs.
 
     One object per source node of a job, made from validated options when the job is built. It must survive
-    ``cloudpickle`` until the first call of ``queues`` or ``open``: connect there, not in ``__init__``. A runtime may use
-    copies of it in several processes.
+    ``cloudpickle`` until the first call of ``queues`` or ``open``: connect there, not in ``__init__``. A runtime may
+    use copies of it in several processes.
     """
 
     #: The declared options; ``from_<name>(**options)`` validates against it and passes an instance of it.
@@ -119,13 +119,13 @@ class Source(ABC):
     table_options: ClassVar[Mapping[str, TableOptions]] = {}
 
     def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None) -> None:
-        """Take the format of the bodies and what they are decoded to. Called when the job is built, before ``check``.
+        """Get the format of the bodies and the columns that they are decoded to. Called when the job is built, before ``check``.
 
-        For sources whose framing depends on it (files); the others need not look.
+        For sources that split bytes into records by the format (files). Other sources can ignore it.
         """
 
     def use_run(self, *, until: Literal["end"] | None) -> None:
-        """Take whether the run ends with the input. Called by a backend in every process, before the first ``queues``."""
+        """Get whether the run ends with the input. Called by a backend in every process, before the first ``queues``."""
 
     def check(self) -> None:
         """Check what can be checked without the outside world. Called when the job is built. Raises JobError."""
@@ -138,38 +138,40 @@ class Source(ABC):
         return None
 
     def identity(self) -> Mapping[str, Any]:
-        """Return which data this is, by the options that say so: another one is another input for the states that it feeds.
+        """Return what identifies the data that this source reads. If it changes, the state of verbs behind the source no longer fits.
 
-        The default takes the options that must be given. Values are of JSON; no secrets, and nothing of how data is fetched.
+        The default returns the required options. Values are JSON values, without secrets and without options of how
+        data is fetched.
         """
         from headrace.interfaces.settings import identifying_options
 
         return identifying_options(self.settings)
 
     def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """Take what a checkpoint knows, before the first ``queues``. Sources that track identities override it."""
+        """Get the positions of the checkpoint, before the first ``queues``. Sources that track the identity of queues override it."""
 
     @abstractmethod
     def queues(self) -> Collection[Queue]:
-        """Return the queues that exist now. Called again and again: differences become queue added / removed.
+        """Return the queues that exist now. Called repeatedly: differences become the messages QueueAdded and QueueRemoved.
 
-        Names must be stable. Raises RetriableError when the server is away, JobError when what was named is not there.
+        Names must be stable. Raises RetriableError if the server is not available, and JobError if a topic, table or
+        file that was named does not exist.
         """
 
     @abstractmethod
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         """Return a reader of the queue. Several queues may be open at once, in several threads.
 
-        A ReadPosition that the queue no longer holds (retention) must raise DataError naming both offsets, never skip
-        silently. A queue that cannot be read as it is raises BrokenQueueError: the others are read on.
+        If the queue no longer holds a ReadPosition (retention), raise DataError with both offsets. Never skip records
+        silently. If the queue cannot be read, raise BrokenQueueError: the other queues are still read.
         """
 
     def close(self) -> None:
-        """Give back connections. May be called twice."""
+        """Close connections. May be called twice."""
 
 
 class GroupListener(ABC):
-    """What a runtime lets a group source call. All calls come on the thread that calls ``poll_group`` or ``poll``."""
+    """What a group source calls when queues are assigned or revoked, on the thread that called ``poll_group`` or ``poll``."""
 
     @abstractmethod
     def assigned(self, queues: Iterable[Queue]) -> None:
@@ -177,13 +179,14 @@ class GroupListener(ABC):
 
     @abstractmethod
     def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:
-        """These queues go to another instance. On return their work is checkpointed, unless they are ``lost`` already."""
+        """These queues go to another instance. When this returns, their work is in a checkpoint, unless they are ``lost`` already."""
 
 
 class GroupSource(Source):
     """A source on a broker that shares queues among the instances of a job (a consumer group).
 
-    Only runtimes of several instances (light) join the group; Spark assigns queues itself and calls ``queues``/``open``.
+    Only runtimes of several instances (light) join the group; Spark assigns queues itself and calls
+    ``queues``/``open``.
     """
 
     @abstractmethod
@@ -192,10 +195,10 @@ class GroupSource(Source):
 
     @abstractmethod
     def poll_group(self, timeout: timedelta) -> None:
-        """Give the membership a chance to act: called at least every second by the runtime, also when nothing is read.
+        """Let the client do the work of a group member. The runtime calls this at least every second, also if nothing is read.
 
-        It may wait up to ``timeout``, and returns earlier when something has happened: a runtime with nothing to do waits
-        here, so a source that notices new records wakes it with them.
+        It may wait up to ``timeout``, and returns earlier if something has happened. An idle runtime waits
+        here, so a source that notices new records should return at once.
         """
 
     @abstractmethod
@@ -208,21 +211,22 @@ class GroupSource(Source):
 
     @abstractmethod
     def committed(self, queue: Queue) -> ReadPosition | None:
-        """Return what was committed for the queue by any instance, or None."""
+        """Return the position that any instance has committed for the queue, or None."""
 
     def begins_with(self, queue: Queue) -> str | None:
-        """Return a name for the queues that a group begins together, as those of one topic.
+        """Return a name for the set of queues that a group starts to read together, such as the queues of one topic.
 
-        A group that starts at LATEST then commits where all of them begin before it reads the first, as a member, for
-        queues of other instances too; one of them without commit must have appeared since, and is read from EARLIEST.
-        None, the default: nothing is known about a queue without commit, and each instance takes those that were there
-        when it started for old.
+        If a group starts at LATEST, it commits the start positions of all queues of the set before it reads the first
+        of them. It does so as a member, for queues of other instances, too. So a queue of the set without a commit
+        has appeared later, and is read from EARLIEST. None, the default: nothing is known about a queue without a
+        commit. Each instance regards the queues that exist when it starts as old.
         """
         return None
 
     def topics(self) -> Topics | None:
-        """Return a way to make topics on the source's broker, with the source's connection options; the caller closes it.
+        """Return an object that creates topics on the source's broker, with the source's connection options. The caller closes it.
 
-        A runtime of several instances keeps shuffles and state there. None, the default: the broker cannot.
+        A runtime of several instances keeps shuffles and state in topics. None, the default: the broker has no topics
+        for that.
         """
         return None

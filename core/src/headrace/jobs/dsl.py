@@ -1,6 +1,6 @@
-"""The DSL: streams are built verb by verb into a plan; nothing runs until a job is run.
+"""The DSL: each verb adds a node to a plan. Nothing runs until a job is run.
 
-Verbs reach any installed plug-in: ``from_<name>``, ``to_<name>``, and operators by their own names.
+Verbs call any installed plug-in: ``from_<name>``, ``to_<name>``, and operators by their own names.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
     """The user functions that a stream's expressions can name, by lower-case name.
 
-    Looks first in the stream's own, then among those made by decorators, then in plug-ins. Pickled, it is the functions
-    that were used.
+    It looks first in the stream's own functions, then in those made by decorators, then in plug-ins. Its pickle
+    contains only the functions that were used.
     """
 
     def __init__(self, own: Mapping[str, user_functions.UserFunction] | None = None) -> None:
@@ -94,7 +94,7 @@ class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A named job to be: what ``headrace.stream(namespace, pipeline)`` gives. Call ``from_<name>`` on it."""
+    """The start of a job, made by ``headrace.stream(namespace, pipeline)``. Call ``from_<name>`` on it."""
 
     namespace: str
     pipeline: str
@@ -116,8 +116,8 @@ class Pipeline:
         """Begin a stream with a source object.
 
         ``format`` names the codec of the bodies and ``schema`` their columns (type names, Python or polars types);
-        ``metadata`` adds columns from the header: ``{"partition": "queue", "at": "time"}``. ``start`` is where queues
-        without a checkpoint begin. Raises JobError for what does not fit.
+        ``metadata`` adds columns from the header: ``{"partition": "queue", "at": "time"}``. ``start`` is the position
+        at which queues without a checkpoint start. Raises JobError if options, format and schema do not fit together.
         """
         label = name or _label_of(source, "source")
         settings = source.settings
@@ -183,7 +183,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of rows at one point of a job. Immutable: every verb returns another one."""
+    """A stream of rows at one point of a job. Immutable: every verb returns a new stream."""
 
     _pipeline: Pipeline
     _edge: Input
@@ -192,7 +192,7 @@ class Stream:
 
     @property
     def schema(self) -> Schema | None:
-        """The columns here, or None when they are known only row by row (after ``map`` without a schema)."""
+        """The columns at this point, or None if they are known only row by row (after ``map`` without a schema)."""
         return input_schema(self._edge)
 
     @property
@@ -207,7 +207,7 @@ class Stream:
 
     @property
     def changes(self) -> Changes | None:
-        """Whether the rows change earlier results, and by which key; None: they are only added."""
+        """Whether the rows change earlier results, and by which key. None: rows are only added."""
         return changes_at(self._edge)
 
     # ---------------------------------------------------------------------------------------------- verbs: rows
@@ -231,7 +231,7 @@ class Stream:
         return self._operator("with_columns", *columns, **named)
 
     def drop(self, *columns: str) -> Stream:
-        """Leave columns out."""
+        """Remove columns."""
         return self._operator("drop", *columns)
 
     def rename(self, mapping: Mapping[str, str] | None = None, /, **names: str) -> Stream:
@@ -239,11 +239,11 @@ class Stream:
         return self._operator("rename", {**(mapping or {}), **names})
 
     def map(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> Stream:
-        """Replace each row (a dict) by what a Python function returns for it (a dict; None drops the row).
+        """Replace each row (a dict) by the dict that a Python function returns for it. None drops the row.
 
-        With ``schema`` (or a TypedDict or dataclass as the function's return annotation) the columns after it are
-        known and checked; without, each row keeps the keys and types it has, and later expressions are checked against
-        each row's shape while the job runs.
+        With ``schema`` (or a TypedDict or dataclass as the function's return annotation) the new columns are
+        known and checked. Without it each row keeps its own keys and types, and later expressions are checked
+        while the job runs, for each combination of keys and types.
         """
         return self._operator("map", function, schema=schema)
 
@@ -254,14 +254,14 @@ class Stream:
     def map_batches(
         self, function: Callable[[pl.DataFrame], pl.DataFrame], *, schema: Mapping[str, Any] | None = None
     ) -> Stream:
-        """Replace the columns of a whole batch by a function of a polars frame; it must keep each row in its place.
+        """Replace the columns of a whole batch by a function of a polars frame. The function must keep the number and order of rows.
 
-        ``schema`` says what it returns; without, it must return the columns that it was given.
+        ``schema`` gives the columns that it returns. Without it the function must return the columns that it was given.
         """
         return self._operator("map_batches", function, schema=schema)
 
     def for_each(self, function: Callable[[dict[str, Any]], Any]) -> Stream:
-        """Call a function for each row and pass the row on unchanged. Replays call it again: at least once."""
+        """Call a function for each row and pass the row on unchanged. After a crash it may be called again: at least once."""
         return self._operator("for_each", function)
 
     def script(self, text: str) -> Stream:
@@ -281,7 +281,7 @@ class Stream:
     # --------------------------------------------------------------------------------------------- verbs: shape
 
     def union(self, *others: Stream) -> Stream:
-        """Put streams with the same columns together. Rows of one queue stay in order; duplicates stay."""
+        """Merge streams with the same columns. Rows of one queue keep their order, and duplicates are kept."""
         streams = (self, *others)
         schemas = [stream.schema for stream in streams]
         first = schemas[0]
@@ -312,10 +312,10 @@ class Stream:
         )
 
     def dead_letters(self, route: Callable[[Stream], Job] | None = None) -> Stream:
-        """Take the job's bad records as a stream of their own (see docs/jobs.md for its columns).
+        """Get the bad records of the job as a stream of their own (see docs/jobs.md for its columns).
 
-        With ``route``, a function that ends that stream in a sink, this stream goes on:
-        ``.dead_letters(lambda bad: bad.to_file("bad"))``. Without, the stream of dead letters is returned.
+        With ``route``, a function that ends the stream of bad records in a sink, this stream is returned:
+        ``.dead_letters(lambda bad: bad.to_file("bad"))``. Without it the stream of bad records is returned.
         """
         from headrace.flow.dead_letters import dead_letter_schema
 
@@ -328,11 +328,11 @@ class Stream:
     # --------------------------------------------------------------------------------------------- verbs: state
 
     def key_by(self, *columns: str, **named: str | pl.Expr) -> KeyedStream:
-        """Send rows to shards by a key: columns, SQL expressions, or ``name=expression``. No column: one key for all."""
+        """Send rows to shards by a key: columns, SQL expressions, or ``name=expression``. Without a column all rows have one key."""
         return keyed(self, columns, named)
 
     def window(self, window: Window, *, late: Duration | None = None, emit: Emit | None = None) -> WindowedStream:
-        """Put all rows into windows together, without a key; see ``KeyedStream.window``."""
+        """Put all rows into windows, without a key; see ``KeyedStream.window``."""
         return self.key_by().window(window, late=late, emit=emit)
 
     def agg(self, **aggregates: str) -> Stream:
@@ -344,7 +344,7 @@ class Stream:
         return self.key_by(*(columns or self.schema or ())).distinct()
 
     def late(self) -> Stream:
-        """Return the rows that came too late for the window operator that this stream comes out of."""
+        """Return the rows that came too late for the window operator before this stream."""
         node = self._edge.node
         if not isinstance(node, OperatorNode) or "late" not in node.spec.outputs:
             raise PlanError("only what a window operator gives has late rows", job=self._job_name)
@@ -353,7 +353,8 @@ class Stream:
     def join(self, other: Stream, on: Any, **options: Any) -> Stream:
         """Join with another stream: on equal columns, within a time bound or the same window (``headrace_stateful.joins.join``).
 
-        ``on``: a column, several, or ``{"left column": "right column"}``. Options: ``how``, ``within``, ``window``, ``time``, ``suffix``.
+        ``on``: a column, several, or ``{"left column": "right column"}``. Options: ``how``, ``within``, ``window``,
+        ``time``, ``suffix``.
         """
         made: Stream = default_registry().find("operator", "join").of_streams(self, other, on, **options)
         return made
@@ -437,7 +438,7 @@ class Stream:
 
 
 class Branches(Mapping[str, Stream]):
-    """The streams that ``split`` gives: by attribute or by name."""
+    """The streams that ``split`` returns. Read one as an attribute or by its name."""
 
     def __init__(self, streams: Mapping[str, Stream], job: str) -> None:
         self._streams = dict(streams)
@@ -469,9 +470,9 @@ def stream(
 ) -> Pipeline:
     """Begin a job. ``namespace`` groups jobs that share settings, ``pipeline`` names this one.
 
-    ``functions`` makes user functions known to its expressions: functions made by decorators, or ``{name: function}``
-    where the function is a callable, ``"package.module:name"`` or an object with ``eval``. ``bad_records`` says what
-    a record that cannot be processed does: ``"dead_letters"`` (the default) or ``"stop"``.
+    ``functions``: user functions for its expressions, made by decorators, or ``{name: function}`` where the function
+    is a callable, ``"package.module:name"`` or an object with ``eval``. ``bad_records``: what happens to a record
+    that cannot be processed: ``"dead_letters"`` (the default) or ``"stop"``.
     """
     for what, value in (("namespace", namespace), ("pipeline", pipeline)):
         if not value or not value.replace("-", "").replace("_", "").isalnum() or not value.isascii():

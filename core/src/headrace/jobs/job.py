@@ -1,4 +1,4 @@
-"""A job: sinks and all that leads to them, ready to run on a backend."""
+"""A job: its sinks and everything before them, ready to run on a backend."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _namespaces: dict[str, dict[str, Any]] = {}
 
 
 def namespace(name: str, **settings: Any) -> None:
-    """Give the jobs of a namespace shared settings: ``backend``, ``bad_records``, any option of ``run`` or ``start``.
+    """Set options for all jobs of a namespace: ``backend``, ``bad_records``, any option of ``run`` or ``start``.
 
-    A ``checkpoint`` directory given here gets a subdirectory per pipeline. What ``run`` or ``start`` is given itself
-    takes precedence. Calling it again replaces the settings.
+    A ``checkpoint`` directory given here gets a subdirectory per pipeline. Options of ``run`` and ``start``
+    take precedence. A second call replaces the settings.
     """
     _namespaces[name] = dict(settings)
 
@@ -56,7 +56,7 @@ def start_timeout_of(namespace: str) -> timedelta:
 
 @dataclass(frozen=True)
 class Job:
-    """What ``to_<name>`` gives. Attach further sinks with more ``to_<name>``, add other jobs with ``also``, then run it."""
+    """A job, returned by ``to_<name>``. Attach more sinks with more ``to_<name>``, add other jobs with ``also``, then run it."""
 
     _stream: Stream
     sink_nodes: tuple[SinkNode, ...]
@@ -114,11 +114,11 @@ class Job:
         return plan
 
     def run(self, backend: str | None = None, **options: Any) -> JobReport:
-        """Run to the end of what is there (``until="end"``) and return figures.
+        """Run to the end of the input that exists now (``until="end"``) and return figures.
 
         ``backend`` is the name of an installed backend (default: the namespace's, else ``"spark"``); options are those
-        of ``RunOptions`` and of the backend. Raises JobError before anything is read when something is wrong with the
-        job, JobFailedError when it fails while running.
+        of ``RunOptions`` and of the backend. Raises JobError before anything is read if the job
+        is wrong, and JobFailedError if it fails while it runs.
         """
         options.setdefault("show_progress", sys.stderr.isatty())
         handle = self._start(backend, {"until": "end", **options})
@@ -129,14 +129,14 @@ class Job:
             raise
 
     def start(self, backend: str | None = None, **options: Any) -> JobHandle:
-        """Start and return a handle at once. Unless ``until="end"`` is given the job runs until it is stopped."""
+        """Start the job and return a handle at once. The job runs until it is stopped, unless ``until="end"`` is given."""
         return self._start(backend, {"until": None, **options})
 
     def to_spark(self, session: Any, **options: Any) -> Any:
         """Start the job in a SparkSession of yours and return Spark's own StreamingQuery; needs headrace-spark.
 
-        ``options`` are those of ``start(backend="spark", …)``. Stopping the query breaks off the batch at hand, which the
-        next start from the same checkpoint does again. Raises JobError as ``start`` does.
+        ``options`` are those of ``start(backend="spark", …)``. Stopping the query interrupts the current batch, and the
+        next start from the same checkpoint processes it again. Raises JobError as ``start`` does.
         """
         return default_registry().find("backend", DEFAULT_BACKEND).start_query(self, session, **options)
 

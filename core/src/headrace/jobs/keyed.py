@@ -1,4 +1,4 @@
-"""The keyed part of the DSL: what ``key_by``, ``window`` and ``join`` give.
+"""The keyed part of the DSL: the streams that ``key_by``, ``window`` and ``join`` return.
 
 A verb here appends a shuffle and a stateful operator. The operators themselves are plug-ins (headrace-stateful).
 """
@@ -31,9 +31,10 @@ class KeyedStream:
     state_ttl: Duration | None = None
 
     def ttl(self, duration: Duration) -> KeyedStream:
-        """Forget a key when nothing has come for it for so long (processing time): for keys without end.
+        """Remove the state of a key that had no rows for this time (processing time). For streams in which there are always new keys.
 
-        Serves ``agg``, ``reduce``, ``distinct``, ``deduplicate`` and ``top_n``. A key that comes later begins anew.
+        Works for ``agg``, ``reduce``, ``distinct``, ``deduplicate`` and ``top_n``. A later row of the key starts with
+        empty state.
         """
         microseconds(duration, "ttl")
         return replace(self, state_ttl=duration)
@@ -41,37 +42,38 @@ class KeyedStream:
     def agg(self, **aggregates: str) -> Stream:
         """Keep running aggregates per key: ``agg(n="count(*)", total="sum(v)")``.
 
-        Gives the key columns and one column per aggregate, as a changelog: each change of a key's result is an update.
+        The result is a changelog with the key columns and one column per aggregate. Each change of a key's result is
+        an update.
         """
         return self._stateful("aggregate", self.keys, aggregates, ttl=self.state_ttl)
 
     def reduce(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> Stream:
-        """Combine the rows of each key two by two with a Python function of two dicts; a changelog like ``agg``."""
+        """Combine the rows of each key in pairs with a Python function of two dicts. The result is a changelog, as for ``agg``."""
         return self._stateful("reduce", self.keys, function, schema=schema, ttl=self.state_ttl)
 
     def distinct(self) -> Stream:
-        """Keep the first row of each key; append-only."""
+        """Keep the first row of each key. Rows are only added."""
         return self._stateful("distinct", self.keys, ttl=self.state_ttl)
 
     def deduplicate(self, *, keep: Literal["first", "last"] = "first", by: str | None = None) -> Stream:
         """Keep one row per key: the first or last to come, or with the least or greatest value of column ``by``.
 
-        Append-only for the first row to come, else a changelog.
+        For the first row to come, rows are only added. Otherwise the result is a changelog.
         """
         return self._stateful("deduplicate", self.keys, keep=keep, by=by, ttl=self.state_ttl)
 
     def top_n(self, n: int, *, by: str | Sequence[str], rank: str | None = None) -> Stream:
-        """Keep, per key, the ``n`` rows that come first in an order such as ``"amount desc, ts"``; a changelog.
+        """Keep, per key, the first ``n`` rows in an order such as ``"amount desc, ts"``. The result is a changelog.
 
-        ``rank`` names a column for the place of each row, from 1.
+        ``rank`` names a column for the rank of each row, from 1.
         """
         return self._stateful("top_n", self.keys, n, by=by, rank=rank, ttl=self.state_ttl)
 
     def process(self, function: Any, *, schema: Mapping[str, Any], on: str | None = None) -> Stream:
-        """Run a Python function per row with state and timers of its key: for what has no verb.
+        """Run a Python function per row with state and timers of its key. Use it if no verb fits.
 
-        See ``headrace_stateful.aggregates.process`` for what the function is given. ``on`` names the event-time column that its
-        timers go by.
+        See ``headrace_stateful.aggregates.process`` for the arguments of the function. ``on`` names the event-time
+        column for its timers.
         """
         stream = self._stream if on is None else with_watermark(self._stream, on, None)
         return replace(self, _stream=stream)._stateful("process", self.keys, function, schema=schema, on=on)
@@ -79,8 +81,9 @@ class KeyedStream:
     def window(self, window: Window, *, late: Duration | None = None, emit: Emit | None = None) -> WindowedStream:
         """Put the rows of each key into windows: ``window(hr.tumbling("10 s", on="ts"))``, then ``agg`` or ``reduce``.
 
-        ``late`` is how much later than a newer row one may come without missing its window: the watermark's delay, where
-        the stream has no ``watermark(...)`` of its own. ``emit`` asks for results before and after the final one.
+        ``late`` is the delay of the watermark: how much older than the newest row a row may be without being late. It
+        is used if the stream has no ``watermark(...)`` of its own. ``emit`` asks for results before and after the
+        final one.
         """
         if not isinstance(window, Window):
             raise OptionError(f"{window!r} is no window", option="window", hint='hr.tumbling("10 s", on="ts")')
@@ -103,13 +106,14 @@ class WindowedStream:
     def agg(self, **aggregates: str) -> Stream:
         """Aggregate each key's rows per window: ``agg(n="count(*)", total="sum(v)")``.
 
-        Gives the key columns, ``window_start``, ``window_end`` and one column per aggregate; with ``emit=…`` a changelog whose
-        column ``window_result`` says ``early``, ``final`` or ``update``. Rows that come too late are ``late()``.
+        The result has the key columns, ``window_start``, ``window_end`` and one column per aggregate. With ``emit=…``
+        it is a changelog whose column ``window_result`` is ``early``, ``final`` or ``update``. ``late()`` returns
+        rows that came too late.
         """
         return self._stateful("window_aggregate", aggregates)
 
     def reduce(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> Stream:
-        """Combine the rows of each key and window two by two with a Python function of two dicts."""
+        """Combine the rows of each key and window in pairs with a Python function of two dicts."""
         return self._stateful("window_reduce", function, schema=schema)
 
     def _stateful(self, verb: str, *arguments: Any, **options: Any) -> Stream:
@@ -152,7 +156,7 @@ def shuffled(stream: Stream, keys: tuple[str, ...]) -> Stream:
 
 
 def joined(left: Stream, right: Stream, keys: Sequence[tuple[str, str]], spec: OperatorSpec, label: str) -> Stream:
-    """Bring two streams together by their keys and append an operator of two sides, ``"left"`` and ``"right"``."""
+    """Send two streams to shards by their keys and append an operator with two inputs, ``"left"`` and ``"right"``."""
     left_keys, right_keys = tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys)
     _check_columns(left, left_keys)
     _check_columns(right, right_keys)
