@@ -38,3 +38,10 @@ def test_null_joins_nothing(tmp_path: Path, how: str, without: list[tuple[int, i
     # In Flink row 2 has the version 2.
     rows: list[Row] = [(1, "a", "01.000"), (2, None, "02.000"), (3, "a", "30.000")]
     assert joined(tmp_path, rows, how) == sorted([(1, 1), (3, 3), *without])
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_the_last_row_is_given_though_it_came_behind_the_watermark(tmp_path: Path, size: int) -> None:
+    """The watermark does not move any more behind it. The row has the version that is valid for its time when it comes."""
+    rows: list[Row] = [(1, "a", "01.000"), (2, "a", "30.000"), (3, "a", "05.000")]
+    assert joined(tmp_path, rows, "LEFT", max_batch_records=size) == [(1, 1), (2, 2), (3, 1)]

@@ -113,9 +113,10 @@ class RunningTemporalJoin(StatefulOperator):
             yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark))
 
     def _reached(self, queue: Queue, time_us: int) -> Iterable[Batch | RejectedRows]:
-        if time_us <= self._watermark:
+        # Left rows that came behind the watermark are due, though it may not move any more.
+        if time_us <= self._watermark and not self._waiting.height:
             return
-        self._watermark = time_us
+        self._watermark = time_us = max(time_us, self._watermark)
         self._changed = True
         due = pl.col(_TS) < time_us
         rows = self._waiting.filter(due)
