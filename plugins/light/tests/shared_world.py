@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from pathlib import Path
 
 from headrace.flow.messages import Queue
 from headrace_contract.memory_topics import MemoryBroker, MemoryTopics, MemoryTopicSettings, MemoryTopicSource
 from headrace_light.checkpoint_directory import StoredCheckpoint
-from headrace_light.shared.elasticity import Elasticity, _topic_store
+from headrace_light.shared.elasticity import Elasticity, Known
 from headrace_light.shared.outages import SharedOutages
 from headrace_light.shared.stages import SharedStages
+from headrace_light.shared.topic_state import TopicStateStore
 from headrace_light.shared.transport import Transport, topic_name
 from stages_world import StagesWorld, at_once, bodies
 
@@ -36,7 +37,11 @@ class SharedWorld:
 
     def elasticity(self) -> Elasticity:
         topics = MemoryTopics(self.broker)
-        return Elasticity(topics, partial(_topic_store, topics), state_moves=True)
+
+        def store(directory: Path | None, name: str, shards: int, known: Known) -> TopicStateStore:
+            return TopicStateStore(topics, name, shards, known)
+
+        return Elasticity(topics, store, state_moves=True)
 
     def outages(self) -> SharedOutages:
         return SharedOutages("test.stages", self.parts.clock, 1.0)

@@ -60,7 +60,7 @@ class StagesWorld:
         self.outlets = Outlets(self.plan, clock=self.clock, auto_flush=False, stopping=stopping)
         self.outlets.open()
         self._storing = Storing(self.plan.job_name, self.directory, self.clock, stopping, 1.0)
-        self._lanes: dict[Queue, Lane] = {}
+        self.lanes: dict[Queue, Lane] = {}
         self._readers: dict[Queue, ReadPosition] = {}
 
     def host(self) -> Host:
@@ -73,7 +73,7 @@ class StagesWorld:
         """Begin with a queue of the source; return what its lane ships at its beginning."""
         node = self.plan.sources["events"]
         lane = Lane(self.plan, node, queue, decode_columns=self.plan.decode_columns()["events"])
-        self._lanes[queue] = lane
+        self.lanes[queue] = lane
         lane.on_system(QueueAdded(queue))
         return list(lane.take_shipments())
 
@@ -86,7 +86,7 @@ class StagesWorld:
         assert raw is not None
         assert len(raw) == records
         stages.log_read(queue, start, raw.next_position)
-        lane = self._lanes[queue]
+        lane = self.lanes[queue]
         self.outlets.deliver(lane.process(raw))
         stages.take(lane.take_shipments())
 
