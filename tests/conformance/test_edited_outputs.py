@@ -69,7 +69,7 @@ def test_what_is_there_can_be_replaced() -> None:
     stateless(5).run("light")
     assert len(rows()) == 15
     stateless(5).run("light", checkpoint="state", replace_output=True)
-    with pytest.raises(JobError, match="goes on from its checkpoint"):
+    with pytest.raises(JobError, match="continues from its checkpoint"):
         stateless(5).run("light", checkpoint="state", replace_output=True)
     assert len(rows()) == 15
     # Where another job writes too nothing is removed.

@@ -42,7 +42,7 @@ def copied_below(plan: Plan, *, frames: int) -> Plan:
 
 @pytest.mark.parametrize("verbs", [CHAIN_LENGTH_MAX - 1, 5000])
 def test_chain_of_too_many_verbs_is_refused(verbs: int) -> None:
-    with pytest.raises(PlanError, match=rf"{verbs + 2} verbs stand behind each other; at most {CHAIN_LENGTH_MAX} can"):
+    with pytest.raises(PlanError, match=rf"{verbs + 2} verbs follow each other; at most {CHAIN_LENGTH_MAX} may"):
         chain(verbs).plan()
 
 
@@ -94,7 +94,7 @@ def test_a_job_that_is_refused_leaves_its_sink_objects_as_they_were() -> None:
 
     kept, refused = MemorySink(), Appending()
     counts = rows_of("changing").key_by("a").agg(n="count(*)")
-    with pytest.raises(PlanError, match="it can only add rows"):
+    with pytest.raises(PlanError, match="can only add rows, but its input changes earlier results"):
         counts.to(kept).also(counts.to(refused, name="appending")).plan()
     assert (kept.writer_name, kept.writer_job, kept.changes) == ("", "", None)
     counts.to(kept).plan()

@@ -38,7 +38,7 @@ def test_a_server_that_comes_back_is_waited_for(caplog: pytest.LogCaptureFixture
         assert made.wait_for("source orders", server.ask) == "answer"
     texts = [record.message for record in caplog.records]
     assert texts[0] == "job shop.orders waits for source orders, up to 60 s more: connection refused"
-    assert texts[-1] == "job shop.orders goes on: source orders is there"
+    assert texts[-1] == "job shop.orders continues: source orders is available"
     assert len(texts) == 2 + int(clock.monotonic() // 10), "told now and then, not at each try"
 
 

@@ -142,7 +142,7 @@ def test_keys_of_results() -> None:
 def test_changes_are_refused_where_they_cannot_be_taken(tmp_path: Path) -> None:
     p = hr.stream("test", "job")
     counts = orders(p).key_by("customer").agg(n="count(*)", ts="max(ts)")
-    with pytest.raises(PlanError, match="change results that were given before"):
+    with pytest.raises(PlanError, match="changes earlier results"):
         counts.to(FileSink(FileSinkSettings.of({"path": str(tmp_path)}))).plan()
     with pytest.raises(PlanError, match="a side changes its rows"):
         counts.join(orders(p, "b"), "customer", within=("0 s", "1 s"), time="ts").to(MemorySink()).plan()

@@ -161,7 +161,7 @@ class Registry:
             raise JobError(
                 f"plug-in {self._describe(name)} cannot be loaded: {type(error).__name__}: {error}",
                 plugin=name,
-                hint="mend or uninstall it; HEADRACE_PLUGINS=a,b names the only plug-ins to look at",
+                hint="repair or uninstall it; HEADRACE_PLUGINS=a,b names the only plug-ins to load",
             ) from error
         self._loaded.add(name)
         self.register(plugin, name)

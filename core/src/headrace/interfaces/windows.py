@@ -48,27 +48,29 @@ class Emit:
 
 
 def tumbling(size: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
-    """Windows of one size, each behind the other. ``on``: the event-time column; without, processing time."""
+    """Windows of one size that follow each other. ``on``: the event-time column; without it windows use processing time."""
     length = _microseconds(size, "size")
     return Window("tumbling", length, length, on, _microseconds(offset, "offset", positive=False))
 
 
 def sliding(size: Duration, every: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
-    """Windows of one size that begin every so often: a row belongs to all that hold its time (hop windows)."""
+    """Windows of one size; one begins every ``every``. A row belongs to all windows that contain its time (hop windows)."""
     length, step = _microseconds(size, "size"), _microseconds(every, "every")
     if step > length:
-        raise OptionError("windows that begin more rarely than they last would lose rows", option="every")
+        raise OptionError(
+            "the step must not be longer than the size: rows between two windows would be lost", option="every"
+        )
     return Window("sliding", length, step, on, _microseconds(offset, "offset", positive=False))
 
 
 def session(gap: Duration, *, on: str | None = None) -> Window:
-    """Windows of activity: one ends when for ``gap`` no row of its key has come; a row exactly then begins another one."""
+    """Windows of activity: one ends when its key had no row for ``gap``. A row exactly ``gap`` after the last one belongs to it."""
     length = _microseconds(gap, "gap")
     return Window("session", length, length, on)
 
 
 def cumulative(size: Duration, every: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
-    """Windows that begin together every ``size`` and grow by ``every``: results so far, again and again."""
+    """Windows that begin every ``size`` and grow by ``every``. Each gives the result from the beginning up to its end."""
     length, step = _microseconds(size, "size"), _microseconds(every, "every")
     if length % step:
         raise OptionError("the size must be a multiple of the step", option="every")
@@ -76,13 +78,13 @@ def cumulative(size: Duration, every: Duration, *, on: str | None = None, offset
 
 
 def emit(*, before: Duration | None = None, after: Duration | None = None, until: Duration | None = None) -> Emit:
-    """Say when a window gives more than its final result.
+    """Ask for results of a window before and after its final result.
 
-    ``before``: while it is open, a result of each key that has new rows whenever event time passes another ``before`` from its
-    start (of sessions: a whole multiple since 1970); "0 s": with every row. ``until``: how long after its end it takes rows
-    (default: not at all). ``after`` (needs ``until``): after its end, an update of each key that has new rows whenever event time
-    passes another ``after`` from its end, and when its time is up; "0 s": with every row. Without ``after`` there is one update,
-    when its time is up.
+    ``before``: while the window is open, each ``before`` of event time after its start (for sessions: each whole multiple since
+    1970) gives a result for every key with new rows; "0 s": each row gives one. ``until``: how long after its end the window
+    accepts rows (default: not at all). ``after`` (needs ``until``): after the window's end, each ``after`` of event time gives
+    an update for every key with new rows, and so does the end of ``until``; "0 s": each row gives one. Without ``after`` there
+    is one update, at the end of ``until``.
     """
     if after is not None and until is None:
         raise OptionError("updates after the end need 'until': how long a window is kept", option="after")

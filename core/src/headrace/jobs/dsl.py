@@ -152,7 +152,7 @@ class Pipeline:
 
     def __getattr__(self, verb: str) -> Callable[..., Stream]:
         if not verb.startswith("from_") or verb == "from_":
-            raise AttributeError(f"a pipeline has no {verb!r}: begin it with from_<name>(...)")
+            raise AttributeError(f"a pipeline has no {verb!r}: start it with from_<name>(...)")
         plugin = verb.removeprefix("from_")
 
         def from_plugin(
@@ -347,7 +347,7 @@ class Stream:
         """Return the rows that came too late for the window operator before this stream."""
         node = self._edge.node
         if not isinstance(node, OperatorNode) or "late" not in node.spec.outputs:
-            raise PlanError("only what a window operator gives has late rows", job=self._job_name)
+            raise PlanError("only the result of a window operator has late rows", job=self._job_name)
         return replace(self, _edge=Input(node, "late"), _extras=())
 
     def join(self, other: Stream, on: Any, **options: Any) -> Stream:
@@ -390,7 +390,7 @@ class Stream:
             return lambda *arguments, **options: self._to_plugin(verb.removeprefix("to_"), arguments, options)
         if verb.startswith("from_"):
             raise AttributeError(
-                f"{verb}: a stream has a source already; begin another with the pipeline and union them"
+                f"{verb}: a stream already has a source; start another stream from the pipeline and union them"
             )
         if not default_registry().has("operator", verb):
             verbs = [name for name in dir(type(self)) if not name.startswith("_")]
@@ -476,7 +476,7 @@ def stream(
     """
     for what, value in (("namespace", namespace), ("pipeline", pipeline)):
         if not value or not value.replace("-", "").replace("_", "").isalnum() or not value.isascii():
-            raise OptionError(f"{value!r} is no name: use letters, digits, '-' and '_'", option=what)
+            raise OptionError(f"{value!r} is not a valid name: use letters, digits, '-' and '_'", option=what)
     if bad_records not in (None, "dead_letters", "stop"):
         raise OptionError(f"unusable value {bad_records!r}: 'dead_letters' or 'stop'", option="bad_records")
     if isinstance(functions, Mapping):

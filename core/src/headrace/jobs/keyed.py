@@ -175,7 +175,10 @@ def with_watermark(stream: Stream, on: str, delay: Duration | None) -> Stream:
     if has_watermark(stream._edge):
         if delay is not None:
             raise OptionError(
-                "the stream has a watermark already", job=stream._job_name, option="late", hint="say it in one place"
+                "the stream has a watermark already",
+                job=stream._job_name,
+                option="late",
+                hint="call watermark() only once",
             )
         return stream
     if delay is not None:

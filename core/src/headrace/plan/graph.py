@@ -370,17 +370,17 @@ class Plan:
             node = self.sinks[sink_id]
             if node.sink.accepts == "append":
                 raise PlanError(
-                    f"the rows for {sink_id!r} change results that were given before, but it can only add rows",
+                    f"the sink {sink_id!r} can only add rows, but its input changes earlier results",
                     job=self.job_name,
                     plugin=sink_id,
                     hint="use a sink that updates by key, or a window whose results are final",
                 )
             if node.sink.accepts == "upsert" and changes.key is None:
                 raise PlanError(
-                    f"the rows for {sink_id!r} have no key by which it could update them",
+                    f"the sink {sink_id!r} updates rows by key, but its input has no key",
                     job=self.job_name,
                     plugin=sink_id,
-                    hint="keep the key columns of the aggregation or join up to the sink",
+                    hint="keep the key columns of the aggregation or join in every select() before the sink",
                 )
 
 
@@ -476,7 +476,7 @@ def _topological(sinks: Sequence[SinkNode]) -> list[Node]:
                 ordered.append(node)
     if max(depths.values(), default=0) > CHAIN_LENGTH_MAX:
         raise PlanError(
-            f"{max(depths.values())} verbs stand behind each other; at most {CHAIN_LENGTH_MAX} can",
+            f"{max(depths.values())} verbs follow each other; at most {CHAIN_LENGTH_MAX} may",
             hint="one select(), with_columns() or script() can hold many expressions, and rules() many conditions",
         )
     return ordered

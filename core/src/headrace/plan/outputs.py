@@ -40,10 +40,10 @@ def tell_outputs(
     """
     if replace and stored is not None:
         raise JobError(
-            "the job goes on from its checkpoint: rows of before would be removed and not made again",
+            "the job continues from its checkpoint, so rows from before the checkpoint would be removed and not written again",
             job=plan.job_name,
             option="replace_output",
-            hint="begin anew with another checkpoint directory, or leave replace_output out",
+            hint="start with another checkpoint directory, or do not use replace_output",
         )
     known = {}
     keyed = keyed_outputs(plan)

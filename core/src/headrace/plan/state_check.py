@@ -42,8 +42,8 @@ def check_definitions(plan: Plan, stored: Mapping[str, DefinedState] | None, *, 
     if stored is None:
         if now:
             logger.warning(
-                "job %s: the state in %s was stored without definitions, by an older version: whether it is of the verbs of now "
-                "cannot be told, and it is taken as it is",
+                "job %s: the state in %s was stored without definitions, by an older version: headrace cannot check that it "
+                "fits the verbs of the job, and uses it as it is",
                 plan.job_name,
                 place,
             )

@@ -102,7 +102,7 @@ class SourceDecoder:
             assert raw.bodies is not None
             if self._decoder is None:
                 raise JobFailedError(
-                    "the source gives bodies but no format says how to decode them", plugin=self._source_id
+                    "the source returns bodies, but the job names no format to decode them", plugin=self._source_id
                 )
             decoded = self._decoder.decode(raw.bodies)
             frame, rows = decoded.frame, decoded.rows

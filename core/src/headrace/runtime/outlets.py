@@ -158,7 +158,7 @@ class Outlets:
                     job=self._plan.job_name,
                     queue=row["queue"],
                     offset=row["offset"],
-                    hint="bad records of this job have nowhere to go: mend the row or route dead_letters() elsewhere",
+                    hint="the job has no other place for bad records: fix the row, or route dead_letters() to another sink",
                 )
             self._deliver_dead_letters(batch, flush=True)
 

@@ -60,7 +60,7 @@ class Patience:
 
         def back() -> None:
             self._waited_seconds = before + self._clock.monotonic() - begun
-            logger.warning("job %s goes on: %s is there", self._job, what)
+            logger.warning("job %s continues: %s is available", self._job, what)
 
         backoff = Backoff(seconds_max=_PAUSE_SECONDS_MAX, monotonic=self._clock.monotonic)
         return until_done(

@@ -100,7 +100,7 @@ class SavepointStart:
         for name, kind in self.savepoint.sources.items():
             if name not in present:
                 raise self._error(
-                    f"the savepoint knows a source {name!r}, which the job has not",
+                    f"the savepoint knows a source {name!r}, which the job does not have",
                     did_you_mean(name, present, known="sources of the job")
                     + f"; name the source as before (name={name!r})",
                 )
@@ -122,7 +122,7 @@ class SavepointStart:
             )
         for name in sorted(set(before) - set(now) - self.dropped):
             raise self._error(
-                f"the savepoint has a state of {name!r} ({before[name].verb}), which the job has not",
+                f"the savepoint has a state of {name!r} ({before[name].verb}), which the job does not have",
                 f"start the job as it was, or leave that state out: drop_state={name!r}",
             )
         for name in sorted(set(now) - set(before) - self.dropped):

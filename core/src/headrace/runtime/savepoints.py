@@ -135,7 +135,7 @@ class SavepointWriter:
         return CheckpointError(
             f"the savepoint {str(self.path)!r} cannot be written: {error.strerror}",
             option="savepoint",
-            hint="the job is not concerned; make room, or choose another place",
+            hint="the job itself continues; make room, or choose another place",
         )
 
 

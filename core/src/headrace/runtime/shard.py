@@ -253,8 +253,8 @@ class Shard:
         for name in stored["operators"]:
             if name not in self._lane.stateful_operators:
                 raise CheckpointError(
-                    f"the stored state knows an operator {name!r}, which the job has not",
-                    hint="the job has changed since: give it another checkpoint directory",
+                    f"the stored state knows an operator {name!r}, which the job does not have",
+                    hint="the job has changed since then: give it another checkpoint directory",
                 )
 
     # ------------------------------------------------------------------------------------------ state in parts

@@ -77,7 +77,7 @@ class StageStates:
         operator = operators.get(name)
         if operator is None:
             raise CheckpointError(
-                f"the stored state knows an operator {name!r}, which the job has not",
+                f"the stored state knows an operator {name!r}, which the job does not have",
                 hint="the job has changed since: start it as it was",
             )
         if version["format"] == FORMAT_VERSION_IN_PARTS:
@@ -110,7 +110,7 @@ class StageStates:
         """Yield the states of ``count`` shards that come of those of all shards before, each one snapshot.
 
         ``upstream``: how many shards other shuffles have now whose numbers have changed. ``dropped``: operators that are to begin
-        with nothing. Raises CheckpointError when an operator cannot divide its state, or shards stand at different times.
+        with nothing. Raises CheckpointError when an operator cannot divide its state, or shards have different watermarks.
         """
         before = [self.unpacked(state) for state in states]
         for each in before:
@@ -133,7 +133,7 @@ class StageStates:
         unknown = sorted(set(operators) - set(self._specs))
         if unknown:
             raise CheckpointError(
-                f"the stored state knows an operator {unknown[0]!r}, which the job has not",
+                f"the stored state knows an operator {unknown[0]!r}, which the job does not have",
                 hint=f"start the job as it was, or without that state: drop_state={unknown[0]!r}",
             )
 
@@ -160,9 +160,9 @@ class StageStates:
         times = {int(each["watermark_us"]) for each in before}
         if len(times) > 1 and any(self._keys):
             raise CheckpointError(
-                f"the shards of {self._shuffle!r} stand at different times: {min(times)} to {max(times)} microseconds",
+                f"the shards of {self._shuffle!r} have different watermarks: {min(times)} to {max(times)} microseconds",
                 job=self._plan.job_name,
-                hint="go on with as many shards as before until newer rows have come, and take the savepoint then",
+                hint="continue with as many shards as before until newer rows have come, and write the savepoint then",
             )
         known: dict[tuple[str, str, int], Upstream] = {}
         for each in before:

@@ -403,10 +403,10 @@ class SinkWriter:
         def failed(error: RetriableError, tries: Tries) -> None:
             if self._stopping.is_set() or tries.waited_seconds >= settings.retry_timeout.total_seconds():
                 raise JobFailedError(
-                    f"sink {self.name!r} did not take rows for {tries.waited_seconds:.1f} s: {error.message}",
+                    f"sink {self.name!r} did not accept rows for {tries.waited_seconds:.1f} s: {error.message}",
                     plugin=self.name,
                     queue=queue.id,
-                    hint="mend the server and start the job again: it goes on from its checkpoint",
+                    hint="repair the server and start the job again: it continues from its checkpoint",
                 ) from error
             pause = tries.pause_seconds
             logger.warning("sink %s, queue %s: %s; trying again in %.1f s", self.name, queue.id, error.message, pause)

@@ -62,7 +62,7 @@ class Waiting:
             f"{why} the server that an operator asks was away: {error.message}",
             plugin=error.plugin,
             queue=error.queue,
-            hint="mend the server and start the job again: it goes on from its checkpoint",
+            hint="repair the server and start the job again: it continues from its checkpoint",
         )
 
 
