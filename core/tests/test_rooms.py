@@ -74,6 +74,26 @@ def private_names(cls: str, path: Path) -> set[str]:
     return {name for name in names if name.startswith("_") and not name.startswith("__")}
 
 
+def test_no_package_imports_private_names_of_another() -> None:
+    wrong = []
+    for path in sorted(ROOT.glob("*/*/src/**/*.py")):
+        package = path.relative_to(ROOT).parts[3]
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        foreign = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headrace"):
+                if str(node.module).split(".")[0] == package:
+                    continue
+                foreign |= {alias.asname or alias.name for alias in node.names}
+                wrong += [f"{path.name} imports {alias.name}" for alias in node.names if alias.name.startswith("_")]
+        attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        for node in attributes:
+            is_private = node.attr.startswith("_") and not node.attr.startswith("__")
+            if is_private and isinstance(node.value, ast.Name) and node.value.id in foreign:
+                wrong.append(f"{path.name}:{node.lineno} {node.value.id}.{node.attr}")
+    assert wrong == []
+
+
 def test_no_package_uses_private_names_of_streams_and_jobs() -> None:
     private = private_names("Stream", CORE / "jobs" / "dsl.py") | private_names("Job", CORE / "jobs" / "job.py")
     assert {"_edge", "_pipeline", "_operator", "_stream"} <= private

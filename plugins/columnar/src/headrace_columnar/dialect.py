@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from threading import Lock
 from typing import Any, ClassVar
 
 from headrace.foundation.errors import ExpressionError
@@ -92,13 +93,74 @@ class Headrace(Dialect):
 _DIALECT = Headrace()
 
 
-@lru_cache(maxsize=1024)
+#: Trees by text, the oldest first: what ``parse`` has given, and what front ends have.
+_trees: dict[str, exp.Expr] = {}
+_trees_lock = Lock()
+_TREES_MAX = 1024
+
+
+def text_of(node: exp.Expr) -> str:
+    """Return a tree as text. ``parsed`` knows the tree of the text then, and need not parse what was a tree: for front ends."""
+    text = node.sql(dialect=Headrace, identify=True)
+    if text not in _trees:
+        tree = _as_parsed(node)
+        if tree is not None:
+            _keep(text, tree)
+    return text
+
+
+#: Nodes that their text is read as. Others are written in one way of several: ``a.b`` may be a field or the column of a table.
+_READ_AS_WRITTEN = frozenset({
+    exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE,
+    exp.LT, exp.LTE, exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Is, exp.In, exp.Like, exp.Case, exp.If, exp.Cast, exp.TryCast, exp.DataType,
+    exp.Anonymous, exp.Interval, exp.Var,
+})  # fmt: skip
+
+
+def _as_parsed(node: exp.Expr) -> exp.Expr | None:
+    """Return a copy of a tree as parsing its text gives it; None where only the parser knows."""
+    tree = node.copy()
+    for part in tree.walk():
+        if part.meta:  # places in another text
+            part.meta.clear()
+        if type(part) not in _READ_AS_WRITTEN:
+            return None
+        if isinstance(part, exp.Anonymous):
+            name = part.name.upper()
+            if name in Headrace.Parser.FUNCTION_PARSERS:
+                return None
+            part.set("this", name)
+        elif isinstance(part, exp.DataType) and part.this is exp.DType.USERDEFINED:
+            of_word = _type_of_word(part.args["kind"])
+            if part is tree:
+                return None
+            part.replace(of_word.copy())
+    return tree
+
+
+@lru_cache(maxsize=256)
+def _type_of_word(word: str) -> exp.Expr:
+    found: exp.Expr = parse(f"CAST(NULL AS {word})").args["to"]
+    return found
+
+
 def parsed(text: str) -> exp.Expr:
     """Return what ``parse`` gives, kept for the next one who asks: the tree must not be changed. Raises ExpressionError.
 
     Every expression of a job is looked at several times while the job is built: its type, its columns, what its state is of.
     """
-    return parse(text)
+    found = _trees.get(text)
+    if found is None:
+        found = parse(text)
+        _keep(text, found)
+    return found
+
+
+def _keep(text: str, tree: exp.Expr) -> None:
+    with _trees_lock:
+        _trees[text] = tree
+        if len(_trees) > _TREES_MAX:
+            del _trees[next(iter(_trees))]
 
 
 def parse(text: str) -> exp.Expr:

@@ -78,7 +78,11 @@ def compile_expression(
     from headrace_columnar import dialect
 
     _check_is_text(source)
-    return compile_node(_without_alias(dialect.parsed(source)), source, schema, functions)
+    try:
+        return compile_node(_without_alias(dialect.parsed(source)), source, schema, functions)
+    except ExpressionError:
+        # A tree that a front end has given knows no places in this text: the message is made of one that does.
+        return compile_node(_without_alias(dialect.parse(source)), source, schema, functions)
 
 
 def compile_predicate(

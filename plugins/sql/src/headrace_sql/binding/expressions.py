@@ -52,10 +52,14 @@ class Translator:
         return error_at(node, self.text, message, hint)
 
     def sql(self, node: exp.Expr) -> str:
-        """Translate, check, and return the text for a verb of the DSL."""
-        made = self.translate(node)
+        """Translate, check, and return the text for a verb of the DSL, with its tree."""
+        return text_of(self.checked(node))
+
+    def checked(self, node: exp.Expr) -> exp.Expr:
+        """Translate and check."""
+        made: exp.Expr = self.translate(node)
         self.compile(made)
-        return text_of(made)
+        return made
 
     def compile(self, made: exp.Expr) -> CompiledExpression:
         """Check a translated tree against the columns. Raises ExpressionError with the place in the SQL text."""

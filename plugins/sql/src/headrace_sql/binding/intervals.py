@@ -50,7 +50,6 @@ def interval_length(node: exp.Expr, text: str) -> tuple[int, int]:
 
 
 def _multiple(node: exp.Mul | exp.Div, text: str) -> tuple[int, int]:
-
     of, by = node.left, node.right
     if isinstance(node, exp.Mul) and next(of.find_all(exp.Interval), None) is None:
         of, by = by, of

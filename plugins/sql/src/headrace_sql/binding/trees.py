@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
-from headrace_columnar.dialect import Headrace
+from headrace_columnar.dialect import text_of as text_of
 from sqlglot import exp
 
 
@@ -26,14 +27,12 @@ def physical(name: str) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True))
 
 
-def text_of(node: exp.Expr) -> str:
-    """Return a translated tree as text of the dialect of headrace's expressions."""
-    return node.sql(dialect=Headrace, identify=True)
-
-
 def all_of(conditions: Sequence[exp.Expr]) -> str | None:
     """Return the text of translated conditions that must all hold; None: there are none."""
-    return " AND ".join(f"({text_of(each)})" for each in conditions) or None
+    if not conditions:
+        return None
+    parts: list[exp.Expr] = [exp.Paren(this=each) for each in conditions]
+    return text_of(reduce(lambda left, right: exp.And(this=left, expression=right), parts))
 
 
 def with_names(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:

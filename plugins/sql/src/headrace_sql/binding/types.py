@@ -90,7 +90,6 @@ def word_for(kind: pl.DataType) -> str | None:
 
 
 def _error(node: exp.Expr, text: str, message: str) -> ExpressionError:
-
     position, length = span(text, node)
     whole = length == len(text)
     return ExpressionError(message, text=text, position=None if whole else position, length=length)

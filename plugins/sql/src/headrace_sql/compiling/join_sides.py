@@ -188,10 +188,7 @@ def residual_trees(context: Context, sides: Sides) -> list[exp.Expr]:
         _refuse_clock(context, sides.both, each)
     translator = context.translator(sides.both)
     translator.schema = _pair_schema(sides)
-    made = [translator.translate(each) for each in sides.rest]
-    for each in made:
-        translator.compile(each)
-    return made
+    return [translator.checked(each) for each in sides.rest]
 
 
 def _refuse_clock(context: Context, relation: Relation, node: exp.Expr) -> None:
@@ -212,7 +209,6 @@ def _is_processing(context: Context, relation: Relation, node: exp.Column) -> bo
 
 
 def _pair_schema(sides: Sides) -> Any:
-
     return Schema({**sides.left.schema, **sides.right.schema})
 
 

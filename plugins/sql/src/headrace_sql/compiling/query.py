@@ -18,7 +18,7 @@ from headrace_sql.binding.expressions import Translator
 from headrace_sql.binding.functions import BARE_CALLS
 from headrace_sql.binding.query_hints import StateTtls, check_query_hints
 from headrace_sql.binding.scope import MEANT, Column, Relation, resolve, unused_name
-from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.binding.trees import all_of, physical, text_of
 from headrace_sql.compiling.from_clause import from_clause
 from headrace_sql.compiling.grouping import aggregated
 from headrace_sql.compiling.ordering import limited, with_grouped_order, with_order_columns
@@ -77,7 +77,6 @@ class QueryCompiler(Context):
             self.state_ttls = outer
 
     def _selected(self, node: exp.Select) -> Relation:
-
         conditions = conjuncts(node.args["where"].this if node.args.get("where") else None)
         relation, conditions = from_clause(self, node, conditions)
         self.around = node
@@ -147,18 +146,17 @@ class QueryCompiler(Context):
             if condition.find(exp.Select) is None:
                 plain.append(condition)
                 continue
-
             relation = filtered(self, relation, condition)
         if not plain:
             return relation
         translator = self.translator(relation)
-        texts = [translator.sql(condition) for condition in plain]
-        for text, condition in zip(texts, plain, strict=True):
+        text = all_of([translator.checked(condition) for condition in plain])
+        for condition in plain:
             kind = translator.type_of(condition)
             if not isinstance(kind, pl.Boolean | pl.Null):
                 raise self.error(condition, f"the condition must be boolean, not {types.word_for(kind) or kind}")
-            del text
-        stream = relation.stream.where(" AND ".join(f"({each})" for each in texts))
+        assert text is not None
+        stream = relation.stream.where(text)
         return replace(relation, stream=stream, base=None, version_key=(), version_stream=None)
 
     def expanded(self, relation: Relation, items: Sequence[exp.Expr]) -> list[Listed]:
@@ -263,7 +261,6 @@ def _having(node: exp.Select) -> list[exp.Expr]:
 
 
 def _is_bare_call(relation: Relation, node: exp.Column) -> bool:
-
     return len(node.parts) == 1 and node.name.upper() in BARE_CALLS and not relation.find(node.name)
 
 

@@ -109,7 +109,6 @@ class Script:
             )
 
     def _register(self, name: str, frame: pl.DataFrame) -> None:
-
         stream = self.catalog.pipeline.from_(FrameSource.of(frame), name=name)
         self.catalog.streams[name] = stream
 
@@ -198,7 +197,6 @@ class Script:
         self.catalog.views[name] = View(name, node.expression, columns, self.text)
 
     def _compiler(self, emit: exp.Expr | None) -> QueryCompiler:
-
         compiler = QueryCompiler(self.catalog, self.text)
         self.catalog.emit = emit_of(self.catalog.options, emit, self.text)
         return compiler
