@@ -1,4 +1,4 @@
-"""What becomes of a batch that makes an operator raise: it is tried in halves, until the rows that are to blame are found."""
+"""What happens to a batch for which an operator raises an error: it is tried again in halves, until the bad rows are found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REASON_LENGTH_MAX = 200
 
 
 def may_be_the_rows_fault(error: BaseException) -> bool:
-    """Return whether an error that nobody raised on purpose may come of the values in a batch."""
+    """Return whether an unexpected error may be caused by the values in a batch."""
     import polars as pl
 
     if isinstance(error, HeadraceError):
@@ -27,10 +27,10 @@ def may_be_the_rows_fault(error: BaseException) -> bool:
 
 
 def process_by_rows(process: Callable[[Batch], Iterable[Made]], batch: Batch, error: BaseException) -> list[Made]:
-    """Return what an operator without state makes of a batch that has made it raise ``error``: rows that do so alone are rejected.
+    """Process a batch again for which an operator without state has raised ``error``. Rows that fail alone are rejected.
 
-    Raises the error itself when the operator raises for no rows at all, or for each of several: then it is the operator's
-    fault. What headrace's own errors mean is not for trying: they are raised.
+    Raises the error itself if the operator fails for a batch without rows, or for each of several rows: then it is
+    the operator's fault. headrace's own errors are raised at once.
     """
     try:
         list(process(batch.with_frame(batch.frame.clear())))

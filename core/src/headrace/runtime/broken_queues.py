@@ -1,4 +1,4 @@
-"""Queues that cannot be read as they are: set aside while the others are read, and tried again now and then."""
+"""Queues that cannot be read: they are set aside while the others are read, and tried again from time to time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class _Broken:
 class BrokenQueues:
     """Remembers which queues were set aside, why, and when each is to be tried again. Used by one thread of a runtime.
 
-    Pauses between two tries grow from one second to one minute. After ``patience_seconds`` a queue is given up for event
-    time: windows are not held back for it any more, but it is tried on. ``logs``: where nobody else tells of what is set aside.
+    Pauses between two tries grow from one second to one minute. After ``patience_seconds`` windows no longer
+    wait for the queue, but it is still tried. ``logs``: whether this object logs queues that are set aside.
     """
 
     def __init__(self, job: str, clock: Clock, patience_seconds: float, *, logs: bool = True) -> None:
@@ -45,7 +45,7 @@ class BrokenQueues:
         return bool(self._broken)
 
     def set_aside(self, queue: Queue, error: BrokenQueueError, offset: int | None) -> bool:
-        """Set a queue aside, or note that a further try has failed; return whether it was whole before. It is logged once."""
+        """Set a queue aside, or note that another try has failed. Return whether it was readable before. It is logged once."""
         now = self._clock.monotonic()
         before = self._broken.get(queue)
         if before is not None:
@@ -62,7 +62,7 @@ class BrokenQueues:
         return True
 
     def is_due(self, queue: Queue) -> bool:
-        """Return whether a queue may be read: it is whole, or it is time for the next try."""
+        """Return whether a queue may be read: it is not set aside, or it is time for the next try."""
         found = self._broken.get(queue)
         return found is None or not found.backoff.remaining_seconds()
 
@@ -89,7 +89,7 @@ class BrokenQueues:
         return None if found is None else found.error.message
 
     def reasons(self) -> dict[Queue, tuple[int | None, str]]:
-        """Return where each queue that is set aside stands, and why it is."""
+        """Return the position of each queue that is set aside, and the reason."""
         return {queue: (found.offset, found.error.message) for queue, found in dict(self._broken).items()}
 
     def first_error(self) -> BrokenQueueError | None:

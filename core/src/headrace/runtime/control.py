@@ -1,7 +1,7 @@
 """Requests to a running job from another process of its machine: files in its checkpoint directory.
 
-``headrace savepoint`` leaves a request below ``<checkpoint>/control``; a thread beside the job finds it, does it and leaves an
-answer. Whoever may write to the checkpoint may ask; nothing listens on the network.
+``headrace savepoint`` writes a request below ``<checkpoint>/control``. A thread of the job finds it, carries it out
+and writes an answer. Everyone who can write to the checkpoint can send requests. Nothing listens on the network.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ANSWER_LOOK_SECONDS = 0.1
 
 
 def watch(handle: JobHandle, checkpoint: str | None, job: str) -> None:
-    """Begin to do what is asked of a job by way of its checkpoint directory, until it ends. Called once, when it has started.
+    """Carry out the requests in the checkpoint directory of a job until it ends. Called once, when the job has started.
 
     Checkpoints that are no directory of this machine are not watched.
     """

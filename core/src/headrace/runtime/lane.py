@@ -1,7 +1,7 @@
-"""The lane: the chain of operators of one stage for one queue. All semantics lives here; backends only drive lanes.
+"""The lane: the chain of operators of one stage for one queue. It defines what happens to a row; backends only drive lanes.
 
-A lane is given raw batches and system messages in order and gives deliveries: batches, each for a sink. It is plain
-Python, knows no backend and no thread.
+A lane gets raw batches and system messages in order, and returns deliveries: batches, each for one sink. It is plain
+Python and uses no backend and no thread.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """What a lane has for a shuffle: rows, or a message about the lane's queue, which every shard of it is to get."""
+    """What a lane sends to a shuffle: rows, or a message about the lane's queue, which goes to every shard."""
 
     shuffle: str
     #: Which side of the shuffle: an index into ``ShuffleNode.sides``.
@@ -180,8 +180,8 @@ class Lane:
     """Drives the operators of one stage for one queue: from a root (a source, a shuffle, where dead letters begin) to
     the sinks and the next shuffles.
 
-    Not thread-safe. ``process``, ``process_batch`` and ``on_system`` return what is for sinks; what is for shuffles is
-    fetched with ``take_shipments``. They may raise what an operator raises that is no fault of the rows.
+    Not thread-safe. ``process``, ``process_batch`` and ``on_system`` return deliveries for sinks; shipments for
+    shuffles are fetched with ``take_shipments``. They may raise errors of operators that are not caused by the rows.
     """
 
     def __init__(self, plan: Plan, root: Node, queue: Queue, *, decode_columns: Sequence[str] | None = None) -> None:
@@ -210,11 +210,11 @@ class Lane:
 
     @property
     def stateful_operators(self) -> dict[str, StatefulOperator]:
-        """The operators that remember, by node id: whoever drives the lane keeps their state."""
+        """The operators with state, by node id. The caller that drives the lane stores their state."""
         return {node_id: each for node_id, each in self._operators.items() if isinstance(each, StatefulOperator)}
 
     def begin_entry(self, sequence: int) -> None:
-        """Say which entry comes now: what stateful operators give gets this offset, and indexes from 0."""
+        """Begin an entry: rows from stateful operators get this offset, and indexes from 0."""
         self._sequence, self._stamped = sequence, 0
 
     def process(self, raw: RawBatch) -> list[Delivery]:
@@ -233,7 +233,7 @@ class Lane:
         return self._run(None, message)
 
     def take_shipments(self) -> list[Shipment]:
-        """Return what has come for shuffles since the last call, in order."""
+        """Return the shipments for shuffles since the last call, in order."""
         taken, self._shipments = self._shipments, []
         return taken
 

@@ -1,4 +1,4 @@
-"""The end of a job in one process: the writers of its sinks, and the way of the dead letters."""
+"""The end of a job in one process: the writers of its sinks, and the path of the dead letters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from headrace.runtime.sink_writer import SinkWriter
 
 
 class Outlets:
-    """Takes deliveries of lanes to the sinks. Every runtime has one per process that writes.
+    """Gives the deliveries of lanes to the sinks. Every runtime has one in each process that writes.
 
-    ``deliver``, ``on_system`` and ``close`` are called by one thread. Dead letters that a sink itself makes, possibly in
-    a flush thread, are stored before the rows behind them: a crash in between cannot lose them.
+    ``deliver``, ``on_system`` and ``close`` are called by one thread. Dead letters from a sink, possibly made in
+    a flush thread, are stored before the rows behind them, so a crash in between cannot lose them.
     """
 
     def __init__(
@@ -66,7 +66,8 @@ class Outlets:
     def sinks_to_ask(self, *, flushed: bool = True) -> Mapping[str, Sink]:
         """Return the sinks that can be asked for their positions, opened. Raises as their ``open`` does.
 
-        ``flushed``: nothing waits in their writers then, so that any queue may be asked for, not only those that are not written yet.
+        ``flushed``: nothing waits in their writers then, so that any queue may be asked for, not only those that are
+        not written yet.
         """
         asked = {name: writer for name, writer in self.writers.items() if isinstance(writer.sink, TransactionalSink)}
         for writer in asked.values():
@@ -99,14 +100,14 @@ class Outlets:
                 self._dead_letter_lanes.pop(queue).close()
 
     def discard(self, queue: Queue) -> None:
-        """Forget a queue that another process has taken over, with its rows that wait."""
+        """Drop a queue that another process has taken over, with its cached rows."""
         for writer in self.writers.values():
             writer.discard(queue)
         for origin in [q for q in self._dead_letter_lanes if (q.source, q.name) == _place(queue)]:
             self._dead_letter_lanes.pop(origin).close()
 
     def flush_stale(self) -> None:
-        """Flush what has waited long enough: for runtimes without flush threads."""
+        """Flush rows that have waited long enough: for runtimes without flush threads."""
         for writer in self.writers.values():
             writer.flush_stale()
 
@@ -142,7 +143,7 @@ class Outlets:
             return self._reasons.take()
 
     def rows_skipped(self) -> int:
-        """Return how many rows the sinks of the main flow had already."""
+        """Return how many rows the sinks of the main flow had stored before."""
         return sum(
             writer.counts.duplicates_dropped
             for sink_id, writer in self.writers.items()

@@ -1,4 +1,4 @@
-"""The patience of a job's start: servers that are away are waited for, as those of a running job are."""
+"""Waiting at the start of a job: it waits for servers that are not available, as a running job does."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class WaitFor(Protocol):
 
 
 class Patience:
-    """Makes what a start needs happen, again and again while a server is away. Used by the thread that starts the job.
+    """Repeats an action of a start while a server is not available. Used by the thread that starts the job.
 
-    All waiting of one start together lasts ``timeout`` at most. What is no RetriableError (an unknown topic, a wrong password) is
-    raised at once. What it waits for is logged at the level WARNING: at first, and then every ten seconds. What a signal's
-    handler raises ends the waiting, and so does ``stopping``: then the server's error is raised.
+    One start waits at most ``timeout`` in total. Errors other than RetriableError (an unknown topic, a wrong
+    password) are raised at once. It logs what it waits for at the level WARNING: at first, and then every ten
+    seconds. An error from a signal handler ends the waiting, and so does ``stopping``: then the server's error is
+    raised.
     """
 
     def __init__(self, job: str, timeout: timedelta, clock: Clock, *, stopping: threading.Event | None = None) -> None:
@@ -40,7 +41,7 @@ class Patience:
         self._stopping = stopping or threading.Event()
 
     def wait_for(self, what: str, action: Callable[[], T]) -> T:
-        """Return what ``action`` gives. It may be called several times. Raises its RetriableError when the time is up."""
+        """Return the result of ``action``, which may be called several times. Raises its RetriableError when the time is up."""
         told, before, begun = float("-inf"), self._waited_seconds, self._clock.monotonic()
 
         def failed(error: RetriableError, tries: Tries) -> None:

@@ -1,6 +1,6 @@
-"""The start of a job from a savepoint: what must fit, whose state goes where, and whether a sink is ahead of it.
+"""The start of a job from a savepoint: checks the definitions, divides the state, and finds sinks that are ahead of it.
 
-Both backends use it. They differ only in how they keep what comes of it.
+Both backends use it. They differ only in how they store the result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SavepointStart:
         return start
 
     def tell(self, shards: Mapping[str, int]) -> None:
-        """Say in the log where the job begins, and what is other than it was."""
+        """Log the savepoint at which the job starts, and what has changed."""
         savepoint, job = self.savepoint, self.plan.job_name
         changes = [] if savepoint.job == job else [f"it was {savepoint.job}"]
         changes += [
@@ -78,8 +78,8 @@ class SavepointStart:
     def sequence_before(self, sinks: Mapping[str, Sink], shards: Mapping[str, int], now_us: int) -> int:
         """Return the number behind which entries are to be numbered: greater than any that a sink knows.
 
-        ``sinks`` by node id, opened; they are asked for what they have of each shard, and forget that they were asked. Raises
-        CheckpointError when one is ahead of the savepoint, or may be, unless that was accepted.
+        ``sinks`` by node id, opened; they are asked for what they have of each shard, and forget that they were
+        asked. Raises CheckpointError when one is ahead of the savepoint, or may be, unless that was accepted.
         """
         place = self.savepoint.place
         greatest = max(now_us, place.sequence or 0)

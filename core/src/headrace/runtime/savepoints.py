@@ -1,10 +1,11 @@
-"""Savepoints: a job's place and state as a directory of its own, from which any backend starts the job again.
+"""Savepoints: the positions and the state of a job in a directory, from which any backend can start the job again.
 
     PATH/manifest.json               what it is of: positions, numbers, verbs, and the checksum of every other file
     PATH/state/<shuffle>/<n>.state   everything that shard n behind a shuffle remembers
 
-It is written under another name and renamed when all of it is on the disk: a directory that bears the name is whole. The files
-are JSON and MessagePack with Arrow inside; nothing in them is code. docs/savepoints.md describes the format.
+It is written under another name and renamed when all of it is on the disk, so a directory with the final name is
+complete. The files are JSON and MessagePack with Arrow inside; nothing in them is code. docs/savepoints.md describes
+the format.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _KIND = "headrace savepoint"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job was when a savepoint was taken: the same moment for all of it."""
+    """The positions of a job at the moment of a savepoint."""
 
     #: Where each queue is to be read next; ``gone``: queues that were read and exist no more.
     positions: Mapping[Queue, ReadPosition]
@@ -54,7 +55,7 @@ class Place:
 
 
 class SavepointWriter:
-    """Writes one savepoint. ``finish`` makes it visible; without it, or when the process dies, nothing is there."""
+    """Writes one savepoint. ``finish`` makes it visible. Without it, or if the process dies, there is no savepoint."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Begin. Raises CheckpointError when there is something under that name, or nothing can be written there."""
@@ -68,7 +69,7 @@ class SavepointWriter:
             raise self._error(error) from error
 
     def add_state(self, shuffle: str, shard: int, state: bytes) -> None:
-        """Write what a shard remembers: its ``snapshot``. Raises CheckpointError."""
+        """Write the state of a shard: its ``snapshot``. Raises CheckpointError."""
         name = f"state/{quote(shuffle, safe='')}/{shard}.state"
         self._write(name, state)
         self._files[name] = {"bytes": len(state), "blake2b": _digest(state)}
@@ -233,7 +234,7 @@ class Savepoint:
         )
 
     def states(self, shuffle: str) -> Iterator[bytes]:
-        """Yield what the shards behind a shuffle remember, in their order. Raises CheckpointError when a file is damaged."""
+        """Yield the states of the shards behind a shuffle, in their order. Raises CheckpointError if a file is damaged."""
         for shard in range(self.place.shards[shuffle]):
             name = f"state/{quote(shuffle, safe='')}/{shard}.state"
             try:

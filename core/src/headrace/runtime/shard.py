@@ -1,9 +1,9 @@
-"""The shard: one of the hash partitions behind a shuffle, with its lane and all that it must remember.
+"""The shard: one of the hash partitions behind a shuffle, with its lane and its state.
 
-A shard is given *entries* in order. An entry is a numbered unit of input that is replayed exactly when something has to be
-done again: a poll that is written to an order log (light), a micro-batch (Spark), an envelope of a shuffle topic. What
-the shard gives in an entry is a function of what it was given so far; it carries the entry's number as offset, so that
-sinks and the next shards drop what they have seen.
+A shard gets *entries* in order. An entry is a numbered unit of input. If it is processed again after a crash, it has
+exactly the same input: a poll that is written to an order log (light), a micro-batch (Spark), or an envelope of a
+shuffle topic. The output of an entry depends only on the input so far. It has the number of the entry as offset, so
+sinks and the next shards drop rows that they have already seen.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Upstream:
 
 @dataclass
 class ShardOutput:
-    """What came of an entry."""
+    """The output of an entry."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     shipments: list[Shipment] = field(default_factory=list)
@@ -94,9 +94,9 @@ class Shard:
     def process(
         self, sequence: int, time_us: int, envelopes: Iterable[Envelope], *, end_of_input: bool = False
     ) -> ShardOutput:
-        """Take one entry. ``sequence`` grows from entry to entry; ``time_us`` is when the entry was first taken in.
+        """Process one entry. ``sequence`` grows from entry to entry; ``time_us`` is the time when the entry was first read.
 
-        With ``end_of_input`` the run has come to its end: after the envelopes everything that waits is closed.
+        With ``end_of_input`` the run ends: after the envelopes all windows, joins and timers are closed.
         """
         self._touched = True
         self._output, self._opening = self._opening, ShardOutput()
@@ -196,7 +196,7 @@ class Shard:
         return self._pack({name: each.delta() for name, each in self._lane.stateful_operators.items()}, whole=False)
 
     def snapshot(self) -> bytes:
-        """Return everything that the shard remembers. Raises RetriableError when not all of it could be restored yet."""
+        """Return the whole state of the shard. Raises RetriableError if not all of it could be restored yet."""
         self.restore_all()
         self._touched = False
         return self._pack({name: each.snapshot() for name, each in self._lane.stateful_operators.items()}, whole=True)
@@ -225,7 +225,7 @@ class Shard:
                 operators[name].apply(self._fit.brought_over(name, content))
 
     def end_restore(self) -> None:
-        """All stored versions have been applied. Raises CheckpointError when the operators of now cannot go on with what came of it."""
+        """All stored versions have been applied. Raises CheckpointError if the operators of the job cannot use the state."""
         self._fit.end(self._lane.stateful_operators)
 
     def check_inputs(self) -> None:
@@ -288,8 +288,8 @@ class Shard:
     def begin_restore(self, versions: Sequence[tuple[int, bytes]], fetch: Fetch) -> list[int] | None:
         """Begin with stored versions, (number, first part) in order; the other parts come in while the shard works.
 
-        ``fetch`` is ``KeyedStateStore.load_parts`` of this shard. Returns how many bytes each version has; None, and nothing has been
-        taken, when they are of other definitions: then all of it must be loaded first.
+        ``fetch`` is ``KeyedStateStore.load_parts`` of this shard. Returns how many bytes each version has; None, and
+        nothing has been taken, when they are of other definitions: then all of it must be loaded first.
         """
         from headrace.interfaces.state_parts import Restore, unpack_first
 
@@ -315,13 +315,13 @@ class Shard:
         return self._restore is not None and not self._restore.done
 
     def restore_some(self) -> None:
-        """Bring in a part of the state that is missing: some 20 ms of work. Raises RetriableError; then call it again."""
+        """Load a part of the state that is missing: about 20 ms of work. Raises RetriableError; then call it again."""
         if self._restore is not None:
             self._restore.step()
             self._forget_restore()
 
     def restore_all(self) -> None:
-        """Bring in all that is missing. Raises RetriableError; then call it again."""
+        """Load everything that is missing. Raises RetriableError; then call it again."""
         if self._restore is not None:
             self._restore.need_all()
             self._forget_restore()
@@ -347,11 +347,11 @@ class Shard:
 
     @property
     def watermark_us(self) -> int | None:
-        """Where event time is in this shard, or None when there is no telling yet."""
+        """The watermark of this shard, or None if it is not known yet."""
         return None if self._watermark_us == _NEVER else self._watermark_us
 
     def knows(self, queue: Queue, side: int = 0) -> bool:
-        """Return whether the shard counts an upstream queue among those it waits for."""
+        """Return whether the shard waits for an upstream queue."""
         return (queue, side) in self._upstreams
 
     @property
@@ -365,15 +365,15 @@ class Shard:
             self._upstreams.setdefault(place, _Upstream())
 
     def state_rows(self) -> int:
-        """Return how many rows the operators remember."""
+        """Return how many rows the state of the operators has."""
         return sum(each.state_rows() for each in self._lane.stateful_operators.values())
 
     def late_rows(self) -> int:
-        """Return how many rows came too late, in this process."""
+        """Return the number of late rows in this process."""
         return sum(each.late_rows() for each in self._lane.stateful_operators.values())
 
     def checkpoint(self, checkpoint_id: int) -> None:
-        """Tell the operators of a checkpoint. They have nothing to give then: it is no entry."""
+        """Send a checkpoint message to the operators. They give no output then, because it is not an entry."""
         self._lane.on_system(Checkpoint(checkpoint_id))
 
     def close(self) -> None:
@@ -397,7 +397,7 @@ class Shard:
 
 
 def _after(frame: pl.DataFrame, last: Position | None) -> pl.DataFrame:
-    """Return the rows behind a position: what is not is a replay."""
+    """Return the rows after a position. Rows at or before it have been processed already."""
     import polars as pl
 
     if last is None or position_of(frame, 0) > last:

@@ -172,7 +172,7 @@ class SinkWriter:
                 self._flush_shard(shard)
 
     def close(self, *, flush: bool = True) -> None:
-        """End the threads and close the sink; first insert what waits, unless the job has failed."""
+        """End the threads and close the sink. First insert cached rows, unless the job has failed."""
         try:
             if flush:
                 self.flush()
