@@ -53,6 +53,8 @@ class IntervalJoined(Timed):
         super().__init__(node)
         self.lag = max(node.high, -node.low, type(node.low)())
         self._kept: tuple[list[Kept], list[Kept]] = ([], [])
+        #: Rows that time has left behind. With several shards time is that of the slowest: there they may still be met.
+        self._forgotten: tuple[list[Kept], list[Kept]] = ([], [])
 
     def time_columns(self, side: int) -> Sequence[str]:
         return (self.node.time[side],)
@@ -68,14 +70,22 @@ class IntervalJoined(Timed):
             new.until = time + (-node.low if side else node.high)
             for old in self._kept[1 - side]:
                 left, right = (old, new) if side else (new, old)
-                apart = right.row[node.time[1]] - left.row[node.time[0]]
-                if node.low <= apart <= node.high and belong_together(node, left.row, right.row):
+                if self._meet(left, right):
                     self._met(side, left, right)
+            forgotten = self._forgotten[1 - side]
+            self.behind |= self.behind_others and any(
+                self._meet(*((old, new) if side else (new, old))) for old in forgotten
+            )
         missed = alone or (self.now is not None and new.until < self.now)
+        self.behind |= missed and not alone and self.behind_others
         if not missed:
             self._kept[side].append(new)
         elif not new.matched and keeps(node, side):
             self._give_alone(side, row, self.now)
+
+    def _meet(self, left: Kept, right: Kept) -> bool:
+        apart = right.row[self.node.time[1]] - left.row[self.node.time[0]]
+        return self.node.low <= apart <= self.node.high and belong_together(self.node, left.row, right.row)
 
     def _met(self, side: int, left: Kept, right: Kept) -> None:
         if self.node.how not in ("semi", "anti") or (self.node.how == "semi" and not left.matched):
@@ -89,6 +99,7 @@ class IntervalJoined(Timed):
         due = [(kept, side) for side in range(2) for kept in self._kept[side] if kept.until < now]
         for kept, side in sorted(due, key=lambda each: each[0].until):
             self._kept[side].remove(kept)
+            self._forgotten[side].append(kept)
             if not kept.matched and keeps(self.node, side):
                 self._give_alone(side, kept.row, kept.until)
 
