@@ -1,5 +1,4 @@
-"""What names mean: columns, tables, types, functions, constants, time zones, and expressions of SQL as expressions of
-headrace-columnar.
-
-Imports ``operators`` and ``reading``. It does not know how queries become streams.
+"""What names mean: columns, tables, types, functions, constants, time zones and connectors; sessions; the translation of expressions; and
+the context that clauses are given. Queries do not become streams here. It may import ``operators`` and ``reading``; ``compiling``
+may import it.
 """

@@ -1,4 +1,3 @@
-"""What runs: operators that the clauses of SQL need beside those of headrace-stateful, and sources and sinks of this package.
-
-The lowest room. Nothing here knows of SQL's syntax or of a query; every other room may import it.
+"""What runs: the operators that only SQL needs, and the sources and sinks of this package. This is the lowest room. Its modules know
+neither the syntax of SQL nor queries, and import no other room. All other rooms may import it.
 """

@@ -1,4 +1,4 @@
-"""What a text says: the dialects, the parser of Flink's statements, its syntax nodes, the options of SET.
-
-Imports nothing of this package but ``operators``. Its results are syntax trees; what names in them mean is not known here.
+"""What a text says: the dialects, the parser of Flink's statements and its syntax nodes, hints behind tables, and the options of SET.
+Its results are syntax trees; what their names mean is not known here. It may import ``operators``; ``binding`` and ``compiling``
+may import it.
 """
