@@ -1,4 +1,4 @@
-"""MATCH_RECOGNIZE: its clauses read and checked; the operator is in ``match_operator``."""
+"""MATCH_RECOGNIZE: its clauses read and checked; the operator is in ``operators.match_operator``."""
 
 from __future__ import annotations
 
