@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard core/pyproject.toml plugins/*/pyproject.toml connectors/*/pyproject.toml))
 TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
+# Their conftest.py puts them on the path of imports. mypy takes each for itself, because names of files repeat between packages.
+TESTS_ON_PATH := $(patsubst %/conftest.py,%,$(shell grep -ls "^sys.path" $(addsuffix /conftest.py,$(TESTS))))
 
 # The contracts of the connectors, on real servers: the part of test-servers that every change runs.
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py))
@@ -37,6 +39,8 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy $(addsuffix /src,$(PACKAGES)) demo examples benchmarks website
+	$(BIN)/mypy conftest.py $(filter-out $(TESTS_ON_PATH),$(TESTS))
+	for tests in $(TESTS_ON_PATH); do MYPYPATH=$$tests $(BIN)/mypy $$tests || exit 1; done
 
 unit: setup
 	$(BIN)/python -m pytest -m "not slow and not servers" -n $(WORKERS) --dist loadfile --durations=25 $(TESTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import cloudpickle
 import headrace as hr
@@ -50,7 +51,7 @@ JOBS: dict[str, Callable[[], hr.Stream]] = {
 def test_only_functions_that_a_job_names_travel_with_it(job: Callable[[], hr.Stream]) -> None:
     plan = job().to_print().plan()
     copied = cloudpickle.loads(cloudpickle.dumps(plan))
-    specs = [node.spec for node in copied.nodes.values() if isinstance(node, OperatorNode)]
+    specs: list[Any] = [node.spec for node in copied.nodes.values() if isinstance(node, OperatorNode)]
     [catalog] = [spec.functions for spec in specs if getattr(spec, "functions", None) is not None]
     assert catalog["travels"](1) == 2
     assert list(catalog.own) == ["travels"]

@@ -29,7 +29,7 @@ def build(source: str, topic: str, source_options: dict[str, Any], mysql: dict[s
     even, odd = events.where("n % 2 = 0").select("k", "ts", l="n"), events.where("n % 2 = 1").select("k", "ts", r="n")
     pairs = even.join(odd, "k", within=("-1 s", "1 s"), time="ts").select("k", "l", "r")
     options = {**mysql, "flush_interval": "50 ms", "batch_size": 500}
-    written = counts.select("k", "window_start", "n", "s").to_mysql(table="counts", **options)
+    written: hr.Job = counts.select("k", "window_start", "n", "s").to_mysql(table="counts", **options)
     return written.also(pairs.to_mysql(table="pairs", **options))
 
 

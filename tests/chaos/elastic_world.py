@@ -26,7 +26,7 @@ from tests.servers.rocketmq import RocketMQServer
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "connectors" / "kafka" / "tests"))
 
-from kafka_world import KafkaWorld  # type: ignore[import-not-found]
+from kafka_world import KafkaWorld
 
 ROOT = Path(__file__).resolve().parents[2]
 QUEUES = 4

@@ -19,7 +19,7 @@ def double(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def build(directory: Path) -> hr.Job:
     """Return the job; its output is known: see ``expected``."""
-    return (
+    job: hr.Job = (
         hr.stream("chaos", "files")
         .from_file(f"{directory}/in/*.ndjson", format="json", schema={"id": "int64", "text": "string"})
         .where("id % 7 <> 3")
@@ -27,6 +27,7 @@ def build(directory: Path) -> hr.Job:
         .dead_letters(lambda bad: bad.to_file(f"{directory}/dead", format="json", flush_interval="20 ms"))
         .to_file(f"{directory}/out", format="json", flush_interval="20 ms", max_cached_rows=500)
     )
+    return job
 
 
 def expected(identifiers: range) -> list[tuple[int, int]]:

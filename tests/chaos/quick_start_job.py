@@ -33,7 +33,7 @@ def build(source: str, topic: str, source_options: dict[str, Any], mysql: dict[s
         lambda row: [{"k": k} for k in range(row["first"], row["last"], row["step"])], schema={"k": "int64"}
     ).key_by("k")
     into = {**mysql, "flush_interval": "50 ms", "batch_size": 2_000}
-    written = keys.agg(n="count(*)", s="sum(k)").to_mysql(table="totals", mode="upsert", **into)
+    written: hr.Job = keys.agg(n="count(*)", s="sum(k)").to_mysql(table="totals", mode="upsert", **into)
     return written.also(
         keys.process(numbered, schema={"k": "int64", "number": "int64"}).to_mysql(table="numbers", **into)
     )

@@ -11,6 +11,7 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -71,9 +72,9 @@ def spark_kills(world: ElasticWorld, directory: Path, kills: int, *, seed: int) 
     """Kill the program with its Java process, or one of Spark's Python workers, again and again."""
     choice = random.Random(seed)
     feed = Feed(world.broker, per_second=400)
-    run = {"backend": "spark", "shards": 3, "checkpoint": str(directory / "spark"), "master": "local[2]"}
+    run: dict[str, Any] = {"backend": "spark", "shards": 3, "checkpoint": str(directory / "spark")}
     # A micro-batch that takes longer than a program lives is begun again and again.
-    run["max_micro_batch_records"] = 10_000
+    run |= {"master": "local[2]", "max_micro_batch_records": 10_000}
     instance = world.start(shared=False, **run)
     instance.wait_until_started()
     programs = workers = 0

@@ -80,7 +80,7 @@ def _of(*names: str) -> Callable[[Path], hr.Job]:
         events = pipe.from_file(f"{directory}/in/clicks.ndjson", format="json", schema=SCHEMA, name="clicks")
         timed = events.watermark("ts", delay="4 s")
         verbs = {name: (KEYED[name], events) if name in KEYED else (WINDOWED[name], timed) for name in names}
-        made = [
+        made: list[hr.Job] = [
             verb(stream).to_file(f"{directory}/out/table-{name}", changes="column", name=name)
             for name, (verb, stream) in verbs.items()
         ]
@@ -156,14 +156,14 @@ def stopped(job: DamagedJob, backend: str, **start: Any) -> Stopped:
     append(0, 2)  # another checkpoint of the same job, over other records
     handle = build(Path(".")).start(backend, **run, **_NO_CHECKPOINTS)
     _settled(handle)
-    handle.stop(**({"savepoint": "kept"} if job.savepoint else {}))
+    handle.stop(savepoint="kept" if job.savepoint else None)
     foreign = files_in(*DIRECTORIES)
     for name in ("state", "out", "in", "kept"):
         shutil.rmtree(name, ignore_errors=True)
     append(0, 3)
     handle = build(Path(".")).start(backend, **run, **_NO_CHECKPOINTS)
     _settled(handle)
-    handle.stop(**({"savepoint": "kept"} if job.savepoint else {}))
+    handle.stop(savepoint="kept" if job.savepoint else None)
     older = files_in(*DIRECTORIES)
     append(1, 3)
     if job.savepoint:

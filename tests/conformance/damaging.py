@@ -61,7 +61,7 @@ def files_in(*directories: str) -> Files:
 
 def put_back(files: Files, *directories: str) -> None:
     """Let directories hold these files and no others."""
-    there = set()
+    there: set[str] = set()
     for each in directories:
         for folder, _, names in os.walk(each):
             there.update(os.path.normpath(os.path.join(folder, name)) for name in names if name not in _LOCKS)

@@ -19,7 +19,8 @@ def _clicks(directory: Path, pipeline: str, pattern: str = "clicks*.ndjson") -> 
 
 
 def _to(stream: hr.Stream, directory: Path, name: str = "rows") -> hr.Job:
-    return stream.to_file(f"{directory}/out/{name}", format="json")
+    written: hr.Job = stream.to_file(f"{directory}/out/{name}", format="json")
+    return written
 
 
 def _one(count: int = 400) -> dict[str, Sequence[str | bytes]]:
@@ -96,7 +97,8 @@ def _both(directory: Path, pipeline: str) -> tuple[hr.Stream, hr.Stream]:
 
 
 def _to_table(stream: hr.Stream, directory: Path, name: str = "table") -> hr.Job:
-    return stream.to_file(f"{directory}/out/{name}", format="json", changes="column")
+    written: hr.Job = stream.to_file(f"{directory}/out/{name}", format="json", changes="column")
+    return written
 
 
 def join_without_bound(directory: Path) -> hr.Job:

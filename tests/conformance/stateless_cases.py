@@ -39,13 +39,12 @@ def _people(directory: Path, pipeline: str, pattern: str = "*.ndjson", **options
 
 
 def _to(stream: hr.Stream, directory: Path, name: str = "rows", **options: Any) -> hr.Job:
-    return stream.dead_letters(lambda bad: _file(bad, directory, "dead")).to_file(
-        f"{directory}/out/{name}", format="json", **options
-    )
+    return _file(stream.dead_letters(lambda bad: _file(bad, directory, "dead")), directory, name, **options)
 
 
 def _file(stream: hr.Stream, directory: Path, name: str, **options: Any) -> hr.Job:
-    return stream.to_file(f"{directory}/out/{name}", **{"format": "json", **options})
+    written: hr.Job = stream.to_file(f"{directory}/out/{name}", **{"format": "json", **options})
+    return written
 
 
 def _two_files(count: int = 150) -> dict[str, Sequence[str | bytes]]:

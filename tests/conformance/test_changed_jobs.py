@@ -214,7 +214,7 @@ def test_a_wider_type_goes_on_and_a_narrower_one_is_refused(backend: str, tmp_pa
     def build(stream: Any) -> Any:
         return stream.key_by("v").agg(n="count(*)", least="min(v)")
 
-    options = {"shards": 2}
+    options: dict[str, Any] = {"shards": 2}
     lay(1, FIRST)
     run(tmp_path, backend, build, WIDER, out="narrow", **options)
     lay(2, [("a", 5, 1), ("a", 5_000_000_000, 1), ("c", 3, 1)])

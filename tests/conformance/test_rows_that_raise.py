@@ -103,7 +103,9 @@ FEEDS: Mapping[str, Feed] = {
 
 def _looked_up(events: hr.Stream, others: hr.Stream) -> hr.Stream:
     table = hr.stream("raise", "table").from_file("in/orders.ndjson", format="json", schema=ORDERS, name="table")
-    return events.lookup_join(table.where("order < 13").select("order", place="key"), on={"key": "place"}, how="left")
+    places = table.where("order < 13").select("order", place="key")
+    joined: hr.Stream = events.lookup_join(places, on={"key": "place"}, how="left")
+    return joined
 
 
 def _one(build: Callable[[hr.Stream], hr.Stream]) -> Verb:
@@ -112,7 +114,7 @@ def _one(build: Callable[[hr.Stream], hr.Stream]) -> Verb:
 
 #: Verbs behind what raises.
 BEHIND: Mapping[str, Verb] = {
-    **{name: _one(build) for name, build in (KEYED | WINDOWED).items()},
+    **{name: _one(build) for name, build in {**KEYED, **WINDOWED}.items()},
     **JOINED,
     "join-right": lambda events, others: others.join(events, on="key", how="full"),
     "lookup-join": _looked_up,
@@ -175,7 +177,8 @@ def _job(feed: Feed, verb: Verb) -> hr.Job:
     events = pipe.from_file("in/clicks.ndjson", format="json", schema=SCHEMA, name="clicks")
     others = pipe.from_file("in/orders.ndjson", format="json", schema=ORDERS, name="orders").watermark("at")
     made = verb(feed(events).watermark("ts", delay=LATE), others)
-    return made.to_file("out/table", format="json", changes="column")
+    written: hr.Job = made.to_file("out/table", format="json", changes="column")
+    return written
 
 
 def _run(directory: Path, feed: Feed, verb: Verb, *, without_bad: bool) -> Mapping[str, Counter[str]]:

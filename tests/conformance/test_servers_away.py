@@ -105,7 +105,8 @@ def job(directory: Path, server: Server) -> hr.Job:
         return row
 
     def to(stream: hr.Stream, name: str, **options: Any) -> hr.Job:
-        return stream.to_file(f"{directory}/out/{name}", format="json", name=name, **options)
+        written: hr.Job = stream.to_file(f"{directory}/out/{name}", format="json", name=name, **options)
+        return written
 
     rows = hr.stream("conformance", "away").from_file(f"{directory}/in.ndjson", format="json", schema=SCHEMA)
     keyed = rows.watermark("ts").key_by("key")

@@ -18,6 +18,7 @@ from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.backend import RunOptions
 from headrace.interfaces.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 from headrace_light.backend import LightBackend
+from headrace_light.settings import LightSettings
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
 FILES = 3
@@ -132,7 +133,7 @@ class _ClockAhead(SystemClock):
 def test_a_clock_that_was_put_back_drops_no_result(backend: str) -> None:
     lay(1)
     plan = job().plan()
-    light = LightBackend(LightBackend.Settings(shards=2), clock=_ClockAhead())  # type: ignore[call-arg]
+    light = LightBackend(LightSettings(shards=2), clock=_ClockAhead())
     light.start(plan, RunOptions()).wait()
     assert totals() == true_sums(1)
 

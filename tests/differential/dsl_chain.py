@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import headrace as hr
 import polars as pl
@@ -349,7 +350,7 @@ class Chain:
 
         def apply(stream: hr.Stream) -> hr.Stream:
             dimension = streams[table.name].rename(**renames)
-            joined = cast_to(stream, left).lookup_join(dimension, on={one.name: key.name}, how=how)
+            joined: hr.Stream = cast_to(stream, left).lookup_join(dimension, on={one.name: key.name}, how=how)
             return joined.select(*(quoted(column.name) for column in columns))
 
         return Step(
@@ -419,7 +420,7 @@ class Chain:
         )  # fmt: skip
 
     def _map_of_several(self) -> Step:
-        """Several maps and lambdas, made in a loop: each keeps what it was made with."""
+        """Several maps and filters, made in a loop: each keeps what it was made with."""
         if not self.added_only:
             return self._where()
         columns = self.columns
@@ -432,7 +433,11 @@ class Chain:
             for number, name in enumerate(names):
                 schema = {**schema, name: pl.Int32()}
                 stream = stream.map(lambda row, name=name, number=number: {**row, name: number}, schema=schema)
-                stream = stream.filter(lambda row, name=name, number=number: row[name] == number)
+
+                def kept(row: dict[str, Any], name: str = name, number: int = number) -> bool:
+                    return bool(row[name] == number)
+
+                stream = stream.filter(kept)
             return stream
 
         items = ", ".join(f"{number} AS {name}" for number, name in enumerate(names))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +101,7 @@ def _in_case(
     frame = frame.with_columns(pl.Series("asked", asked, dtype=pl.Boolean))
     schema = Schema({**SCHEMA, "asked": pl.Boolean()})
     text, null = part.text(), ("value", "None")
-    forms = [
+    forms: list[tuple[str, Callable[[bool | None, Outcome], Outcome]]] = [
         (f"CASE WHEN asked THEN {text} END", lambda given, out: out if given else null),
         (f"IF(NOT asked, NULL, {text})", lambda given, out: null if given is False else out),
     ]

@@ -44,7 +44,9 @@ def check(part: Part, frame: pl.DataFrame, outcomes: Sequence[Outcome]) -> None:
 
 def _operands(part: Part, frame: pl.DataFrame) -> tuple[list[list[Any]], set[int], list[pl.DataType]] | None:
     """Return the columns of the operands, the rows in which one of them fails, and their types."""
-    columns, failed, kinds = [], set(), []
+    columns: list[list[Any]] = []
+    failed: set[int] = set()
+    kinds: list[pl.DataType] = []
     for argument in part.arguments:
         if isinstance(argument, str):
             if argument == "NULL":

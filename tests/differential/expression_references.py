@@ -94,7 +94,7 @@ def _right(text: str, count: int) -> str:
 
 @reference("btrim", kinds="s")
 def _btrim(text: str, characters: str = " ") -> str:
-    return _rtrim(_ltrim(text, characters), characters)
+    return str(_rtrim(_ltrim(text, characters), characters))
 
 
 @reference("ltrim", kinds="s")
@@ -162,12 +162,12 @@ def _locate(search: str, text: str, start: int = 1) -> int:
 
 @reference("instr", kinds="s")
 def _instr(text: str, search: str) -> int:
-    return _locate(search, text)
+    return int(_locate(search, text))
 
 
 @reference("position", kinds="s")
 def _position(search: str, text: str) -> int:
-    return _locate(search, text)
+    return int(_locate(search, text))
 
 
 @reference("startswith", kinds="s")

@@ -42,7 +42,7 @@ def _decimals(precision: int, scale: int) -> list[Decimal]:
     below = Decimal((0, (*(9,) * (precision - 1), 8), -scale))
     step = Decimal((0, (1,), -scale))
     small = [Decimal(text) for text in _DECIMALS]
-    fitting = [each for each in small if abs(each) <= edge and -each.as_tuple().exponent <= scale]
+    fitting = [each for each in small if abs(each) <= edge and -int(each.as_tuple().exponent) <= scale]
     half = [each for each in (Decimal("0.5"), Decimal("1.5"), Decimal("-2.5")) if scale >= 1 and abs(each) < edge]
     return [edge, edge.copy_negate(), below, step, -step, *fitting, *half]
 

@@ -61,13 +61,9 @@ def literal(choices: Choices, kind: Kind, *, null: bool = True) -> Literal:
 
 def bound_of(value: object) -> float:
     """Return the bound of a value."""
-    return (
-        float(len(value))
-        if isinstance(value, str | bytes)
-        else float(abs(value))
-        if isinstance(value, int | float | Decimal)
-        else 1
-    )
+    if isinstance(value, str | bytes):
+        return float(len(value))
+    return abs(float(value)) if isinstance(value, int | float | Decimal) else 1.0
 
 
 class ExpressionMaker:

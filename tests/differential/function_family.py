@@ -141,7 +141,8 @@ def check_on_spark(case: Case) -> str | None:
     def made(sink: Sink) -> hr.Job:
         register([case.table])
         job = hr.sql(text, pipeline="job")
-        return next(iter(job.script.relations().values())).stream.to(sink, name="result")
+        stream: hr.Stream = next(iter(job.script.relations().values())).stream
+        return stream.to(sink, name="result")
 
     try:
         rows = rows_on_spark(made, max_batch_records=case.batch)

@@ -89,8 +89,8 @@ def load(name: str) -> tuple[tuple[Table, ...], str, Counter[Row]]:
         queues = tuple(parts.get("queues") or [0] * len(rows))
         tables.append(Table(table, columns, rows, queues, parts.get("carried", "frame"), parts.get("time", "")))
     kinds = [kind_named(kind) for kind in case["types"]]
-    rows = Counter(row_of(_read(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in case["rows"])
-    return tuple(tables), "\n".join(case["sql"]), rows
+    wanted = Counter(row_of(_read(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in case["rows"])
+    return tuple(tables), "\n".join(case["sql"]), wanted
 
 
 def case_text(

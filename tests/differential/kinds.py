@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -109,7 +108,7 @@ class Kind:
             return pl.Struct({name: kind.polars for name, kind in self.fields})
         if self.name == "map":
             return self.entries.polars
-        made: dict[str, Any] = {
+        made: dict[str, pl.DataType] = {
             "boolean": pl.Boolean(), "int": pl.Int32(), "bigint": pl.Int64(), "double": pl.Float64(), "string": pl.String(),
             "date": pl.Date(), "timestamp": pl.Datetime("us"), "bytes": pl.Binary(), "key": pl.Int32(), "text key": pl.String(),
             "tinyint": pl.Int8(), "smallint": pl.Int16(), "float": pl.Float32(), "time": pl.Time(),

@@ -17,7 +17,7 @@ from headrace.interfaces.settings import Settings
 from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
 from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
 from headrace_sql import api
-from headrace_sql.operators.frames import RangeReader
+from headrace_sql.operators.range_reader import RangeReader
 
 from tests.differential import user_functions
 from tests.differential.comparing import Row, row_of

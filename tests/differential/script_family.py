@@ -141,7 +141,8 @@ def check_on_spark(case: ScriptCase) -> str | None:
 def _run(case: ScriptCase, place: Path, backend: str) -> None:
     def made() -> hr.Job:
         api.forget()
-        return hr.sql(script_of(case, place), functions=FUNCTIONS, pipeline="script", bad_records="stop")
+        job: hr.Job = hr.sql(script_of(case, place), functions=FUNCTIONS, pipeline="script", bad_records="stop")
+        return job
 
     if case.breaks:
         run_with_breaks(made, case.breaks, {"show_progress": False, **case.options})

@@ -11,11 +11,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import headrace as hr
 from headrace.flow.messages import Position, Queue
@@ -168,14 +169,10 @@ def not_optimized() -> Iterator[None]:
     """Within, plans run as they were written."""
     hooks = default_registry().load_all()
     found = [each for each in hooks.headrace_optimize.get_hookimpls() if "columnar" in each.plugin_name]
-    kept = [each.function for each in found]
-    for each in found:
-        each.function = _as_it_is
-    try:
+    with ExitStack() as patches:
+        for each in found:
+            patches.enter_context(mock.patch.object(each, "function", _as_it_is))
         yield
-    finally:
-        for each, function in zip(found, kept, strict=True):
-            each.function = function
 
 
 def _as_it_is(plan: Plan) -> None:
@@ -208,7 +205,8 @@ def run_job(made: Callable[[FoldingSink], hr.Job], style: Style, *, backend: str
 def _job(tables: Sequence[Table], text: str, sink: FoldingSink) -> hr.Job:
     register(tables)
     job = hr.sql(text, pipeline="job")
-    return next(iter(job.script.relations().values())).stream.to(sink, name="result")
+    stream: hr.Stream = next(iter(job.script.relations().values())).stream
+    return stream.to(sink, name="result")
 
 
 def run_with_breaks(made: Callable[[], hr.Job], breaks: Sequence[tuple[Any, ...]], given: Mapping[str, Any]) -> None:

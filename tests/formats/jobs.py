@@ -159,4 +159,5 @@ def job(*names: str, name: str = "verbs") -> hr.Job:
 
 
 def _to(stream: hr.Stream, verb: str) -> hr.Job:
-    return stream.to_file(f"out/table-{verb}", format="json", changes="column", name=f"{verb}-file")
+    written: hr.Job = stream.to_file(f"out/table-{verb}", format="json", changes="column", name=f"{verb}-file")
+    return written

@@ -41,10 +41,11 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def installed(place: Path, *requirements: str, wheels: Sequence[Path]) -> Path:
     """Install into a new environment, our own distributions from their wheels, and return its Python."""
-    subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, place], check=True)
+    subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, str(place)], check=True)
     python = place / "bin" / "python"
-    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", python, "--constraint", ROOT / "constraints.txt"]
-    subprocess.run([*command, "--find-links", wheels[0].parent, *requirements], check=True, cwd=place)
+    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", str(python)]
+    places = ["--constraint", str(ROOT / "constraints.txt"), "--find-links", str(wheels[0].parent)]
+    subprocess.run([*command, *places, *requirements], check=True, cwd=place)
     return python
 
 
@@ -55,7 +56,7 @@ def python(tmp_path_factory: pytest.TempPathFactory, wheels: Sequence[Path]) -> 
 
 def test_core_and_a_connector_alone_say_what_to_install(python: Path, tmp_path: Path) -> None:
     (tmp_path / "in.ndjson").write_text('{"a": 1}\n')
-    command = [python, "-c", SCRIPT, tmp_path / "in.ndjson", tmp_path / "out"]
+    command = [str(python), "-c", SCRIPT, str(tmp_path / "in.ndjson"), str(tmp_path / "out")]
     found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.splitlines()
     assert [line.partition("pip install ")[2] for line in found] == [
         "headrace-spark", "headrace-light", "headrace-columnar", "headrace-kafka",
@@ -75,7 +76,7 @@ source = source_class(source_class.Settings.of({"path": sys.argv[1]}))
 reader = source.open(queue, EARLIEST)
 print([bytes(body) for body in reader.poll(10, timedelta(0)).bodies])
 """
-    command = [python, "-c", code, tmp_path / "in.ndjson"]
+    command = [str(python), "-c", code, str(tmp_path / "in.ndjson")]
     found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert found.stdout.strip() == """[b'{"a": 1}', b'{"a": 2}']"""
 
@@ -93,7 +94,7 @@ def test_everything_is_installed_by_the_extra_all(tmp_path: Path, wheels: Sequen
         CREATE TABLE counts (a BIGINT, n BIGINT) WITH ('connector' = 'print');
         INSERT INTO counts SELECT a, COUNT(*) FROM numbers GROUP BY a;
     """)
-    headrace = python.with_name("headrace")
+    headrace = str(python.with_name("headrace"))
     command = [headrace, "run", "job.sql", "--backend", "light", "--until", "end"]
     run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert '"a":2,"n":2' in run.stdout.replace(" ", ""), run.stdout + run.stderr

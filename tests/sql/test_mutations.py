@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import headrace as hr
 import pytest
@@ -106,7 +107,7 @@ def plans_or_tells(text: str) -> None:
         assert "^" in str(problem)
 
 
-_RULES = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+_RULES: dict[str, Any] = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
 @settings(max_examples=40, derandomize=True, **_RULES)

@@ -53,7 +53,7 @@ class Cluster:
 
     def add(self, index: str, documents: Sequence[Mapping[str, Any] | bytes], ids: Sequence[str] | None = None) -> None:
         """Write documents in this order. Bytes go as they are."""
-        lines = []
+        lines: list[Any] = []  # the client takes bytes too, but does not say so in its types
         for at, document in enumerate(documents):
             lines.append(json.dumps({"index": {} if ids is None else {"_id": ids[at]}}).encode())
             lines.append(document if isinstance(document, bytes) else json.dumps(document).encode())
@@ -103,7 +103,7 @@ class Cluster:
 
 
 def batch(
-    queue: str, rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any], first: int = 0, **header: Sequence[Any]
+    queue: str, rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any], first: int = 0, **header: Any
 ) -> Batch:
     """Return rows as records ``first`` … of a queue, one row each. ``header`` are further columns of the header."""
     places = pl.DataFrame(

@@ -72,7 +72,7 @@ class TestBeforeTheStart:
         assert cluster.mapping()["s"] == {"type": "text"}
 
     def test_what_cannot_be_created_says_why(self, cluster: Cluster) -> None:
-        options = {"create_index": True, "mappings": {"id": "no-such-type"}}
+        options: dict[str, Any] = {"create_index": True, "mappings": {"id": "no-such-type"}}
         text = text_of(JobError, lambda: cluster.sink(ID, **options))
         assert "The mapper type [no-such-type]" in text
         assert "option 'mappings'" in text
@@ -104,7 +104,7 @@ class TestBeforeTheStart:
         columns = {"@timestamp": "timestamp"}
         text = text_of(JobError, lambda: cluster.sink(columns, index=cluster.name("index"), data_stream=True))
         assert "is no data stream" in text
-        options = {"index": cluster.name("stream"), "data_stream": True, "create_index": True}
+        options: dict[str, Any] = {"index": cluster.name("stream"), "data_stream": True, "create_index": True}
         sink = cluster.sink(columns, **options)
         insert(sink, batch("q", [{"@timestamp": DAY}], columns))
         sink.close()
@@ -113,7 +113,7 @@ class TestBeforeTheStart:
         assert "hint: write data_stream=True" in text
 
     def test_a_template_for_indices_by_time_is_made_once(self, cluster: Cluster) -> None:
-        options = {"index": cluster.name("%Y"), "index_time": "at", "create_index": True}
+        options: dict[str, Any] = {"index": cluster.name("%Y"), "index_time": "at", "create_index": True}
         cluster.sink({"at": "timestamp"}, **options).close()
         name = f"headrace-{cluster.name()}"
         found = cluster.client.indices.get_index_template(name=name)["index_templates"][0]["index_template"]
@@ -128,7 +128,8 @@ class TestIndices:
     COLUMNS = {"id": "int64", "tenant": "string", "at": "timestamp"}
 
     def test_by_time_and_column(self, cluster: Cluster) -> None:
-        options = {"index": cluster.name("{tenant}-%Y.%m"), "index_time": "at", "exclude": ["tenant"]}
+        index = cluster.name("{tenant}-%Y.%m")
+        options: dict[str, Any] = {"index": index, "index_time": "at", "exclude": ["tenant"]}
         rows = [{"id": n, "tenant": "ab"[n % 2], "at": DAY + dt.timedelta(days=n % 3)} for n in range(12)]
         sink = cluster.sink(self.COLUMNS, create_index=True, **options)
         writer = writer_of(sink)
@@ -145,7 +146,8 @@ class TestIndices:
         tenants = ["a", "B", None, "c", "d"]
         rows = [{"id": n, "tenant": tenant, "at": None if n == 4 else DAY} for n, tenant in enumerate(tenants)]
         refused: list[Batch] = []
-        options = {"index": cluster.name("{tenant}-%Y"), "index_time": "at", "url": relay.url}
+        index = cluster.name("{tenant}-%Y")
+        options: dict[str, Any] = {"index": index, "index_time": "at", "url": relay.url}
         writer = writer_of(cluster.sink(self.COLUMNS, **options), refused)
         writer.write(batch("q", rows, self.COLUMNS))
         writer.close()
@@ -279,7 +281,7 @@ class TestBadRows:
 
     def test_a_data_stream_that_was_not_declared_stops_the_job(self, cluster: Cluster) -> None:
         columns = {"@timestamp": "timestamp"}
-        options = {"index": cluster.name("stream"), "data_stream": True, "create_index": True}
+        options: dict[str, Any] = {"index": cluster.name("stream"), "data_stream": True, "create_index": True}
         made = batch("q", [{"@timestamp": DAY}], columns)
         stream = cluster.sink(columns, **options)
         insert(stream, made)
@@ -318,7 +320,8 @@ class TestChanges:
             return batch("q", rows, TWO, begin, **{CHANGE: kind})
 
         expected = {"1": "A", "3": "C"}
-        for options in ({}, {"version": "offset"}):
+        variants: list[dict[str, Any]] = [{}, {"version": "offset"}]
+        for options in variants:
             for cuts in ((0, 11), (0, 2, 5, 9, 11), (0, 10, 11), tuple(range(12))):
                 sink = cluster.sink(TWO, id="id", **options)
                 for _ in range(2):

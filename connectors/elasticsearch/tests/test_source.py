@@ -97,7 +97,7 @@ class TestWhatIsRead:
         columns = {"@timestamp": "timestamp"}
         cluster.sink(columns, index=name, data_stream=True, create_index=True).close()
         for first in (0, 10):
-            lines = [{"create": {}}, {"@timestamp": 1_700_000_000_000}] * 10
+            lines: list[dict[str, Any]] = [{"create": {}}, {"@timestamp": 1_700_000_000_000}] * 10
             answer = cluster.client.bulk(index=name, operations=lines)
             assert not answer["errors"]
             if first == 0:

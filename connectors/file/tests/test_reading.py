@@ -393,7 +393,7 @@ class TestPositions:
         assert drain(world.open(world.source(), start=position)).numbers == list(range(9_000, 10_000))
 
     def test_a_copy_of_the_source_knows_nothing_and_reads_on(self, world: World) -> None:
-        import cloudpickle  # type: ignore[import-untyped]
+        import cloudpickle
 
         world.write("log", lines(*range(10)))
         source = world.source()

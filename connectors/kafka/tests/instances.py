@@ -48,7 +48,7 @@ class Instance:
 
     def wait_until_started(self) -> None:
         """Return when the job runs."""
-        eventually(lambda: "started" in self.printed or self.process.poll() is not None, "the instance starts", 180)
+        eventually(lambda: "started" in self.printed or self.process.poll() is not None, "the instance starts")
         assert self.process.poll() is None, self.printed
 
     def kill(self) -> None:

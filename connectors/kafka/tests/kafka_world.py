@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import confluent_kafka as ck
-from confluent_kafka import admin as ck_admin
+from confluent_kafka import admin
 
 from tests.eventually import eventually
 
 T = TypeVar("T")
+# The package does not export these names for type checkers.
+ck_admin: Any = admin
 PATIENCE_SECONDS = 90.0
 
 
@@ -44,14 +46,14 @@ class KafkaWorld:
 
     def create_topic(self, topic: str, partitions: int = 1, **config: str) -> None:
         """Create a topic and wait until it can be used."""
-        wanted = ck_admin.NewTopic(topic, partitions, 1, config=config)  # type: ignore[attr-defined]
+        wanted = ck_admin.NewTopic(topic, partitions, 1, config=config)
         [future] = self._admin.create_topics([wanted]).values()
         future.result()
         eventually(lambda: len(self.partitions(topic)) == partitions, f"{topic} has {partitions} partitions")
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Raise a topic's number of partitions to ``count``."""
-        [future] = self._admin.create_partitions([ck_admin.NewPartitions(topic, count)]).values()  # type: ignore[attr-defined]
+        [future] = self._admin.create_partitions([ck_admin.NewPartitions(topic, count)]).values()
         future.result()
         eventually(lambda: len(self.partitions(topic)) == count, f"{topic} has {count} partitions")
         if self._producer is not None:
@@ -66,7 +68,7 @@ class KafkaWorld:
 
     def config(self, topic: str) -> dict[str, str]:
         """Return the properties of a topic."""
-        resource = ck_admin.ConfigResource(ck_admin.ResourceType.TOPIC, topic)  # type: ignore[attr-defined]
+        resource = ck_admin.ConfigResource(ck_admin.ResourceType.TOPIC, topic)
         [future] = self._admin.describe_configs([resource]).values()
         return {name: entry.value for name, entry in future.result().items()}
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from confluent_kafka import admin as ck_admin
+from confluent_kafka import admin
 from headrace.foundation.errors import HeadraceError, JobError, JobFailedError, OptionError, RetriableError
 from headrace.interfaces.source import EARLIEST
+from headrace_kafka.settings import KafkaSinkSettings, KafkaSourceSettings
 from headrace_kafka.sink import KafkaSink
 from headrace_kafka.source import KafkaSource
 from kafka_world import KafkaWorld
@@ -19,6 +20,8 @@ from tests.servers.kafka import KafkaSecurity, KafkaServer
 
 Options = dict[str, Any]
 TOPIC = "orders"
+# The package does not export these names for type checkers.
+ck_admin: Any = admin
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def outsider(security: KafkaSecurity, **more: Any) -> Options:
 
 def connect_source(options: Options) -> None:
     """Do what a runtime does with a source at the start, and read."""
-    source = KafkaSource(KafkaSource.Settings.of({"topic": TOPIC, "connect_timeout": "1 s", **options}, plugin="kafka"))
+    source = KafkaSource(KafkaSourceSettings.of({"topic": TOPIC, "connect_timeout": "1 s", **options}, plugin="kafka"))
     try:
         source.check()
         [queue] = source.queues()
@@ -71,7 +74,7 @@ def connect_source(options: Options) -> None:
 
 def connect_sink(options: Options) -> None:
     """Do what a runtime does with a sink before anything is read."""
-    sink = KafkaSink(KafkaSink.Settings.of({"topic": TOPIC, "connect_timeout": "1 s", **options}, plugin="kafka"))
+    sink = KafkaSink(KafkaSinkSettings.of({"topic": TOPIC, "connect_timeout": "1 s", **options}, plugin="kafka"))
     try:
         sink.check(None)
         sink.prepare(None)
@@ -203,7 +206,7 @@ def allow(secure_world: KafkaWorld) -> Iterator[Callable[..., None]]:
     """Give the outsider a permission; it is taken away after the test."""
     given: list[Any] = []
 
-    def allow(resource: ck_admin.ResourceType, name: str, operation: ck_admin.AclOperation) -> None:
+    def allow(resource: Any, name: str, operation: Any) -> None:
         place = (resource, name, ck_admin.ResourcePatternType.LITERAL, "User:outsider", "*", operation)
         binding = ck_admin.AclBinding(*place, ck_admin.AclPermissionType.ALLOW)
         for future in secure_world._admin.create_acls([binding]).values():
@@ -238,7 +241,7 @@ def test_writer_without_permission_for_transactions(
 ) -> None:
     allow(ck_admin.ResourceType.TOPIC, TOPIC, ck_admin.AclOperation.WRITE)
     options = outsider(security, driver=driver, topic=TOPIC, delivery="exactly_once")
-    sink = KafkaSink(KafkaSink.Settings.of(options, plugin="kafka"))
+    sink = KafkaSink(KafkaSinkSettings.of(options, plugin="kafka"))
     sink.check(None)
     sink.prepare(None)
     sink.open()

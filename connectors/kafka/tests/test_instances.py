@@ -88,7 +88,7 @@ def test_killed_at_a_named_place(
     world.create_topic(target)
     numbers = count_into(1, per_second=2000)
     struck = launch(faults=f"{place}:kill")
-    eventually(lambda: struck.process.poll() is not None, f"it is killed at {place}", 180)
+    eventually(lambda: struck.process.poll() is not None, f"it is killed at {place}")
     assert struck.process.returncode == -9, struck.printed
     successor = launch()
     successor.wait_until_started()

@@ -16,6 +16,7 @@ from headrace.foundation.errors import DataError, JobFailedError, OptionError
 from headrace.interfaces.backend import JobHandle, JobReport
 from headrace.interfaces.source import EARLIEST
 from headrace.testing import MemorySink
+from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import KafkaSource
 from kafka_world import KafkaWorld
 
@@ -41,7 +42,7 @@ class Reading:
 
     def job(self, sink: MemorySink, *, metadata: Mapping[str, str] | None = None, **options: Any) -> hr.Job:
         self.runs += 1
-        given = {"topic": self.topic, "servers": self.world.servers, "driver": self.driver}
+        given: dict[str, Any] = {"topic": self.topic, "servers": self.world.servers, "driver": self.driver}
         given |= {"group": f"{self.topic}-{self.runs}", "format": "json", "schema": {"n": "int64"}}
         given |= options
         if given["format"] != "json":
@@ -204,7 +205,7 @@ def test_positions_pass_the_markers(world: KafkaWorld, topic: str, driver: str) 
     world.write_transaction(topic, [b"a"])
     world.write_transaction(topic, [b"b"], commit=False)
     eventually(lambda: world.ends(topic) == {0: 4}, "the markers are written")
-    source = KafkaSource(KafkaSource.Settings.of({"topic": topic, "servers": world.servers, "driver": driver}))
+    source = KafkaSource(KafkaSourceSettings.of({"topic": topic, "servers": world.servers, "driver": driver}))
     try:
         reader = source.open(hr.Queue(f"{topic}-0"), EARLIEST)
         raw = eventually(lambda: reader.poll(10, timedelta(milliseconds=100)), "a record")
@@ -286,7 +287,7 @@ def test_a_position_of_an_earlier_topic_of_that_name_stops_the_job(
 def test_records_removed_while_they_are_read_stop_the_job(world: KafkaWorld, topic: str, driver: str) -> None:
     world.create_topic(topic)
     world.write(topic, bodies(*range(10)))
-    source = KafkaSource(KafkaSource.Settings.of({"topic": topic, "servers": world.servers, "driver": driver}))
+    source = KafkaSource(KafkaSourceSettings.of({"topic": topic, "servers": world.servers, "driver": driver}))
     try:
         reader = source.open(hr.Queue(f"{topic}-0"), ReadPosition(2))
         world.forget(topic, 0, 6)
@@ -301,7 +302,7 @@ def test_a_deleted_topic_takes_its_queues_with_it(world: KafkaWorld, topic: str,
     world.create_topic(topic)
     world.create_topic(other)
     options = {"topic": f"{topic},{other}", "servers": world.servers, "driver": driver}
-    source = KafkaSource(KafkaSource.Settings.of(options))
+    source = KafkaSource(KafkaSourceSettings.of(options))
     try:
         assert sorted(queue.name for queue in source.queues()) == sorted([f"{topic}-0", f"{other}-0"])
         world.delete_topic(other)
@@ -316,11 +317,11 @@ def test_new_partitions_of_an_endless_job_without_group_changes(
     """A source that is read by the runtime's own discovery (as Spark does) lists new partitions at once."""
     world.create_topic(topic)
     options = {"topic": topic, "servers": world.servers, "driver": reading.driver}
-    source = KafkaSource(KafkaSource.Settings.of(options))
+    source = KafkaSource(KafkaSourceSettings.of(options))
     try:
         assert [queue.name for queue in source.queues()] == [f"{topic}-0"]
         world.add_partitions(topic, 3)
-        eventually(lambda: len(source.queues()) == 3, "three partitions", 5)
+        eventually(lambda: len(source.queues()) == 3, "three partitions", seconds=5)
     finally:
         source.close()
 
@@ -346,6 +347,6 @@ def test_an_idle_job_wakes_at_once(reading: Reading, world: KafkaWorld, topic: s
         time.sleep(0.3)
         world.write(topic, bodies(number), partition=number % 4)
         begun = time.monotonic()
-        eventually(lambda number=number: len(sink.rows) > number, "it comes")  # type: ignore[misc]
+        eventually(lambda: len(sink.rows) > number, "it comes")  # noqa: B023
         delays.append(time.monotonic() - begun)
     assert sorted(delays)[len(delays) // 2] < 0.25, delays

@@ -22,7 +22,8 @@ def plan_with(name: str) -> Plan:
         "conf": conf,
     }
     stream = hr.stream("test", "shown").from_kafka(topic="in", format="json", schema={"n": "int64"}, **login)
-    return stream.where("n > 1").to_kafka(topic="out", **login).plan()
+    job: hr.Job = stream.where("n > 1").to_kafka(topic="out", **login)
+    return job.plan()
 
 
 @pytest.fixture(params=["sasl.oauthbearer.config", "ssl.key.password", "sasl.jaas.config"])
@@ -38,7 +39,8 @@ def plan_without_mechanism(name: str) -> Plan:
     conf: dict[str, Any] = {name: hr.Secret(SECRET), "client.rack": "rack-17"}
     servers = {"servers": "localhost:9092", "security_protocol": "SSL", "conf": conf}
     stream = hr.stream("test", "shown").from_kafka(topic="in", format="json", schema={"n": "int64"}, **servers)
-    return stream.where("n > 1").to_kafka(topic="out", **servers).plan()
+    job: hr.Job = stream.where("n > 1").to_kafka(topic="out", **servers)
+    return job.plan()
 
 
 def shown_of(plan: Plan) -> dict[str, str]:
@@ -51,7 +53,7 @@ def shown_of(plan: Plan) -> dict[str, str]:
         "picture": plan_as_svg(plan),
         "repr": repr(plan) + "".join(repr(node) for node in plan.nodes.values()),
         "definitions": repr(plan.state_definitions) + repr(plan.output_digests),
-        "settings": "".join(repr(node.source.settings) for node in plan.sources.values()),  # type: ignore[attr-defined]
+        "settings": "".join(repr(node.source.settings) for node in plan.sources.values()),
     }
 
 

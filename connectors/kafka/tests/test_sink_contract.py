@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from headrace_contract import Moment, SinkContract
+from headrace_kafka.settings import KafkaSinkSettings
 from headrace_kafka.sink import KafkaSink
 from kafka_world import KafkaWorld
 
@@ -53,7 +54,7 @@ class KafkaSinkChecks(SinkContract):
             "delivery_timeout": "3 s",
             **options,
         }
-        return KafkaSink(KafkaSink.Settings.of(given, plugin="kafka"))
+        return KafkaSink(KafkaSinkSettings.of(given, plugin="kafka"))
 
     def make_sink(self) -> KafkaSink:
         return self.make(create_topic=True, partitions=2)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from headrace_contract import GroupSourceContract, SourceContract
 from headrace_contract.source_harness import SourceHarness
+from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import KafkaSource
 from kafka_world import KafkaWorld
 
@@ -42,7 +43,7 @@ class KafkaSourceWorld(SourceHarness):
 
     def make(self, **options: Any) -> KafkaSource:
         given = {"topic": self.unique_name, "servers": self.server.bootstrap, "driver": self.driver, **options}
-        made = KafkaSource(KafkaSource.Settings.of(given, plugin="kafka"))
+        made = KafkaSource(KafkaSourceSettings.of(given, plugin="kafka"))
         made.header_fields = frozenset({"time"})  # as a job that wants the records' times sets it
         return made
 

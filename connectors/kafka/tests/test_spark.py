@@ -72,7 +72,8 @@ def test_without_its_checkpoint_it_reads_again_and_writes_nothing(
         )
         job = stream.to_kafka(target, delivery="exactly_once", **given)
         checkpoint = str(tmp_path / f"checkpoint-{number}")
-        return job.run("spark", checkpoint=checkpoint, show_progress=False, master="local[2]")
+        report: hr.JobReport = job.run("spark", checkpoint=checkpoint, show_progress=False, master="local[2]")
+        return report
 
     assert dict(run(1).rows_written) == {"to_kafka": 100}
     again = run(2)
@@ -94,7 +95,7 @@ def test_killed_while_records_come(
         with contextlib.closing(Instance(options)) as instance:
             instance.wait_until_started()
             seen = len(world.read(target))
-            eventually(lambda seen=seen: len(world.read(target)) > seen, "records arrive", 180)  # type: ignore[misc]
+            eventually(lambda: len(world.read(target)) > seen, "records arrive")  # noqa: B023
             instance.kill()
     count = numbers.stop()
     with contextlib.closing(Instance(options)) as last:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from headrace.interfaces.state_store import StateStore
 from headrace_contract import StateStoreContract, StorePerShuffle
+from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import KafkaSource
 from headrace_light.shared.topic_state import TopicStateStore
 
@@ -26,7 +27,7 @@ class StateChecks(StateStoreContract):
 
     def make_store(self) -> StateStore:
         given: dict[str, Any] = {"topic": "input", "servers": self.servers, "driver": self.driver}
-        topics = KafkaSource(KafkaSource.Settings.of(given, plugin="kafka")).topics()
+        topics = KafkaSource(KafkaSourceSettings.of(given, plugin="kafka")).topics()
         name = self.unique_name
         return StorePerShuffle(lambda shuffle: TopicStateStore(topics, f"{name}_{shuffle}", 12), topics.close)
 

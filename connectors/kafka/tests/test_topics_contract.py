@@ -11,6 +11,7 @@ import pytest
 from headrace.foundation.errors import JobError
 from headrace.interfaces.source import EARLIEST
 from headrace_contract import TopicsContract
+from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import KafkaSource
 from headrace_kafka.topics import KafkaTopics
 from kafka_world import KafkaWorld
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.servers
 
 def topics_at(servers: str, driver: str, **options: Any) -> KafkaTopics:
     given = {"topic": "input", "servers": servers, "driver": driver, "connect_timeout": "5 s", **options}
-    made = KafkaSource(KafkaSource.Settings.of(given, plugin="kafka")).topics()
+    made = KafkaSource(KafkaSourceSettings.of(given, plugin="kafka")).topics()
     assert isinstance(made, KafkaTopics)
     return made
 

@@ -17,6 +17,7 @@ from headrace.foundation.errors import DataError, JobError, OptionError
 from headrace.interfaces.sink import SinkBatch, StaleWriterError
 from headrace.runtime.sink_writer import SinkWriter
 from headrace.testing import MemorySink, MemorySource
+from headrace_kafka.settings import KafkaSinkSettings
 from headrace_kafka.sink import KafkaSink, KafkaTransactionalSink
 from kafka_world import KafkaWorld, Seen
 
@@ -43,7 +44,7 @@ def unknown_columns(rows: list[dict[str, Any]]) -> SinkBatch:
 def make(request: pytest.FixtureRequest, world: KafkaWorld, topic: str, driver: str) -> Callable[..., KafkaSink]:
     def make(**options: Any) -> KafkaSink:
         given = {"topic": topic, "servers": world.servers, "driver": driver, "delivery": request.param}
-        return KafkaSink(KafkaSink.Settings.of({**given, **options}, plugin="kafka"))
+        return KafkaSink(KafkaSinkSettings.of({**given, **options}, plugin="kafka"))
 
     return make
 
@@ -262,7 +263,7 @@ def test_a_record_that_the_topic_refuses_does_not_take_its_neighbours_with_it(
     ],
 )
 def test_columns_are_checked_when_the_job_is_built(options: dict[str, Any], message: str) -> None:
-    sink = KafkaSink(KafkaSink.Settings.of({"topic": "t", "servers": "127.0.0.1:1", **options}, plugin="kafka"))
+    sink = KafkaSink(KafkaSinkSettings.of({"topic": "t", "servers": "127.0.0.1:1", **options}, plugin="kafka"))
     with pytest.raises(JobError) as caught:
         sink.check(Schema.of({**SCHEMA, "at": "timestamp"}))
     assert message in str(caught.value)
@@ -270,7 +271,7 @@ def test_columns_are_checked_when_the_job_is_built(options: dict[str, Any], mess
 
 def test_a_tombstone_needs_a_key() -> None:
     with pytest.raises(OptionError, match="deletes a key, but no key is given"):
-        KafkaSink.Settings.of({"topic": "t", "servers": "x:1", "tombstone": "gone"}, plugin="kafka")
+        KafkaSinkSettings.of({"topic": "t", "servers": "x:1", "tombstone": "gone"}, plugin="kafka")
 
 
 # ---------------------------------------------------------------------------------------------------- transactions
@@ -278,7 +279,7 @@ def test_a_tombstone_needs_a_key() -> None:
 
 def exactly_once(world: KafkaWorld, topic: str, driver: str, **options: Any) -> KafkaTransactionalSink:
     given = {"topic": topic, "servers": world.servers, "driver": driver, "delivery": "exactly_once", **options}
-    sink = KafkaSink(KafkaSink.Settings.of(given, plugin="kafka"))
+    sink = KafkaSink(KafkaSinkSettings.of(given, plugin="kafka"))
     assert isinstance(sink, KafkaTransactionalSink)
     sink.check(Schema.of(SCHEMA))
     sink.open()
@@ -339,7 +340,8 @@ def test_a_bounded_job_from_kafka_to_kafka_run_again_adds_nothing(world: KafkaWo
             batch_size=100,
             **given,
         )
-        return chosen.run("light", max_batch_records=200)
+        report: hr.JobReport = chosen.run("light", max_batch_records=200)
+        return report
 
     assert dict(run(f"{topic}-1").rows_written) == {"to_kafka": 750}
     again = run(f"{topic}-2")  # another group: everything is read again

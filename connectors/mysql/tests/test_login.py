@@ -156,7 +156,12 @@ def test_password_is_not_given_to_a_server_that_was_not_checked(
     attack: str, with_tls: bool, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encrypted: list[bytes] = []
-    monkeypatch.setattr("pymysql._auth.sha2_rsa_encrypt", lambda *given: encrypted.append(given[0]) or b"")
+
+    def encrypt(password: bytes, *_: object) -> bytes:
+        encrypted.append(password)
+        return b""
+
+    monkeypatch.setattr("pymysql._auth.sha2_rsa_encrypt", encrypt)
     method, script = ATTACKS[attack]
     with serving(method, script, server_context(certificates) if with_tls else None) as server:
         error = log_in(server.port)

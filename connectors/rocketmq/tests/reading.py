@@ -45,7 +45,7 @@ def bodies_by_queue(batches: list[MessageBatch]) -> dict[MessageQueue, list[byte
     return found
 
 
-def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+def wait_until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
     """Look again and again until it is so; fails when that takes too long."""
     deadline = time.monotonic() + patience_s
     while not condition():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import headrace as hr
 import pytest
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
@@ -280,7 +280,12 @@ def test_a_message_wakes_who_waits_for_the_group(client: Client, topic: str, mak
     source = make()
     taking = _Taking(source)
     source.join(taking)
-    wait_until(lambda: source.poll_group(timedelta(0)) or taking.readers, "the queue is assigned")
+
+    def assigned() -> bool:
+        source.poll_group(timedelta(0))
+        return bool(taking.readers)
+
+    wait_until(assigned, "the queue is assigned")
     [reader] = taking.readers
     sender = threading.Timer(0.5, lambda: client.send(topic, Message(b"x"), queue=queue))
     sender.start()

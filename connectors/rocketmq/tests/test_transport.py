@@ -134,7 +134,8 @@ def test_addresses() -> None:
 
 def test_a_handshake_that_trickles_ends_in_time() -> None:
     """One bound for the whole handshake: a server that sends a byte now and then never lets a single step time out."""
-    stop, sent = threading.Event(), []
+    stop = threading.Event()
+    sent: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def trickle() -> None:

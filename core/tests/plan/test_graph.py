@@ -19,7 +19,8 @@ def chain(verbs: int) -> hr.Job:
     stream = hr.stream("test", "long").from_file("x", format="json", schema={"a": "int64"})
     for number in range(verbs):
         stream = stream.where(f"a > {number}")
-    return stream.to_file("out", format="json")
+    job: hr.Job = stream.to_file("out", format="json")
+    return job
 
 
 def test_longest_chain_of_verbs_can_be_copied_to_other_processes_from_deep_inside_a_program() -> None:

@@ -8,6 +8,7 @@ from importlib import metadata
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import headrace as hr
 import pytest
@@ -71,7 +72,7 @@ def sample_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     own = [EntryPoint(name, f"{name}_plugin", "headrace") for name in ("sample", "broken")]
     found = [entry for entry in metadata.entry_points(group="headrace") if entry.name in ("print", "light")]
 
-    def entries(*, group: str, **selected: str) -> EntryPoints:
+    def entries(*, group: str, **selected: Any) -> EntryPoints:
         assert group in ("headrace", "headrace.commands")
         return EntryPoints([*found, *own] if group == "headrace" else []).select(**selected)
 

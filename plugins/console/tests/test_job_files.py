@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import headrace as hr
 import pytest
 from headrace_console.job_files import MODULE, load_job, parse_assignments

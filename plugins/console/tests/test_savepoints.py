@@ -41,7 +41,8 @@ def running(write_file: WriteFile, tmp_path: Path) -> Iterator[subprocess.Popen[
     """A job that has read 50 rows and waits for more, with the checkpoint ``state``."""
     path = write_file(JOB)
     lay_out(tmp_path, 0, 50)
-    command = [SCRIPT, "run", path, "-b", "light", "--until", "never", "--checkpoint", "state", "-o", "shards=2"]
+    run = [str(SCRIPT), "run", str(path), "-b", "light", "--until", "never"]
+    command = [*run, "--checkpoint", "state", "-o", "shards=2"]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen([*command, "-o", "checkpoint_interval=200 ms"], cwd=tmp_path, stderr=log)
     try:

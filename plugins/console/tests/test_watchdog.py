@@ -115,7 +115,11 @@ def test_a_batch_that_takes_long_is_told_of_now_and_then(
 
 
 def test_the_work_of_another_job_or_thread_that_has_ended_is_not_told() -> None:
-    thread = threading.Thread(target=lambda: (at_work.begin("test.other", "map", "q"), at_work.end()))
+    def work() -> None:
+        at_work.begin("test.other", "map", "q")
+        at_work.end()
+
+    thread = threading.Thread(target=work)
     thread.start()
     thread.join()
     assert at_work.described("test.other") == ""

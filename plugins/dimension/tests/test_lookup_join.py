@@ -76,8 +76,8 @@ def test_ranges_against_a_loop(probes: list[int | None], ranges: list[tuple[int 
     wanted = [
         {"n": value, **row}
         for value in probes
-        for row in right
-        if None not in (value, row["low"], row["high"]) and row["low"] <= value <= row["high"]
+        for row, (low, high) in zip(right, ranges, strict=True)
+        if value is not None and low is not None and high is not None and low <= value <= high
     ]
     found = joined(
         stream([{"n": value} for value in probes], {"n": "int64"}),

@@ -135,10 +135,10 @@ def running(instances: list[JobHandle]) -> list[JobHandle]:
     return [handle for handle in instances if handle.status().state is JobState.RUNNING]
 
 
-def while_running(condition: Callable[[], bool], what: str, *handles: JobHandle) -> None:
+def while_running(condition: Callable[[], object], what: str, *handles: JobHandle) -> None:
     """Wait until a condition holds; fail at once when one of the jobs has failed."""
 
-    def probe() -> bool:
+    def probe() -> object:
         for handle in handles:
             assert handle.status().state is not JobState.FAILED, handle.status().error
         return condition()

@@ -17,7 +17,8 @@ def keyed_job(directory: Path) -> hr.Job:
     )
     stream = with_watermark(stream.where("n >= 0"), "ts", "1 s")
     keyed = shuffled(stream, ("k",)).apply(Count("k"))
-    return keyed.to_file(str(directory / "output"), format="json")
+    job: hr.Job = keyed.to_file(str(directory / "output"), format="json")
+    return job
 
 
 def run(directory: Path) -> hr.JobReport:

@@ -415,7 +415,7 @@ print(job.run("light", checkpoint={str(tmp_path)!r}, checkpoint_interval="1 ms",
 
 def test_the_first_checkpoint_is_made_at_once_on_a_machine_that_has_just_booted(tmp_path: Path) -> None:
     job = hr.stream("test", "booted").from_(MemorySource({"q": [b"1"]}), format="raw").to(MemorySink())
-    options = hr.RunOptions(until=None, checkpoint=tmp_path, checkpoint_interval=timedelta(days=100_000))
+    options = hr.RunOptions(until=None, checkpoint=str(tmp_path), checkpoint_interval=timedelta(days=100_000))
     with LightBackend(clock=ManualClock()).start(job.plan(options), options) as handle:
         eventually(lambda: (tmp_path / "light" / "checkpoint.json").exists(), "the first checkpoint")
         handle.stop()

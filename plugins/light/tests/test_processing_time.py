@@ -223,7 +223,7 @@ def test_shared_shards_are_told_of_the_clock(reliability: str, tmp_path: Path) -
 
         def counted() -> bool:
             clock.advance(0.5)
-            return sum(row["n"] for row in SharedSink(world.table).rows) == 20
+            return bool(sum(row["n"] for row in SharedSink(world.table).rows) == 20)
 
         eventually(counted, "windows of all rows")
     finally:

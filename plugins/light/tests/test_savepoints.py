@@ -136,7 +136,8 @@ def test_a_restart_with_the_same_savepoint_goes_on_from_the_checkpoint(tmp_path:
     """Whoever starts jobs again gives the same arguments: the job must not go back to the savepoint."""
     world = World(40)
     world.begun(read=40, shards=2).stop(savepoint=tmp_path / "here")
-    options = {"shards": 3, "checkpoint": str(tmp_path / "checkpoint"), "from_savepoint": tmp_path / "here"}
+    places = {"checkpoint": str(tmp_path / "checkpoint"), "from_savepoint": tmp_path / "here"}
+    options: dict[str, Any] = {"shards": 3, **places}
     world.given["q"] = bodies(0, 90)
     world.begun(read=50, **options).stop()
     finish(world, **options)

@@ -7,9 +7,10 @@ from typing import Any
 import polars as pl
 import pytest
 from headrace.foundation.errors import DataError
+from headrace_columnar.expressions import evaluate_all
 from headrace_rules import verification
 from headrace_rules.trigger_plan import TriggerPlan
-from rules_world import SCHEMA, engine_of, of_engine, plainly  # type: ignore[import-not-found]
+from rules_world import SCHEMA, engine_of, of_engine, plainly
 
 TEXTS = [
     "a LIKE '%foo%' AND b LIKE '%bar%'",
@@ -51,7 +52,6 @@ def test_a_panic_in_what_rules_share(place: str, monkeypatch: pytest.MonkeyPatch
 
 def test_a_row_that_one_rule_cannot_take_is_still_matched_by_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules without a trigger are evaluated together; a row that fails there comes back blank."""
-    evaluate_all = verification.evaluate_all
 
     def fails_at_the_first_row(compiled: Any, frame: pl.DataFrame) -> Any:
         found, _ = evaluate_all(compiled, frame)

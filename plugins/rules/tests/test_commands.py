@@ -65,7 +65,8 @@ def test_check(place: Path) -> None:
 
 @pytest.mark.parametrize("from_job", [False, True])
 def test_explain(from_job: bool, place: Path) -> None:
-    origin = ["--job", place / "job.py"] if from_job else ["--rules", place / "rules.yaml", "--columns", COLUMNS]
+    rules: list[str | Path] = ["--rules", place / "rules.yaml", "--columns", COLUMNS]
+    origin = ["--job", place / "job.py"] if from_job else rules
     found = headrace("explain", "shadow", "--on", place / "message.json", *origin)
     assert found.exit_code == 0, found.output
     lines = found.stdout.splitlines()
@@ -86,7 +87,7 @@ def test_explain(from_job: bool, place: Path) -> None:
 
 
 def test_explain_what_is_not_there(place: Path) -> None:
-    origin = ["--rules", place / "rules.yaml"]
+    origin: list[str | Path] = ["--rules", place / "rules.yaml"]
     found = headrace("explain", "shado", "--on", place / "message.json", *origin)
     assert (found.exit_code, "did you mean 'shadow'?" in found.stderr) == (2, True)
     assert "cannot read" in headrace("explain", "shadow", "--on", place / "none.json", *origin).stderr
@@ -119,7 +120,7 @@ def test_profile_leaves_out_what_is_wrong(place: Path) -> None:
 
 
 def test_explain_tells_which_of_many_messages_it_is_about(place: Path) -> None:
-    rules = ["--rules", place / "rules.yaml", "--columns", COLUMNS]
+    rules: list[str | Path] = ["--rules", place / "rules.yaml", "--columns", COLUMNS]
     (place / "two.ndjson").write_text(f"{json.dumps({**MESSAGE, 'process': 'bash'})}\n{json.dumps(MESSAGE)}\n")
     found = headrace("explain", "bash", "--on", place / "two.ndjson", *rules)
     assert "has 2 messages: this is about the first" in found.stderr.replace("\n", " ")

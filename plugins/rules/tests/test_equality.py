@@ -9,7 +9,7 @@ from headrace.flow.schema import Schema
 from headrace_rules.engine import EngineOptions, RuleEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rules_world import (  # type: ignore[import-not-found]
+from rules_world import (
     CONSTANT,
     PATTERN,
     REGEX,
@@ -35,7 +35,7 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> str:
         return "(" + f" {kind} ".join(parts) + ")"
     value = draw(VALUE)
     negated = draw(st.sampled_from(["", "", "", "NOT "]))
-    return draw(
+    text: str = draw(
         st.one_of(
             PATTERN.map(lambda p: f"{value} {negated}LIKE {p}"),
             PATTERN.map(lambda p: f"{value} {negated}ILIKE {p}"),
@@ -54,6 +54,7 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> str:
             ]),
         )
     )  # fmt: skip
+    return text
 
 
 RULES = st.lists(conditions(), min_size=1, max_size=5)

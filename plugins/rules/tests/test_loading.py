@@ -9,7 +9,7 @@ import pytest
 from headrace.foundation.errors import OptionError
 from headrace_rules.loading import load, load_strictly
 from headrace_rules.model import Rule, RulesError
-from rules_world import plainly  # type: ignore[import-not-found]
+from rules_world import plainly
 
 YAML = """
 rules:

@@ -70,7 +70,7 @@ def test_a_condition_of_many_texts_uses_the_engine_unasked(predicate: str, taken
     rows = []
     for optimize in (True, False):
         sink, bad = MemorySink(), MemorySink()
-        stream = stream_of(VALUES).dead_letters(lambda letters, bad=bad: letters.to(bad))
+        stream = stream_of(VALUES).dead_letters(lambda letters: letters.to(bad))  # noqa: B023
         job = stream.where(predicate if optimize else f"coalesce({predicate}, FALSE) IS TRUE").to(sink)
         assert bool(grouped(job.plan())) is (taken and optimize)
         job.run("light", max_batch_records=3)

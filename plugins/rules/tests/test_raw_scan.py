@@ -18,7 +18,7 @@ from headrace_rules.group import Member, RuleGroup
 from headrace_rules.raw_scan import RawScan, find, raw_scanner
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from rules_world import CONSTANT, PATTERN, REGEX, SCANNERS, TEXT, VALUE, plainly  # type: ignore[import-not-found]
+from rules_world import CONSTANT, PATTERN, REGEX, SCANNERS, TEXT, VALUE, plainly
 
 TYPES = {"a": pl.String(), "b": pl.String(), "n": pl.Int64(), "s": pl.Struct({"z": pl.String()})}
 CLAUSES = st.one_of(
@@ -84,6 +84,7 @@ def test_no_body_is_left_out_that_a_rule_matches(scanner: str, rules: list[str],
     engine = group_of(rules, scanner=scanner).run_for(Schema(TYPES)).engine()
     found = raw_scanner(engine, bodies)
     assume(found is not None)  # without a usable trigger in every rule nothing is left out
+    assert found is not None
     matches, failures = plainly(rules, pl.DataFrame(rows, schema=TYPES))
     assert not failures
     assert {row for row, _ in matches} <= set(find(found, bodies)[0].tolist())

@@ -12,7 +12,7 @@ from headrace_rules.loading import load, load_strictly
 from headrace_rules.model import Rejection, Rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rules_world import plainly  # type: ignore[import-not-found]
+from rules_world import plainly
 
 
 def reason(directory: Path, text: str) -> str:

@@ -41,7 +41,7 @@ class WindowCount(StatefulSpec):
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         assert schema is not None
-        return {self.key: schema[self.key], "w": pl.Int64(), "n": pl.Int64(), "ts": pl.Datetime("us")}
+        return Schema({self.key: schema[self.key], "w": pl.Int64(), "n": pl.Int64(), "ts": pl.Datetime("us")})
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return _WindowCount(self)
@@ -127,7 +127,7 @@ class Pairs(StatefulSpec):
     name = "pairs"
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
-        return {"k": pl.Int64(), "n": pl.Int64()}
+        return Schema({"k": pl.Int64(), "n": pl.Int64()})
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return _Pairs()
@@ -175,7 +175,7 @@ class Clocked(StatefulSpec):
     tick_seconds = 1.0
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
-        return {"n": pl.Int64()}
+        return Schema({"n": pl.Int64()})
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return _Clocked()

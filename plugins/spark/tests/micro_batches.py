@@ -122,7 +122,7 @@ def another_process() -> Iterator[None]:
     finally:
         forget_all()
         for now, before in kept:
-            now.update(before)  # type: ignore[arg-type]
+            now.update(before)
 
 
 def forget_all() -> None:

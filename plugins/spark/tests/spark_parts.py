@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from headrace.flow.messages import INDEX, OFFSET, Batch, Bodies, Position, Queue, RawBatch, ReadPosition
@@ -183,7 +184,7 @@ class LineSink(Sink):
         with open(self.directory / str(os.getpid()), "a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, default=str) + "\n" for row in batch.rows())
 
-    def rows(self) -> list[dict[str, object]]:
+    def rows(self) -> list[dict[str, Any]]:
         """Return all rows written so far."""
         lines = [line for path in self.directory.iterdir() for line in path.read_text(encoding="utf-8").splitlines()]
         return [json.loads(line) for line in lines]

@@ -53,7 +53,7 @@ def windows_of(counts: dict[str, int], keys: int = 5, begin: int = 0) -> Counter
 def found(sink: LineSink) -> Counter[tuple[int, int]]:
     rows = [(row["k"], row["w"], row["n"]) for row in sink.rows()]
     assert len({row[:2] for row in rows}) == len(rows), "a window came twice"
-    return Counter({(k, w): n for k, w, n in rows})  # type: ignore[misc]
+    return Counter({(k, w): n for k, w, n in rows})
 
 
 @pytest.mark.parametrize(("records_max", "shards"), [(None, 1), (13, 3), (250, 2)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import headrace as hr
 import numpy as np
@@ -52,7 +53,7 @@ def job_of(source: CountingSource, sink: DatabaseSink) -> hr.Job:
     return hr.stream("test", "stages").from_(source, format="json", schema=SCHEMA).to(sink)
 
 
-def part(start: int, end: int, **flags: bool) -> QueueRange:
+def part(start: int, end: int, **flags: Any) -> QueueRange:
     return QueueRange(QUEUE, ReadPosition(start), ReadPosition(end), **flags)
 
 

@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_sql_file_is_a_job(file: Path) -> None:
     job = load_job(str(file), {"DATA": str(file.parent / "rows.ndjson")})
     assert job.name == "sql.job"
-    assert job.collect().rows() == [("b", 4)]  # type: ignore[attr-defined]
+    assert job.collect().rows() == [("b", 4)]
 
 
 def test_run_prints_what_a_query_gives(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

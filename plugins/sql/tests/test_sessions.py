@@ -112,4 +112,4 @@ def test_forget_empties_the_default_session_only() -> None:
 
 def test_what_is_no_session_is_refused() -> None:
     with pytest.raises(OptionError, match="is no session"):
-        hr.sql("SELECT 1", session="mine")  # type: ignore[arg-type]
+        hr.sql("SELECT 1", session="mine")

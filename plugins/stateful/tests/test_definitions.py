@@ -18,6 +18,7 @@ from headrace.interfaces.state_definition import (
     is_wider,
     verdict_of,
 )
+from headrace.plan.graph import Plan
 
 SCHEMA = {"k": "string", "i": "int32", "v": "int64", "w": "int64", "ts": "timestamp"}
 RIGHT = {"k2": "string", "rate": "int64", "ts2": "timestamp"}
@@ -29,7 +30,7 @@ def defined(build: Build, schema: dict[str, str] | None = None, **source: Any) -
     stream = hr.stream("shop", "sums").from_file(
         "in/*.ndjson", format="json", schema=schema or SCHEMA, name="in", **source
     )
-    plan = build(stream).to_print().plan()
+    plan: Plan = build(stream).to_print().plan()
     definitions = definitions_from_json(json.loads(json.dumps(definitions_to_json(plan.state_definitions))))
     found = list(plan.state_definitions.values())[-1]
     assert list(definitions.values())[-1].to_json() == found.to_json()

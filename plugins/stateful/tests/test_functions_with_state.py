@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -111,7 +111,7 @@ class Visits:
         state.clear()
 
 
-def visits_model(rows: list[tuple[Any, int, int, int | None]], last: int) -> list[tuple[Any, ...]]:
+def visits_model(rows: Sequence[tuple[Any, int, int, int | None]], last: int) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     sessions: dict[Any, list[int]] = {}  # key: n, until, order
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import headrace as hr
@@ -208,11 +209,8 @@ def test_the_last_moment_at_which_rows_can_meet(how: How) -> None:
     """A row of the last time that is still in the bound comes when the watermark is just there; the next is too late."""
     for low, high, left_time, right_time in ((0, 10, 0, 10), (-10, 0, 10, 0)):
         for late_by in (0, 1):
-            run = Run(
-                lambda low=low, high=high: IntervalJoin(
-                    JoinShape(how, LEFT, RIGHT, ("k",), ("k",)), ("ts", "at"), low, high
-                )
-            )
+            shape = JoinShape(how, LEFT, RIGHT, ("k",), ("k",))
+            run = Run(partial(IntervalJoin, shape, ("ts", "at"), low, high))
             sides = [(left_time, "left", LEFT), (right_time, "right", RIGHT)]
             sides.sort(key=lambda side: side[0])
             for (time, side, schema), mark in zip(sides, (None, 10 + late_by), strict=True):

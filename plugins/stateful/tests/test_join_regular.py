@@ -124,8 +124,8 @@ def test_a_result_with_a_key_has_one_row_per_key_at_any_time(steps: list[Any]) -
             for part, kind in parts:
                 run.give(batch_of(part, dict(schema), output="right" if right else "left", kinds=kind))
     table: dict[Any, Row] = {}
-    for (_, row), kind in zip(run.rows, run.kinds, strict=True):
-        if kind == ChangeKind.INSERT:
+    for (_, row), change in zip(run.rows, run.kinds, strict=True):
+        if change == ChangeKind.INSERT:
             assert row[0] not in table
             table[row[0]] = row
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ ORDER_ROWS = [{"id": n, "customer": n % 3, "amount": n * 10, "ts": f"2026-01-01T
 CUSTOMER_ROWS = [{"customer": 0, "name": "Zoe"}, {"customer": 1, "name": "Uma"}, {"customer": 7, "name": "Sven"}]
 
 
-def memory(rows: list[dict[str, Any]], queues: int = 2) -> MemorySource:
+def memory(rows: Sequence[Mapping[str, Any]], queues: int = 2) -> MemorySource:
     lines = [json.dumps(row).encode() for row in rows]
     return MemorySource({f"q{number}": lines[number::queues] for number in range(queues)})
 
@@ -194,7 +194,7 @@ def test_late_rows_of_a_window_join() -> None:
 
 
 def test_a_row_without_a_time_is_in_no_window_of_a_join_and_goes_to_the_dead_letters() -> None:
-    rows = [{"k": 1, "n": 1, "ts": "2026-01-01T00:00:01Z"}, {"k": 1, "n": 2, "ts": None}]
+    rows: list[dict[str, Any]] = [{"k": 1, "n": 1, "ts": "2026-01-01T00:00:01Z"}, {"k": 1, "n": 2, "ts": None}]
     schema = {"k": "int64", "n": "int64", "ts": "timestamp"}
     p = hr.stream("test", "job")
     left, right = (p.from_(memory(rows, 1), format="json", schema=schema, name=name) for name in ("left", "right"))

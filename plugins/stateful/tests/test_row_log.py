@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import polars as pl
 import pytest
+from headrace.flow.key_hashes import key_hashes
 from headrace.foundation.errors import CheckpointError
 from headrace_stateful.keys import columns as columns_module
 from headrace_stateful.keys import row_log as row_log_module
@@ -14,6 +18,7 @@ from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.state_bytes import pack, unpack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 SCHEMA = {"k": pl.String(), "n": pl.Int64()}
 KEYS = [None, "", "a", "b", "ab", "c"]
@@ -40,13 +45,12 @@ def contents(log: RowLog) -> list[tuple[Any, ...]]:
 @given(st.lists(STEP, max_size=30), st.booleans())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_log_is_a_list(steps: list[Any], collide: bool) -> None:
-    hashes = row_log_module.key_hashes
-    if collide:
-        row_log_module.key_hashes = lambda frame, keys: hashes(frame, keys) & np.uint64(1)
-    try:
+    with mock.patch.object(row_log_module, "key_hashes", _of_two_values) if collide else nullcontext():
         run(steps)
-    finally:
-        row_log_module.key_hashes = hashes
+
+
+def _of_two_values(frame: pl.DataFrame, keys: Sequence[str]) -> NDArray[np.uint64]:
+    return key_hashes(frame, keys) & np.uint64(1)
 
 
 def run(steps: list[Any]) -> None:
@@ -84,8 +88,8 @@ def run(steps: list[Any]) -> None:
             log.tidy()
         assert contents(log) == [tuple(row) for row in model]
         assert len(log) == len(model)
-        owners, at = log.find(frame, ("k",))
-        found_rows = [(owner, row) for owner, row in zip(owners.tolist(), log.take(at).rows(), strict=True)]
+        owners, matched = log.find(frame, ("k",))
+        found_rows = [(owner, row) for owner, row in zip(owners.tolist(), log.take(matched).rows(), strict=True)]
         assert found_rows == [
             (owner, tuple(other[:2])) for owner, row in enumerate(rows) for other in model if other[0] == row[0]
         ]

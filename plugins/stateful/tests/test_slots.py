@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import polars as pl
 import pytest
+from headrace.flow.key_hashes import key_hashes
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.state_parts import Restore, pack_parts
 from headrace_stateful.keys import slots as slots_module
@@ -26,6 +29,11 @@ TYPES: dict[str, tuple[pl.DataType, list[Any]]] = {
     "decimal": (pl.Decimal(10, 2), [None, Decimal("0.00"), Decimal("1.10"), Decimal("-1.10")]),
     "list": (pl.List(pl.Int64()), [None, [], [1], [1, None]]),
 }
+
+
+def hashes_cut_to(bits: int) -> AbstractContextManager[object]:
+    """Within, hashes of keys have just these bits, so that many keys collide."""
+    return mock.patch.object(slots_module, "key_hashes", lambda frame, keys: key_hashes(frame, keys) & np.uint64(bits))
 
 
 def plain(value: Any) -> Any:
@@ -53,13 +61,8 @@ def test_slot_table_is_a_dict(
 ) -> None:
     names, steps = history
     schema = {name: TYPES[name][0] for name in names}
-    hashes = slots_module.key_hashes
-    if collide:
-        slots_module.key_hashes = lambda frame, keys: hashes(frame, keys) & np.uint64(3)
-    try:
+    with hashes_cut_to(3) if collide else nullcontext():
         _run(schema, steps)
-    finally:
-        slots_module.key_hashes = hashes
 
 
 def _run(schema: dict[str, pl.DataType], steps: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
@@ -154,10 +157,7 @@ def test_a_table_restored_behind_is_a_dict(
 ) -> None:
     names, steps = history
     schema = {name: TYPES[name][0] for name in names}
-    hashes = slots_module.key_hashes
-    if collide:
-        slots_module.key_hashes = lambda frame, keys: hashes(frame, keys) & np.uint64(3 << 62)
-    try:
+    with hashes_cut_to(3 << 62) if collide else nullcontext():
         behind = Behind(schema, {"v": pl.Int64(), "t": pl.String()})
         model: dict[tuple[Any, ...], int] = {}
         for clock, (what, rows) in enumerate(steps):
@@ -181,8 +181,6 @@ def test_a_table_restored_behind_is_a_dict(
         slots = behind.table.index.slots()
         found = zip(behind.table.keys(slots).rows(), behind.table.take(slots)["v"].to_list(), strict=True)
         assert {tuple(plain(value) for value in key): number for key, number in found} == model
-    finally:
-        slots_module.key_hashes = hashes
 
 
 def test_a_slot_of_two_keys_is_refused() -> None:

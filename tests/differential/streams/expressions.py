@@ -116,7 +116,7 @@ def aggregates(
     choices: Choices, columns: Mapping[str, Kind], *, dialect: str, ordered: bool, changes: bool, most: int = 5
 ) -> dict[str, Aggregate]:
     """Return named aggregates. ``ordered``: the order of rows is known, so that first, last and lists have one right answer."""
-    made = {}
+    made: dict[str, Aggregate] = {}
     for number in choices.repeat(1, most, 65):
         function = choices.pick(_functions(columns, dialect=dialect, ordered=ordered and not changes))
         what = _aggregate(choices, function if columns else "rows", columns)

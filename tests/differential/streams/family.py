@@ -78,7 +78,7 @@ def _case(choices: Choices, dialect: str) -> StreamCase:
 def _in_both_languages(plan: Plan) -> bool:
     """Whether a plan of SQL holds only what the verbs of the DSL mean too."""
     both = {Source, Where, Select, Union, Grouped, TopN, Distinct, Join, IntervalJoin}
-    aggregates = [each for node in plan.of_type(Grouped) for each in node.aggregates.values()]  # type: ignore[attr-defined]
+    aggregates = [each for node in plan.of_type(Grouped) for each in node.aggregates.values()]
     return all(type(node) in both for node in plan.nodes()) and not any(
         each.function in ("first_value", "last_value") for each in aggregates
     )
@@ -94,7 +94,10 @@ def run(case: StreamCase, outcome: Outcome) -> running.Result:
     if not outcome.any_shards:
         options.pop("shards", None)
     making = running.job_of if case.dialect == "dsl" else running.sql_job_of
-    call = {"once": running.run, "stopped": resuming.run_stopped, "ended": resuming.run_ended}[case.way]
+    ways: dict[str, Callable[..., running.Result]] = {
+        "once": running.run, "stopped": resuming.run_stopped, "ended": resuming.run_ended,
+    }  # fmt: skip
+    call = ways[case.way]
     if not case.other_keys:
         return call(case.plan, batch=case.batch, making=making, **options)
     columns = {table.name: table.columns for table in case.plan.tables}

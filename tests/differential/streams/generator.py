@@ -278,7 +278,7 @@ class Maker:
         """Return what all joins have."""
         choices = self._choices
         how = choices.pick(hows)
-        pairs = []
+        pairs: list[tuple[str, str]] = []
         for _ in choices.repeat(1, 2, 20):
             usable = [
                 (one, other) for one, kind in left.columns.items() for other, its in right.columns.items()

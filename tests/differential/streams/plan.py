@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Row = dict[str, Any]
 #: ("column", name), ("constant", value, kind), or (operator, expression, …).
@@ -84,6 +84,9 @@ class Node:
     def inputs(self) -> tuple[Node, ...]:
         found = [getattr(self, name) for name in ("input", "left", "right") if hasattr(self, name)]
         return (*found, *getattr(self, "merged", ()))
+
+
+NodeT = TypeVar("NodeT", bound=Node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,5 +298,5 @@ class Plan:
             visit(node)
         return list(found.values())
 
-    def of_type(self, *kinds: type[Node]) -> Iterator[Node]:
+    def of_type(self, *kinds: type[NodeT]) -> Iterator[NodeT]:
         return (node for node in self.nodes() if isinstance(node, kinds))

@@ -20,7 +20,7 @@ from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
 from headrace.testing import MemorySink
 from headrace_sql import api
-from headrace_sql.operators.frames import RangeReader
+from headrace_sql.operators.range_reader import RangeReader
 
 from tests.differential.streams import dsl, sql
 from tests.differential.streams.plan import Arrival, Plan, Row, Table

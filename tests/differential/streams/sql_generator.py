@@ -135,7 +135,7 @@ class SqlMaker(Maker):
             # Where windows are merged of parts, the order in LISTAGG is that of the parts.
             rows = Aggregate("count", None)
             aggregates = {name: rows if what.function == "listagg" else what for name, what in made.aggregates.items()}
-            columns = made.columns | {name: what.kind for name, what in aggregates.items()}
+            columns = {**made.columns, **{name: what.kind for name, what in aggregates.items()}}
             made = replace(made, columns=columns, aggregates=aggregates)
         legacy = made.window.kind != "cumulative" and not made.window.offset and self._choices.chance(30)
         if made.window.kind == "session" and not made.keys and not self._flink:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from tests.differential.streams.plan import (
     Arrival,
     Emit,
     Grouped,
+    How,
     IntervalJoin,
     Late,
     Node,
@@ -97,24 +99,20 @@ def test_the_watermark_is_the_least_of_all_queues() -> None:
 @pytest.mark.parametrize(
     ("how", "wanted"), [("inner", [(1, 4)]), ("left", [(1, 4), (20, None)]), ("full", [(1, 4), (20, None), (None, 9)])]
 )
-def test_joins_within_a_bound(how: str, wanted: list[tuple[float | None, float | None]]) -> None:
+def test_joins_within_a_bound(how: How, wanted: list[tuple[float | None, float | None]]) -> None:
     left, right = Source(COLUMNS, table(0)), Source(COLUMNS, table(0, name="u"))
     names = {name: f"r_{name}" for name in COLUMNS}
-    node = IntervalJoin({}, left, right, (("k", "k"),), how, names, low=_NO, high=timedelta(seconds=5))  # type: ignore[arg-type]
+    node = IntervalJoin({}, left, right, (("k", "k"),), how, names, low=_NO, high=timedelta(seconds=5))
     arrivals = [*rows(("a", 1)), *rows(("a", 4), name="u"), *rows(("a", 9), name="u"), *rows(("a", 20))]
     plan = Plan(
         (left.table, right.table),
         tuple(arrivals),
-        {"out": IntervalJoin({**COLUMNS, "r_ts": "time"}, *_parts(node), low=_NO, high=node.high)},
+        {"out": replace(node, columns={**COLUMNS, "r_ts": "time"})},
     )
     found = [(row["ts"], row["r_ts"]) for row in interpret(plan).rows["out"]]
     assert sorted(found, key=repr) == sorted(
         [tuple(None if s is None else at(s) for s in pair) for pair in wanted], key=repr
     )
-
-
-def _parts(node: IntervalJoin) -> tuple[Node, Node, tuple[tuple[str, str], ...], str, dict[str, str]]:
-    return node.left, node.right, node.pairs, node.how, dict(node.renamed)
 
 
 def test_frames_of_rows_and_of_time() -> None:

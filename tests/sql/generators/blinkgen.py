@@ -6,18 +6,22 @@ import argparse
 import json
 import os
 import random
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
-def ms(s):
+def ms(s: str) -> int:
     return int(datetime.strptime(s, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def stamp(t):
+def stamp(t: int) -> str:
     return datetime.fromtimestamp(t // 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S") + ".%03d" % (t % 1000)
 
 
-def main():
+def main() -> None:
     ap = argparse.ArgumentParser()
     ap.add_argument("--dir", required=True)
     ap.add_argument("--seed", type=int, default=5)
@@ -25,19 +29,20 @@ def main():
     os.makedirs(a.dir, exist_ok=True)
     r = random.Random(a.seed)
 
-    def k(n):
+    def k(n: int) -> int:
         return int(r.random() * n)
 
-    def pick(xs):
+    def pick(xs: Sequence[T]) -> T:
         return xs[k(len(xs))]
 
-    def write(name, rows):
+    def write(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         with open(os.path.join(a.dir, name + ".ndjson"), "w", encoding="utf-8", newline="\n") as f:
             for x in rows:
                 f.write(json.dumps(x, ensure_ascii=False, separators=(",", ":")) + "\n")
 
     # clicks: mostly in order, some inside the 2 s bound, some late, idle gaps for sessions
-    base, t, ev = ms("2023-01-28 11:00:00"), ms("2023-01-28 11:00:00"), []
+    base = t = ms("2023-01-28 11:00:00")
+    ev: list[tuple[int, int, int]] = []
     for i in range(1500):
         t += k(3000) if r.random() < 0.98 else 20_000 + k(60_000)
         u = r.random()

@@ -14,25 +14,31 @@ import hashlib
 import json
 import os
 import random
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+#: A row of a file, by column.
+Row = dict[str, Any]
 
 
-def ms(s):
+def ms(s: str) -> int:
     return int(datetime.strptime(s, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def stamp(t):
+def stamp(t: int) -> str:
     return datetime.fromtimestamp(t // 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S") + ".%03d" % (t % 1000)
 
 
 class R(random.Random):
-    def k(self, n):
+    def k(self, n: int) -> int:
         return int(self.random() * n)
 
-    def pick(self, xs):
+    def pick(self, xs: Sequence[T]) -> T:
         return xs[int(self.random() * len(xs))]
 
-    def maybe(self, p):
+    def maybe(self, p: float) -> bool:
         return self.random() < p
 
 
@@ -52,7 +58,7 @@ CMDS = [
 ]
 
 
-def write(path, rows):
+def write(path: str, rows: Sequence[Mapping[str, Any]]) -> None:
     h = hashlib.sha256()
     with open(path, "w", encoding="utf-8", newline="\n") as f:
         for r in rows:
@@ -62,13 +68,13 @@ def write(path, rows):
     print(json.dumps({"file": path, "rows": len(rows), "sha256": h.hexdigest()}))
 
 
-def payload(r):
+def payload(r: R) -> str | None:
     u = r.random()
     if u < 0.05:
         return None
     if u < 0.08:
         return r.pick(["{bad json", "", "[1,2", "not json", '{"src":}'])
-    doc = {
+    doc: Row = {
         "src": {"ip": "10.0.%d.%d" % (r.k(4), r.k(250)), "port": r.pick([22, 80, 443, 8080])},
         "tags": [r.pick(TAGS) for _ in range(r.k(4))],
         "lvl": r.k(6),
@@ -82,9 +88,9 @@ def payload(r):
     return json.dumps(doc, ensure_ascii=False)
 
 
-def ops(r, n_target):
+def ops(r: R, n_target: int) -> list[Row]:
     base = ms("2028-02-28 23:50:00.000")
-    ev = []  # (event time, uid)
+    ev: list[tuple[int, int]] = []  # (event time, uid)
     uid = 0
     while len(ev) < n_target:
         uid += 1
@@ -138,7 +144,7 @@ def ops(r, n_target):
     return rows
 
 
-def disorder(r, rows, key, bound):
+def disorder(r: R, rows: Sequence[Row], key: str, bound: int) -> list[Row]:
     keyed = [(r_[key + "_ms"] + (r.k(bound) if r.maybe(0.15) else 0), i, r_) for i, r_ in enumerate(rows)]
     keyed.sort(key=lambda x: (x[0], x[1]))
     out = []
@@ -150,7 +156,7 @@ def disorder(r, rows, key, bound):
     return out
 
 
-def main():
+def main() -> None:
     ap = argparse.ArgumentParser(description=__doc__)
     ap.add_argument("--dir", required=True)
     ap.add_argument("--tag", required=True)
@@ -160,13 +166,15 @@ def main():
     a = ap.parse_args()
     r = R(a.seed)
 
-    def p(n):
+    def p(n: str) -> str:
         return os.path.join(a.dir, n)
 
     write(p(f"ops_{a.tag}.ndjson"), ops(r, a.ops))
 
     base = ms("2028-02-29 10:00:00.000")
-    orders, pays, t = [], [], base
+    orders: list[Row] = []
+    pays: list[Row] = []
+    t = base
     for i in range(a.orders):
         t += r.k(600)
         oid = 10_000 + i
@@ -202,7 +210,8 @@ def main():
     write(p(f"orders_{a.tag}.ndjson"), disorder(r, orders, "otime", 1_900))
     write(p(f"pays_{a.tag}.ndjson"), disorder(r, pays, "ptime", 1_900))
 
-    rates, tr = [], base - 60_000
+    rates: list[Row] = []
+    tr = base - 60_000
     for c in ["USD", "EUR", "CNY"]:
         rates.append({"cur": c, "rate": round(0.1 + r.random() * 2, 4), "rtime_ms": tr})
     while tr < t:

@@ -70,8 +70,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, text in contents.items():
             archive.writestr(name, text)
     target = place / "installed"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", target, wheel]
-    subprocess.run(pip, check=True, timeout=280)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--target", str(target), str(wheel)], check=True, timeout=280)
     return target
 
 

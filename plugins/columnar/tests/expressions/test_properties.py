@@ -12,7 +12,8 @@ from headrace.foundation.errors import ExpressionError
 from headrace_columnar.expressions import compile_expression, compile_predicate, evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Failure, Tree, column, constant, like_matches, literal  # type: ignore[import-not-found]
+
+from .oracle import Failure, Tree, column, constant, like_matches, literal
 
 SCHEMA = Schema(
     {

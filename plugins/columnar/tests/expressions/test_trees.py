@@ -15,7 +15,7 @@ def column(name: str) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True))
 
 
-def number(value: int) -> exp.Literal:
+def number(value: int) -> exp.Expr:
     return exp.Literal.number(value)
 
 
@@ -92,7 +92,7 @@ def test_the_tree_that_is_kept_is_what_parsing_the_text_gives(tree: exp.Expr) ->
 def test_what_was_a_tree_is_not_parsed() -> None:
     text = dialect.text_of(exp.GT(this=column("a"), expression=cast(column("b"), "DATE")))
     compiled = compile_expression(text, Schema({"a": pl.Date(), "b": pl.String()}))
-    assert (compiled.data_type, compiled.columns) == (pl.Boolean(), {"a", "b"})
+    assert (compiled.data_type, compiled.columns) == (pl.Boolean(), frozenset({"a", "b"}))
     assert compiled.text == text
 
 

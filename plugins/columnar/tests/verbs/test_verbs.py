@@ -20,7 +20,7 @@ from headrace_columnar.verbs.row_functions import FlatMap, ForEach, Map
 from headrace_columnar.verbs.selection import Filter, Split, Where
 
 SCHEMA = Schema.of({"a": "int64", "b": "string"})
-ROWS = [{"a": 1, "b": "x"}, {"a": None, "b": "y"}, {"a": 3, "b": None}, {"a": -4, "b": "z"}]
+ROWS: list[dict[str, Any]] = [{"a": 1, "b": "x"}, {"a": None, "b": "y"}, {"a": 3, "b": None}, {"a": -4, "b": "z"}]
 
 
 def batch(rows: list[dict[str, Any]] = ROWS, *, packed: bool = False, first: int = 10) -> Batch:
@@ -41,6 +41,7 @@ class Outcome:
             if isinstance(result, RejectedRows):
                 self.rejected += zip(result.frame[OFFSET].to_list(), result.reasons, strict=True)
                 continue
+            assert isinstance(result, Batch)
             self.frames.append(result.frame)
             self.positions.setdefault(result.output, []).extend(result.frame.select(OFFSET, INDEX).iter_rows())
             rows = unpack_rows(result.frame[ROW]) if ROW in result.frame.columns else result.user_frame().to_dicts()

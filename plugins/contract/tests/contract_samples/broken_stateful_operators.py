@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import polars as pl
-from headrace.flow.messages import OFFSET, Batch, EndOfInput, SystemMessage, Tick
+from headrace.flow.messages import OFFSET, Batch, EndOfInput, SystemMessage, Tick, Watermark
 from headrace.flow.schema import Schema
 from headrace.interfaces.key_shares import KeyShare
-from headrace.interfaces.operator import RejectedRows, StatefulOperator, StatefulSpec, Watermark
+from headrace.interfaces.operator import RejectedRows, StatefulOperator, StatefulSpec
 from headrace_contract import StatefulOperatorContract
 
 from contract_samples.broken import Fault

@@ -54,7 +54,7 @@ class SegmentReader(hr.Reader):
 
     def records(self) -> list[tuple[int, bytes]]:
         """Return offset and body of each record."""
-        lines = []
+        lines: list[tuple[int, int, bytes]] = []
         for segment in sorted(self._directory.iterdir(), key=self.number):
             for place, text in enumerate(json.loads(segment.read_text())):
                 lines.append((len(lines), place, text.encode("latin-1")))

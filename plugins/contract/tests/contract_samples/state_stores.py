@@ -40,7 +40,7 @@ class LineStore(StateStore):
         temporary = self._file(shard).with_suffix(".new")
         temporary.unlink(missing_ok=True)
         rewritten = LineStore(self._path)
-        rewritten._file = lambda _: temporary  # type: ignore[method-assign]
+        rewritten._file = lambda shard: temporary  # type: ignore[method-assign]
         for number, (content, whole) in sorted(versions.items()):
             if number >= needed:
                 rewritten.save(shard, number, content, snapshot=whole)

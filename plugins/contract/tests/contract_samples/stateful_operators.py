@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 from headrace.flow.key_hashes import key_hashes
-from headrace.flow.messages import Batch, EndOfInput, SystemMessage
+from headrace.flow.messages import Batch, EndOfInput, SystemMessage, Watermark
 from headrace.flow.schema import Schema
 from headrace.interfaces.key_shares import KeyShare
-from headrace.interfaces.operator import PartedOperator, RejectedRows, StatefulOperator, StatefulSpec, Watermark
+from headrace.interfaces.operator import PartedOperator, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_parts import Restore, part_numbers
 from numpy.typing import NDArray
 

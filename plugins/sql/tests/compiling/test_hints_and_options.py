@@ -101,7 +101,7 @@ def test_what_has_no_effect_is_a_notice() -> None:
 
 def lengths(text: str) -> list[Any]:
     """Return how long the operators of a query keep state."""
-    specs = [getattr(node, "spec", None) for node in hr.sql(text).plan().nodes.values()]
+    specs: list[Any] = [getattr(node, "spec", None) for node in hr.sql(text).plan().nodes.values()]
     return [spec.ttl_us for spec in specs if getattr(spec, "ttl_us", "none") != "none"]
 
 

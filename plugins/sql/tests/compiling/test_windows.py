@@ -14,8 +14,7 @@ import pytest
 from headrace.flow.messages import INDEX, OFFSET, Batch, Queue
 from headrace.flow.schema import Schema
 from headrace.testing import MemorySink
-from headrace_sql.binding.scope import TableWindow
-from headrace_sql.compiling.window_assign import WindowAssign
+from headrace_sql.operators.window_assign import TableWindow, WindowAssign
 
 ROWS = [
     ("a", 1, 0), ("b", 2, 1), ("a", 3, 5), (None, 4, 6), ("b", 5, 12),
@@ -132,7 +131,7 @@ def test_state_ttl_reaches_every_operator_that_keeps_rows() -> None:
         "SELECT k FROM t INTERSECT SELECT k FROM w", "SELECT k FROM t UNION SELECT k FROM w",
     )  # fmt: skip
     for query in queries:
-        specs = [getattr(node, "spec", None) for node in hr.sql(text + query).plan().nodes.values()]
+        specs: list[Any] = [getattr(node, "spec", None) for node in hr.sql(text + query).plan().nodes.values()]
         lengths = [spec.ttl_us for spec in specs if getattr(spec, "ttl_us", "none") != "none"]
         assert lengths, query
         assert set(lengths) == {5_000_000}, query
@@ -165,7 +164,7 @@ def test_a_row_without_a_time_goes_to_the_dead_letters(query: str, tmp_path: Pat
 
 def test_bounds_of_windows_are_right_for_times_of_any_unit() -> None:
     for unit in ("ms", "us", "ns"):
-        moment = pl.Series("ts", [datetime(2024, 1, 1, 0, 0, 5)]).cast(pl.Datetime(unit))  # type: ignore[arg-type]
+        moment = pl.Series("ts", [datetime(2024, 1, 1, 0, 0, 5)]).cast(pl.Datetime(unit))
         schema = Schema({"ts": moment.dtype})
         spec = WindowAssign(TableWindow("tumbling", 10_000_000, 10_000_000, 0, "ts"), ("start", "end", "last"))
         place = [pl.Series(OFFSET, [0]), pl.Series(INDEX, [0], dtype=pl.Int32)]

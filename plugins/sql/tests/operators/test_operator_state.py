@@ -26,7 +26,9 @@ RIGHT = Schema({"k2": pl.String(), "rate": pl.Int64(), "ts2": pl.Datetime("us")}
 def history(seed: int, *, sides: bool = False) -> list[tuple[str, dict[str, Any], int | None]]:
     """Return (side, row, watermark before it): out of order, some late, NULL keys, equal times."""
     rng = random.Random(seed)
-    now, newest, made = 0, None, []
+    now = 0
+    newest: int | None = None
+    made: list[tuple[str, dict[str, Any], int | None]] = []
     for number in range(150):
         now += rng.choice([0, 1_000, 200_000, 900_000])
         time = max(0, now - rng.choice([0, 0, 0, 500_000, 1_500_000, 4_000_000]))
@@ -66,12 +68,12 @@ def driven(
     while place < len(rows):
         size = cut()
         side = rows[place][0]
-        piece = []
+        piece: list[tuple[str, dict[str, Any], int | None]] = []
         while place < len(rows) and len(piece) < size and rows[place][0] == side:
             piece.append(rows[place])
             place += 1
         take(operator.process(Batch(QUEUE, frame_of(piece, RIGHT if side == "right" else SCHEMA), side)))
-        newest = max(row.get("ts", row.get("ts2")) for _, row, _ in rows[:place])
+        newest = max(row["ts2" if "ts2" in row else "ts"] for _, row, _ in rows[:place])
         take(operator.on_system(Watermark(QUEUE, newest - DELAY_US)))
         if restores:
             stored.append(operator.delta())
