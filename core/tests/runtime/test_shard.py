@@ -1,0 +1,153 @@
+"""One shard of a shuffle: its watermark over several queues, replays, the numbers of its results, and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import headrace as hr
+import polars as pl
+import pytest
+from headrace.flow.messages import INDEX, OFFSET, Queue, watermark_column, with_column
+from headrace.foundation.errors import CheckpointError
+from headrace.plan.graph import Plan
+from headrace.runtime.shard import Shard, ShardOutput
+from headrace.runtime.shuffle import Envelope
+from headrace.testing import MemorySink, MemorySource
+
+FIRST, SECOND = Queue("a", "in"), Queue("b", "in")
+SECOND_US = 1_000_000
+SCHEMA = {"k": "string", "ts": "timestamp"}
+
+
+def plan_of(size: str = "5 s") -> Plan:
+    events = hr.stream("test", "shard").from_(MemorySource(), format="json", schema=SCHEMA, name="in")
+    counts = events.watermark("ts").key_by("k").window(hr.tumbling(size, on="ts")).agg(n="count(*)")
+    job: hr.Job = counts.select("k", "n").to(MemorySink(), name="out")
+    return job.plan()
+
+
+def made(plan: Plan | None = None) -> Shard:
+    plan = plan or plan_of()
+    [shuffle] = plan.shuffles
+    return Shard(plan, shuffle, 0)
+
+
+def rows(queue: Queue, *seconds: int, first: int = 0) -> Envelope:
+    """Rows of key x with these times; the watermark before each is the time of the one before it."""
+    count = len(seconds)
+    frame = pl.DataFrame(
+        {
+            OFFSET: range(first, first + count),
+            INDEX: pl.Series([0] * count, dtype=pl.Int32),
+            "k": ["x"] * count,
+            "ts": [datetime.fromtimestamp(second, UTC) for second in seconds],
+        }
+    )
+    marks = pl.Series([0, *(second * SECOND_US for second in seconds[:-1])]).to_numpy()
+    return Envelope("rows", queue, frame=with_column(frame, watermark_column(marks)))
+
+
+def mark(queue: Queue, second: int) -> Envelope:
+    return Envelope("watermark", queue, time_us=second * SECOND_US)
+
+
+def added(*queues: Queue) -> list[Envelope]:
+    return [Envelope("added", queue) for queue in queues]
+
+
+def results(output: ShardOutput) -> list[tuple[int, int, int]]:
+    """Offset, index and count of each result."""
+    return [row for each in output.deliveries for row in each.batch.frame.select(OFFSET, INDEX, "n").iter_rows()]
+
+
+def step(shard: Shard, sequence: int, *envelopes: Envelope, end: bool = False) -> list[tuple[int, int, int]]:
+    return results(shard.process(sequence, sequence * SECOND_US, envelopes, end_of_input=end))
+
+
+def test_the_watermark_is_that_of_the_slowest_queue() -> None:
+    shard = made()
+    assert shard.watermark_us is None
+    assert step(shard, 1, *added(FIRST, SECOND), rows(FIRST, 1, 2), mark(FIRST, 20)) == []
+    assert shard.watermark_us is None
+    assert step(shard, 2, mark(SECOND, 4)) == []
+    assert shard.watermark_us == 4 * SECOND_US
+    assert step(shard, 3, mark(SECOND, 9)) == [(3, 0, 2)]
+
+
+@pytest.mark.parametrize("kind", ["idle", "removed"])
+def test_a_queue_that_is_silent_or_gone_is_not_waited_for(kind: str) -> None:
+    shard = made()
+    step(shard, 1, *added(FIRST, SECOND), rows(FIRST, 1), mark(FIRST, 20), mark(SECOND, 1))
+    end = Envelope("idle", SECOND) if kind == "idle" else Envelope("removed", SECOND)
+    assert step(shard, 2, end) == [(2, 0, 1)]
+    assert shard.knows(SECOND) == (kind == "idle")
+
+
+def test_rows_that_come_again_are_dropped() -> None:
+    shard = made()
+    step(shard, 1, *added(FIRST), rows(FIRST, 1, 2, 3))
+    assert step(shard, 2, rows(FIRST, 2, 3, 4, first=1), end=True) == [(2, 0, 4)]
+
+
+def test_results_of_an_entry_are_numbered_through() -> None:
+    shard = made()
+    assert step(shard, 1, *added(FIRST, SECOND), rows(FIRST, 1, 6, 7, 11), mark(FIRST, 15)) == []
+    # Each watermark closes one window.
+    marks = [mark(SECOND, second) for second in (5, 10, 15)]
+    assert step(shard, 5, *marks) == [(5, 0, 1), (5, 1, 2), (5, 2, 1)]
+
+
+def state_after(shard: Shard, entries: Iterable[list[Envelope]]) -> list[bytes]:
+    deltas = []
+    for sequence, envelopes in enumerate(entries, 1):
+        step(shard, sequence, *envelopes)
+        deltas.append(shard.delta())
+    return deltas
+
+
+def restored(states: Iterable[bytes], plan: Plan | None = None) -> Shard:
+    shard = made(plan)
+    for state in states:
+        shard.apply(state)
+    shard.end_restore()
+    return shard
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_shard_goes_on_from_its_state(whole: bool) -> None:
+    shard = made()
+    deltas = state_after(shard, [[*added(FIRST, SECOND), rows(FIRST, 1, 2)], [mark(FIRST, 4), mark(SECOND, 3)]])
+    other = restored([shard.snapshot()] if whole else deltas)
+    assert other.watermark_us == shard.watermark_us == 3 * SECOND_US
+    assert sorted(other.upstreams) == sorted(shard.upstreams)
+    # Rows that it has had are dropped; the others are counted with those of before.
+    last = [rows(FIRST, 2, 3, first=1), mark(FIRST, 9), mark(SECOND, 9)]
+    assert step(other, 3, *last) == step(shard, 3, *last) == [(3, 0, 3)]
+
+
+def test_an_entry_without_input_changes_nothing() -> None:
+    shard = made()
+    assert shard.delta() == b""
+    step(shard, 1, *added(FIRST), rows(FIRST, 1))
+    assert shard.delta() != b""
+    assert shard.delta() == b""
+
+
+def test_damaged_state_is_refused() -> None:
+    shard = made()
+    [state] = state_after(shard, [[*added(FIRST), rows(FIRST, 1)]])
+    for place in (0, len(state) // 2, len(state) - 1):
+        damaged = bytearray(state)
+        damaged[place] ^= 1
+        with pytest.raises(CheckpointError):
+            made().apply(bytes(damaged))
+    with pytest.raises(CheckpointError):
+        made().apply(state[:-1])
+
+
+def test_the_state_of_another_window_is_refused() -> None:
+    shard = made()
+    deltas = state_after(shard, [[*added(FIRST), rows(FIRST, 1)]])
+    with pytest.raises(CheckpointError):
+        restored(deltas, plan_of("7 s"))
