@@ -15,6 +15,10 @@ class MissingProgramError(TestServerError):
     """A program (Java, Maven, MariaDB) is not installed and cannot be installed from here."""
 
 
+class MissingDownloadError(TestServerError):
+    """What a server consists of cannot be fetched from here: there is no network, or a repository does not answer."""
+
+
 class ServerStartError(TestServerError):
     """A server process ended, or was not ready in time; carries the end of its log."""
 

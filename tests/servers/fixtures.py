@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import pytest
 
 from tests.servers.elasticsearch import ElasticsearchOptions, ElasticsearchServer
-from tests.servers.errors import TestServerError
+from tests.servers.errors import MissingDownloadError, MissingProgramError, TestServerError
 from tests.servers.kafka import KafkaOptions, KafkaServer
 from tests.servers.mysql import MySQLOptions, MySQLServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
@@ -54,16 +54,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("servers")
 
 
-#: Set to "auto", what a machine cannot provide is skipped with the reason; without, it is an error.
+#: Set to "auto", what a machine cannot provide is skipped with the reason; with "required" or without, it is an error.
+#: A server that the machine can provide and that does not start is an error in any case.
 _MODE_VARIABLE = "HEADRACE_TEST_SERVERS"
+_MODES = ("auto", "required")
 
 
 @contextmanager
-def _skipped_where_impossible() -> Iterator[None]:
+def skipped_where_impossible() -> Iterator[None]:
     try:
         yield
-    except TestServerError as error:
-        if os.environ.get(_MODE_VARIABLE) != "auto":
+    except (MissingProgramError, MissingDownloadError) as error:
+        mode = os.environ.get(_MODE_VARIABLE) or "required"
+        if mode not in _MODES:
+            raise TestServerError(f"{_MODE_VARIABLE} is {mode!r}; it may be {' or '.join(_MODES)}") from error
+        if mode != "auto":
             raise
         pytest.skip(f"this machine has no such server: {str(error).splitlines()[0]}")
 
@@ -71,7 +76,7 @@ def _skipped_where_impossible() -> Iterator[None]:
 @contextmanager
 def _shared_by_name(kind: type[ServerT], name: str, options: Any = None) -> Iterator[ServerT]:
     with ExitStack() as stack:
-        with _skipped_where_impossible():
+        with skipped_where_impossible():
             server = stack.enter_context(shared_server(kind, name, options))
         yield server
 
@@ -95,7 +100,7 @@ def _starter(kind: type[ServerT]) -> Iterator[Callable[..., ServerT]]:
     with ExitStack() as stack:
 
         def start(options: Any = None) -> ServerT:
-            with _skipped_where_impossible():
+            with skipped_where_impossible():
                 return stack.enter_context(own_server(kind, options))
             raise AssertionError("unreachable: what is not returned is raised or skipped")
 
@@ -147,7 +152,7 @@ def start_rocketmq_server() -> Iterator[StartRocketMQServer]:
 @pytest.fixture(scope="session")
 def rocketmq_native_library() -> Path:
     """A directory for LD_LIBRARY_PATH with the librocketmq.so that rocketmq-client-python loads; built once."""
-    with _skipped_where_impossible():
+    with skipped_where_impossible():
         return native_library_directory()
     raise AssertionError("unreachable: what is not returned is raised or skipped")
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tests.servers.directories import cache_directory, digest, locked
-from tests.servers.errors import TestServerError
+from tests.servers.errors import MissingDownloadError
 from tests.servers.programs import require_program
 
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
@@ -29,6 +29,6 @@ def program_directory(name: str) -> Path:
             options = ["-DincludeScope=runtime", f"-DoutputDirectory={scratch}/lib", "-Dstyle.color=never"]
             done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
             if done.returncode:
-                raise TestServerError(f"Maven could not fetch the jars of {pom}:\n{done.stdout[-3000:]}")
+                raise MissingDownloadError(f"Maven could not fetch the jars of {pom}:\n{done.stdout[-3000:]}")
             scratch.rename(directory)
     return directory
