@@ -72,8 +72,8 @@ bench-sql: setup  ## the Nexmark queries beside PyFlink, which it installs: docs
 	$(BIN)/python -m benchmarks.first_row sql $(CURDIR)/demo-output/first-row >> demo-output/nexmark.jsonl
 	$(BIN)/python -m benchmarks.nexmark_page demo-output/nexmark.jsonl
 
-chaos: setup  ## the long fault tests
-	$(BIN)/python -m pytest -m slow tests
+chaos: setup  ## every slow test: faults, kills, long histories; starts servers and Spark, takes hours
+	$(BIN)/python -m pytest -m slow $(TESTS)
 
 # Interpreters of `make test-python`; they must be on this machine.
 PYTHONS ?= 3.12 3.13

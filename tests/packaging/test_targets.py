@@ -1,0 +1,55 @@
+"""Every test belongs to a target of the Makefile."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: Marks a test as slow: a mark, or one of a parameter.
+SLOW = re.compile(r"\bmark\.slow\b")
+
+
+def paths_of(target: str, marks: str) -> list[Path]:
+    """Return the paths that a target gives to pytest for tests with these marks, as make would run it."""
+    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True)
+    [line] = [line for line in done.stdout.splitlines() if re.search(rf'pytest -m "?{re.escape(marks)}"? ', line)]
+    return [ROOT / word for word in line.split() if (ROOT / word).is_dir()]
+
+
+def outside(files: list[Path], paths: list[Path]) -> list[str]:
+    """Return the files that are under none of the paths."""
+    return [str(file.relative_to(ROOT)) for file in files if not any(file.is_relative_to(path) for path in paths)]
+
+
+def files_of_tests() -> list[Path]:
+    folders = ("core", "plugins", "connectors", "tests", "benchmarks", "demo", "examples", "website")
+    found = [file for folder in folders for file in (ROOT / folder).rglob("test_*.py")]
+    return [file for file in found if "site-packages" not in file.parts]
+
+
+@pytest.mark.parametrize(
+    ("target", "marks"),
+    [
+        ("unit", "not slow and not servers"),
+        ("test-servers", "not slow and servers"),
+        ("chaos", "slow"),
+    ],
+)
+def test_a_target_runs_every_test_of_its_marks(target: str, marks: str) -> None:
+    found = files_of_tests()
+    assert len(found) > 300
+    assert outside(found, paths_of(target, marks)) == []
+
+
+def test_what_marks_tests_as_slow_is_where_the_slow_tests_are_run() -> None:
+    """Also files that are no tests themselves: they mark parameters of tests."""
+    files = [file for path in ("core", "plugins", "connectors", "tests") for file in (ROOT / path).rglob("*.py")]
+    slow = [file for file in files if SLOW.search(file.read_text(encoding="utf-8"))]
+    assert len(slow) > 20
+    assert outside(slow, paths_of("chaos", "slow")) == []
+    beside = [file for file in slow if not file.is_relative_to(ROOT / "tests")]
+    assert len(beside) > 5
