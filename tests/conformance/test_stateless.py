@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from tests.conformance.running import at_first_or_slow, kill_spark_workers, make
 from tests.conformance.stateless_cases import CASES
 
 NAMES = [case.name for case in CASES]
+#: The output of a case by its name.
+Reference = Callable[[str], Mapping[str, Counter[str]]]
 #: Where the process is killed, and the how-manieth time it passes there.
 FAULTS = [
     "reader.after_poll:3",
@@ -34,7 +37,7 @@ def by_name(name: str) -> Case:
 
 
 @pytest.fixture(scope="session")
-def reference(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     """The output of each case on the light backend, run clean in one go."""
 
     @cache
@@ -47,7 +50,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-unty
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_are_as_many_as_the_case_says(name, reference) -> None:  # type: ignore[no-untyped-def]
+def test_rows_are_as_many_as_the_case_says(name: str, reference: Reference) -> None:
     found = reference(name)
     assert sum(sum(rows.values()) for rows in found.values()) > 0, "the case writes nothing"
     for sink, count in by_name(name).expected.items():
@@ -56,20 +59,22 @@ def test_rows_are_as_many_as_the_case_says(name, reference) -> None:  # type: ig
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 @pytest.mark.parametrize("name", NAMES)
-def test_output_does_not_depend_on_batch_borders(name, size, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_output_does_not_depend_on_batch_borders(name: str, size: int, reference: Reference, tmp_path: Path) -> None:
     run(by_name(name), tmp_path, "light", max_batch_records=size)
     assert differences(outputs(tmp_path), reference(name)) == []
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NAMES)
-def test_spark_gives_what_light_gives(name, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path: Path) -> None:
     run(by_name(name), tmp_path, "spark")
     assert differences(outputs(tmp_path), reference(name)) == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_light_killed_at_a_named_place_loses_and_doubles_nothing(fault, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
+    fault: str, reference: Reference, tmp_path: Path
+) -> None:
     # Every case meets two or three of the places; all together would take minutes.
     cases = CASES[FAULTS.index(fault) % 3 :: 3]
     for case in cases:
@@ -85,7 +90,9 @@ def test_light_killed_at_a_named_place_loses_and_doubles_nothing(fault, referenc
 
 @pytest.mark.spark
 @pytest.mark.parametrize("fault", at_first_or_slow(SPARK_FAULTS))
-def test_spark_workers_killed_at_a_named_place_lose_and_double_nothing(fault, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_spark_workers_killed_at_a_named_place_lose_and_double_nothing(
+    fault: str, reference: Reference, tmp_path: Path
+) -> None:
     kill_spark_workers(CASES[::5], fault, tmp_path)
     for case in CASES[::5]:
         assert differences(outputs(tmp_path / case.name), reference(case.name)) == [], case.name
@@ -93,7 +100,9 @@ def test_spark_workers_killed_at_a_named_place_lose_and_double_nothing(fault, re
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
-def test_spark_driver_killed_at_random_moments_loses_and_doubles_nothing(kills, reference, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_spark_driver_killed_at_random_moments_loses_and_doubles_nothing(
+    kills: int, reference: Reference, tmp_path: Path
+) -> None:
     rng = random.Random(20261121)
     cases = CASES if kills > 1 else CASES[1::3]
     names = [case.name for case in cases]

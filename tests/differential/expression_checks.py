@@ -135,7 +135,7 @@ def _as_constants(
         put = {
             name: values.literal(given[name], values.SCHEMA[name]) for name in part.columns if chance.random() < share
         }
-        text = part.text(lambda name, put=put: put.get(name))  # type: ignore[misc]
+        text = part.text(put.get)
         try:
             made = compile_expression(text, SCHEMA)
         except ExpressionError as error:

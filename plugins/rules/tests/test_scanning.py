@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def test_a_database_is_read_from_disk_the_second_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [lambda c: c[:-1], lambda c: c[:40] + b"x" + c[41:], lambda c: b"", lambda c: b"z" + c]
 )
-def test_a_damaged_database_is_compiled_anew(damage, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_database_is_compiled_anew(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     cache = DatabaseCache(tmp_path / "cache")
     HyperscanScanner(LITERALS, FOLDS, cache)
     (file,) = cache.directory.glob("*.hsdb")
