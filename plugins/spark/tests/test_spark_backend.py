@@ -272,7 +272,7 @@ def test_checkpoints_belong_to_one_job_at_a_time(source: CountingSource, sink: D
             with pytest.raises(CheckpointError, match="in use by another running job"):
                 stream_of(source, "first").to(sink).run("spark", checkpoint=state)
     with pytest.raises(CheckpointError, match=r"belongs to the job 'test\.first'"):
-        stream_of(source, "second").to(sink).run("spark", checkpoint=state)
+        stream_of(source, "second").to(DatabaseSink(tmp_path / "second.db")).run("spark", checkpoint=state)
     renamed = hr.stream("test", "first").from_(source, format="json", schema=SCHEMA, name="other").to(sink)
     with pytest.raises(CheckpointError, match="knows a source 'counting'"):
         renamed.run("spark", checkpoint=state)
