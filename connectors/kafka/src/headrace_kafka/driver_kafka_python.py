@@ -26,6 +26,9 @@ T = TypeVar("T")
 #: How much longer than its own time-out a call of the library may take before we go on without it.
 _GRACE_SECONDS = 2.0
 
+#: How long a poll waits at least while the consumer has no partitions: a poll of no time never completes the steps by which it joins.
+_JOIN_WAIT_MS = 20
+
 
 class KafkaPythonConsumer(ConsumerDriver):
     """One consumer of kafka-python. Rebalances stop the world: all partitions are revoked and assigned anew."""
@@ -178,10 +181,10 @@ class KafkaPythonConsumer(ConsumerDriver):
         self._raise_callback_error()
 
     def _poll(self, max_records: int, timeout_seconds: float) -> None:
-        timeout_ms = round(timeout_seconds * 1000)
-
         def poll() -> None:
             _let_resumed_partitions_in(self._consumer)
+            joins = self._in_group and not self._consumer.assignment()
+            timeout_ms = max(round(timeout_seconds * 1000), _JOIN_WAIT_MS if joins else 0)
             self._polled.append(self._consumer.poll(timeout_ms=timeout_ms, max_records=max_records))
 
         if self._in_group:
