@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from headrace.flow.messages import CHANGE, HEADER_COLUMNS, OFFSET, Batch, ChangeKind
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import PlanError
 from headrace.interfaces.operator import Changes, Operator, OperatorSpec, renumber
+from headrace_stateful.keys import keyed_rows
 
 
 class Copies(OperatorSpec):
@@ -26,9 +26,8 @@ class Copies(OperatorSpec):
         self.count = count
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
-        if schema is None:
-            raise PlanError("the columns are not known here", hint="give the map() before it a schema")
-        return Schema({name: kind for name, kind in schema.items() if name != self.count})
+        columns = keyed_rows.known(schema)
+        return Schema({name: kind for name, kind in columns.items() if name != self.count})
 
     def changes(self, before: Changes | None) -> Changes | None:
         return None if before is None else Changes(None)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import polars as pl
 from headrace.flow.messages import HEADER_COLUMNS, Batch
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import PlanError
 from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows, renumber
 from headrace.interfaces.sink import Sink, SinkBatch
 from headrace.interfaces.source import EARLIEST
@@ -17,6 +16,7 @@ from headrace.plan.graph import Input, Plan, SinkNode
 from headrace.runtime.lane import Lane
 from headrace_columnar.evaluation import evaluate
 from headrace_columnar.expressions import compile_predicate
+from headrace_stateful.keys import keyed_rows
 
 _ROW = "__hr_row_number"
 _POLL_RECORDS = 100_000
@@ -47,9 +47,7 @@ class Lookup(OperatorSpec):
         self.functions = functions
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
-        if schema is None:
-            raise PlanError("the columns are not known here", hint="give the map() before it a schema")
-        return Schema({**schema, **self.schema})
+        return Schema({**keyed_rows.known(schema), **self.schema})
 
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
         if wanted is None or self.condition is not None:

@@ -23,11 +23,12 @@ from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMe
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import PlanError
 from headrace.interfaces.key_shares import KeyShare
-from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
+from headrace_stateful.keys.kept_by_key import StateInColumns
 from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
 from headrace_stateful.keys.state_bytes import pack, unpack
-from headrace_stateful.keys.state_columns import brought_over, kept_columns
+from headrace_stateful.keys.state_columns import kept_columns
 from headrace_stateful.keys.ticks import ttl_tick_seconds
 
 NEVER = -(2**63)
@@ -89,11 +90,10 @@ class OverCall:
         return kind
 
 
-class OverAggregate(StatefulSpec):
+class OverAggregate(StateInColumns):
     """Adds the results of OVER aggregates to each row. ``on``: the event-time column; None: processing time."""
 
     name: ClassVar[str] = "over_aggregate"
-    adapts_state = True
     outputs: Sequence[str] = ("", "late")
 
     def __init__(self, keys: Sequence[str], on: str | None, calls: Mapping[str, OverCall]) -> None:
@@ -142,12 +142,6 @@ class OverAggregate(StatefulSpec):
         on = "processing time" if self.on is None else quoted(self.on)
         settings = {"calls": sorted(calls, key=repr), "on": on}
         return StateDefinition(self.name, settings, self.keys, kept_columns(schema))
-
-    def adapted(
-        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
-    ) -> bytes:
-        assert schema is not None
-        return brought_over(stored, now, schema, state, part=part)
 
     def describe(self) -> str:
         calls = ", ".join(f"{name}={call.function}({call.argument or '*'})" for name, call in self.calls.items())

@@ -10,11 +10,13 @@ from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMe
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import PlanError
 from headrace.interfaces.key_shares import KeyShare
-from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
+from headrace_stateful.keys import keyed_rows
+from headrace_stateful.keys.kept_by_key import StateInColumns
 from headrace_stateful.keys.shares import Reached, Renumbering, in_new_order, joined, rows_of, snapshots
 from headrace_stateful.keys.state_bytes import pack, unpack
-from headrace_stateful.keys.state_columns import brought_over, kept_columns
+from headrace_stateful.keys.state_columns import kept_columns
 
 NEVER = -(2**63)
 _SEQ, _END, _RANK, _FIRST = "__wt_seq", "__wt_end", "__wt_rank", "__wt_first"
@@ -22,7 +24,7 @@ _SEQ, _END, _RANK, _FIRST = "__wt_seq", "__wt_end", "__wt_rank", "__wt_first"
 _PRUNE_ROWS = 4096
 
 
-class WindowTopN(StatefulSpec):
+class WindowTopN(StateInColumns):
     """The first ``n`` rows per window and key. Of equal rows the earlier one is first, or with ``latest`` the later one.
 
     ``keys`` are the columns of the partition, the window's start and end among them, ``end`` the window's end. ``order`` holds
@@ -30,7 +32,6 @@ class WindowTopN(StatefulSpec):
     """
 
     name: ClassVar[str] = "window_top_n"
-    adapts_state = True
 
     def __init__(
         self, keys: Sequence[str], end: str, n: int, order: Sequence[tuple[str, bool]], *, rank: str | None = None,
@@ -46,10 +47,9 @@ class WindowTopN(StatefulSpec):
         self.by_time = by_time
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
-        if schema is None:
-            raise PlanError("the columns are not known here", hint="give the map() before it a schema")
+        columns = keyed_rows.known(schema)
         added = {} if self.rank is None else {self.rank: pl.Int64()}
-        return Schema({**schema, **added}, json_columns=schema.json_columns)
+        return Schema({**columns, **added}, json_columns=columns.json_columns)
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
@@ -67,12 +67,6 @@ class WindowTopN(StatefulSpec):
             "order": [f"{quoted(name)}{' desc' if down else ''}" for name, down in self.order],
         }  # fmt: skip
         return StateDefinition(self.name, settings, self.keys, kept_columns(schema))
-
-    def adapted(
-        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
-    ) -> bytes:
-        assert schema is not None
-        return brought_over(stored, now, schema, state, part=part)
 
     def describe(self) -> str:
         order = ", ".join(f"{name}{' desc' if down else ''}" for name, down in self.order)

@@ -52,18 +52,19 @@ from headrace.flow.rows import pack_row, unpack_rows
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import DataError, FunctionError, HeadraceError, JobError, PlanError, RetriableError
 from headrace.interfaces.key_shares import KeyShare
-from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace.runtime.waiting import until_answered
 
 from headrace_stateful.aggregates.reduce import function_name
 from headrace_stateful.joins.join_shape import NEVER, nullable
 from headrace_stateful.keys import keyed_rows
+from headrace_stateful.keys.kept_by_key import StateInColumns
 from headrace_stateful.keys.parted_table import PartedTable
 from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, snapshots, table_share
 from headrace_stateful.keys.slots import SlotTable
 from headrace_stateful.keys.state_bytes import pack, unpack
-from headrace_stateful.keys.state_columns import brought_over, kept_columns
+from headrace_stateful.keys.state_columns import kept_columns
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.keys.timers import EVENT, PROCESSING, TimerQueue
 from headrace_stateful.keys.typed_rows import RowTypes
@@ -73,11 +74,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTHING = pack_row({})
 
 
-class Process(StatefulSpec):
+class Process(StateInColumns):
     """Runs a function with state and timers; see the module. What it gives are rows that are only added."""
 
     name = "process"
-    adapts_state = True
 
     def __init__(self, keys: Sequence[str], function: Any, *, schema: Mapping[str, Any], on: str | None = None) -> None:
         self.keys = tuple(keys)
@@ -103,11 +103,6 @@ class Process(StatefulSpec):
         settings = {"function": function_name(self.function), "on": None if self.on is None else quoted(self.on)}
         columns = kept_columns(keyed_rows.known(schema), self.keys)
         return StateDefinition(self.name, settings, self.keys, columns)
-
-    def adapted(
-        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
-    ) -> bytes:
-        return brought_over(stored, now, keyed_rows.known(schema), state, part=part)
 
     @property
     def tick_seconds(self) -> float | None:

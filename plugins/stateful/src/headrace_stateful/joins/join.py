@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError, PlanError, did_you_mean
-from headrace.interfaces.operator import Changes, StatefulOperator, StatefulSpec
+from headrace.interfaces.operator import Changes, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition
 from headrace.interfaces.windows import Duration, Window, microseconds
 from headrace.jobs.keyed import joined, with_watermark
@@ -37,7 +37,8 @@ from headrace_stateful.joins.join_interval import IntervalJoin
 from headrace_stateful.joins.join_regular import RegularJoin
 from headrace_stateful.joins.join_shape import HOWS, How, JoinShape
 from headrace_stateful.joins.join_window import WINDOW_END, WINDOW_START, WindowJoin
-from headrace_stateful.keys.state_columns import brought_over, kept_sides, side_types, window_setting
+from headrace_stateful.keys.kept_by_key import StateInColumns
+from headrace_stateful.keys.state_columns import kept_sides, side_types, window_setting
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS, ttl_tick_seconds
 
 if TYPE_CHECKING:
@@ -46,11 +47,10 @@ if TYPE_CHECKING:
 Within = tuple[Duration, Duration]
 
 
-class Join(StatefulSpec):
+class Join(StateInColumns):
     """A join of two streams. Made by ``of_streams``; its input has the sides ``left`` and ``right``."""
 
     name = "join"
-    adapts_state = True
 
     def __init__(
         self,
@@ -160,10 +160,8 @@ class Join(StatefulSpec):
             adjustable={"ttl_us": list(self.ttl_us) if isinstance(self.ttl_us, tuple) else self.ttl_us},
         )
 
-    def adapted(
-        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
-    ) -> bytes:
-        return brought_over(stored, now, side_types(self.shape.left, self.shape.right), state, part=part)
+    def columns_in_state(self, schema: Schema | None) -> Mapping[str, pl.DataType]:
+        return side_types(self.shape.left, self.shape.right)
 
     @property
     def tick_seconds(self) -> float | None:

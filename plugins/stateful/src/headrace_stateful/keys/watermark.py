@@ -13,6 +13,8 @@ from headrace.foundation.errors import OptionError, PlanError, did_you_mean
 from headrace.interfaces.operator import Operator, OperatorSpec
 from headrace.interfaces.windows import Duration, microseconds
 
+from headrace_stateful.keys import keyed_rows
+
 _NEVER = -(2**63)
 _MILLISECOND_US = 1_000
 
@@ -48,8 +50,7 @@ class WatermarkSpec(OperatorSpec):
                 raise OptionError("must not be negative", option=option)
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
-        if schema is None:
-            raise PlanError("the columns are not known here", hint="give the map() before it a schema")
+        schema = keyed_rows.known(schema)
         if self.on not in schema:
             raise PlanError(f"unknown column {self.on!r}", hint=did_you_mean(self.on, list(schema), known="columns"))
         if not isinstance(schema[self.on], pl.Datetime):

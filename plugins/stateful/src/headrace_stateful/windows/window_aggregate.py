@@ -6,14 +6,16 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import polars as pl
 from headrace.flow.schema import Schema, per_schema
 from headrace.foundation.errors import PlanError
-from headrace.interfaces.operator import Changes, Derivation, StatefulOperator, StatefulSpec
+from headrace.interfaces.operator import Changes, Derivation, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace.interfaces.windows import Emit, Window
 
 from headrace_stateful.aggregates.aggregates import AggregatePlan, compile_aggregates
-from headrace_stateful.keys.state_columns import brought_over, emit_setting, kept_columns, window_setting
+from headrace_stateful.keys.kept_by_key import StateInColumns
+from headrace_stateful.keys.state_columns import emit_setting, kept_columns, window_setting
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.windows.window_shape import (
     WINDOW_END,
@@ -25,7 +27,7 @@ from headrace_stateful.windows.window_shape import (
 )
 
 
-class WindowSpec(StatefulSpec):
+class WindowSpec(StateInColumns):
     """What the operators over windows have in common."""
 
     outputs = ("", "late")
@@ -85,12 +87,10 @@ class WindowSpec(StatefulSpec):
         """Return what else must stay the same for the state to go on."""
         return {}
 
-    def adapted(
-        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
-    ) -> bytes:
+    def columns_in_state(self, schema: Schema | None) -> Mapping[str, pl.DataType]:
         columns = check_windows(schema, self.keys, self.window)
         plan = self.plan(columns)
-        return brought_over(stored, now, {**columns, **plan.partial_schema, **plan.input_schema}, state, part=part)
+        return {**columns, **plan.partial_schema, **plan.input_schema}
 
     def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
         columns = check_windows(schema, self.keys, self.window)

@@ -14,6 +14,7 @@ from headrace.interfaces.windows import Emit, Window
 from numpy.typing import NDArray
 
 from headrace_stateful.aggregates.aggregates import AggregatePlan
+from headrace_stateful.keys.keyed_rows import known
 from headrace_stateful.windows.partial_log import END
 
 Times = NDArray[np.int64]
@@ -33,8 +34,7 @@ INSTANT = "__hr_instant"
 
 def check_windows(schema: Schema | None, keys: Sequence[str], window: Window) -> Schema:
     """Return the schema if keys and time column are in it. Raises PlanError."""
-    if schema is None:
-        raise PlanError("the columns are not known here", hint="give the map() before it a schema")
+    schema = known(schema)
     for name in (*keys, *(() if window.on is None else (window.on,))):
         if name not in schema:
             raise PlanError(f"unknown column {name!r}", hint=did_you_mean(name, list(schema), known="columns"))
