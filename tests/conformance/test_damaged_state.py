@@ -66,7 +66,7 @@ class World:
 
     @classmethod
     def of(cls, made_of: DamagedJob, place: Path) -> World:
-        found = stopped(made_of, "light", shards=SHARDS, max_batch_records=25)
+        found = stopped(made_of, "light", shards=SHARDS, max_batch_records=60)
         found.put_back()
         options, _ = options_of(LightBackend, "light", {**found.start, "until": None})
         plan = pickled(made_of.build(Path(".")).plan(options), "damage")
@@ -156,7 +156,7 @@ def test_no_damage_gives_a_wrong_row(world: World) -> None:
 
 
 def run() -> None:
-    job().run("light", checkpoint="state", shards=SHARDS, max_batch_records=25)
+    job().run("light", checkpoint="state", shards=SHARDS, max_batch_records=60)
 
 
 def stored_files() -> list[Path]:
