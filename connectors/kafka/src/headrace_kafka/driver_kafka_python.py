@@ -26,7 +26,7 @@ T = TypeVar("T")
 #: How much longer than its own time-out a call of the library may take before we go on without it.
 _GRACE_SECONDS = 2.0
 
-#: How long a poll waits at least while the consumer has no partitions: a poll of no time never completes the steps by which it joins.
+#: How long a poll waits at least while the consumer joins its group: a poll of no time never completes the steps of joining.
 _JOIN_WAIT_MS = 20
 
 
@@ -183,7 +183,7 @@ class KafkaPythonConsumer(ConsumerDriver):
     def _poll(self, max_records: int, timeout_seconds: float) -> None:
         def poll() -> None:
             _let_resumed_partitions_in(self._consumer)
-            joins = self._in_group and not self._consumer.assignment()
+            joins = self._in_group and self._consumer._coordinator.need_rejoin()
             timeout_ms = max(round(timeout_seconds * 1000), _JOIN_WAIT_MS if joins else 0)
             self._polled.append(self._consumer.poll(timeout_ms=timeout_ms, max_records=max_records))
 
