@@ -214,29 +214,29 @@ class Stream:
 
     def where(self, predicate: str | pl.Expr) -> Stream:
         """Keep the rows for which a SQL expression or polars expression is true (not false, not NULL)."""
-        return self._operator("where", predicate)
+        return self.operator("where", predicate)
 
     def filter(self, predicate: str | pl.Expr | Callable[[dict[str, Any]], Any]) -> Stream:
         """Like ``where``; also takes a Python function of a row (a dict)."""
         if isinstance(predicate, str) or not callable(predicate):
             return self.where(predicate)
-        return self._operator("filter", predicate)
+        return self.operator("filter", predicate)
 
     def select(self, *columns: str | pl.Expr, **named: str | pl.Expr) -> Stream:
         """Keep only these columns: names, SQL expressions (``"a + b AS c"``), or ``name=expression``."""
-        return self._operator("select", *columns, **named)
+        return self.operator("select", *columns, **named)
 
     def with_columns(self, *columns: str | pl.Expr, **named: str | pl.Expr) -> Stream:
         """Add or replace columns. All expressions see the columns as they were before."""
-        return self._operator("with_columns", *columns, **named)
+        return self.operator("with_columns", *columns, **named)
 
     def drop(self, *columns: str) -> Stream:
         """Remove columns."""
-        return self._operator("drop", *columns)
+        return self.operator("drop", *columns)
 
     def rename(self, mapping: Mapping[str, str] | None = None, /, **names: str) -> Stream:
         """Rename columns: ``rename({"old": "new"})`` or ``rename(old="new")``."""
-        return self._operator("rename", {**(mapping or {}), **names})
+        return self.operator("rename", {**(mapping or {}), **names})
 
     def map(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> Stream:
         """Replace each row (a dict) by the dict that a Python function returns for it. None drops the row.
@@ -245,11 +245,11 @@ class Stream:
         known and checked. Without it each row keeps its own keys and types, and later expressions are checked
         while the job runs, for each combination of keys and types.
         """
-        return self._operator("map", function, schema=schema)
+        return self.operator("map", function, schema=schema)
 
     def flat_map(self, function: Any, *, schema: Mapping[str, Any] | None = None) -> Stream:
         """Replace each row by any number of rows: the function returns or yields dicts."""
-        return self._operator("flat_map", function, schema=schema)
+        return self.operator("flat_map", function, schema=schema)
 
     def map_batches(
         self, function: Callable[[pl.DataFrame], pl.DataFrame], *, schema: Mapping[str, Any] | None = None
@@ -258,21 +258,28 @@ class Stream:
 
         ``schema`` gives the columns that it returns. Without it the function must return the columns that it was given.
         """
-        return self._operator("map_batches", function, schema=schema)
+        return self.operator("map_batches", function, schema=schema)
 
     def for_each(self, function: Callable[[dict[str, Any]], Any]) -> Stream:
         """Call a function for each row and pass the row on unchanged. After a crash it may be called again: at least once."""
-        return self._operator("for_each", function)
+        return self.operator("for_each", function)
 
     def script(self, text: str) -> Stream:
         """Run assignments and conditions, one statement after the other, each seeing the ones before it."""
-        return self._operator("script", text)
+        return self.operator("script", text)
 
     def operator(self, verb: str, *arguments: Any, **options: Any) -> Stream:
         """Append the operator that a plug-in offers as a verb: what ``stream.<verb>(...)`` does, also where the class has
         a method of that name. For languages; state needs a shuffle before it (``headrace.jobs.keyed.shuffled``).
         """
-        return self._operator(verb, *arguments, **options)
+        spec_class = default_registry().find("operator", verb)
+        if spec_class.takes_functions:
+            options["functions"] = self._pipeline.functions
+        try:
+            spec = spec_class(*arguments, **options)
+        except TypeError as error:
+            raise OptionError(f"{verb}: {error}", job=self._job_name, plugin=verb) from error
+        return self._append(spec, verb)
 
     def apply(self, spec: OperatorSpec) -> Stream:
         """Append an operator object."""
@@ -304,7 +311,7 @@ class Stream:
         ``found = stream.split(errors="status >= 500", slow="ms > 1000")``, then ``found.errors``, ``found.slow`` and
         ``found.rest`` are streams.
         """
-        appended = self._operator("split", **branches)
+        appended = self.operator("split", **branches)
         node = appended._edge.node
         assert isinstance(node, OperatorNode)
         return Branches(
@@ -398,7 +405,7 @@ class Stream:
             names = [*verbs, *default_registry().names("operator")]
             hint = f"pip install {package}" if package else did_you_mean(verb, names, known="verbs")
             raise AttributeError(f"a stream has no verb {verb!r}; {hint}")
-        return lambda *arguments, **options: self._operator(verb, *arguments, **options)
+        return lambda *arguments, **options: self.operator(verb, *arguments, **options)
 
     # -------------------------------------------------------------------------------------------------- private
 
@@ -414,16 +421,6 @@ class Stream:
         if others:
             raise _unknown_option(plugin, next(iter(others)), sink_class.Settings)
         return self.to(sink_class(sink_class.Settings.of(own, plugin=plugin)), name=name or f"to_{plugin}")
-
-    def _operator(self, verb: str, *arguments: Any, **options: Any) -> Stream:
-        spec_class = default_registry().find("operator", verb)
-        if spec_class.takes_functions:
-            options["functions"] = self._pipeline.functions
-        try:
-            spec = spec_class(*arguments, **options)
-        except TypeError as error:
-            raise OptionError(f"{verb}: {error}", job=self._job_name, plugin=verb) from error
-        return self._append(spec, verb)
 
     def _append(self, spec: OperatorSpec, label: str) -> Stream:
         before = self.schema

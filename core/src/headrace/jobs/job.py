@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from headrace.foundation.errors import MissingPluginError, OptionError, PlanError, did_you_mean
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, RunOptions
 from headrace.interfaces.registry import default_registry
-from headrace.interfaces.settings import parse_duration
+from headrace.interfaces.settings import option_fields, parse_duration
 from headrace.plan.graph import Plan, SinkNode
 
 if TYPE_CHECKING:
@@ -180,9 +180,7 @@ class Job:
 
 
 def options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]) -> tuple[RunOptions, Any]:
-    import msgspec
-
-    declared = [f.encode_name for f in msgspec.structs.fields(backend_class.Settings)]
+    declared = [each.encode_name for each in option_fields(backend_class.Settings)]
     own: dict[str, Any] = {}
     backend_options: dict[str, Any] = {}
     for key, value in given.items():

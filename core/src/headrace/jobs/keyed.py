@@ -90,7 +90,7 @@ class KeyedStream:
         return WindowedStream(self._stream, self.keys, window, late, emit or Emit())
 
     def _stateful(self, verb: str, *arguments: Any, **options: Any) -> Stream:
-        return shuffled(self._stream, self.keys)._operator(verb, *arguments, **options)
+        return shuffled(self._stream, self.keys).operator(verb, *arguments, **options)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class WindowedStream:
         elif self.late is not None:
             raise OptionError("windows of processing time have no late rows", option="late")
         keyed = shuffled(stream, self.keys)
-        return keyed._operator(verb, self.keys, self.window, *arguments, emit=self.emit, **options)
+        return keyed.operator(verb, self.keys, self.window, *arguments, emit=self.emit, **options)
 
 
 def keyed(stream: Stream, columns: Sequence[str], named: Mapping[str, Any]) -> KeyedStream:
@@ -189,7 +189,7 @@ def with_watermark(stream: Stream, on: str, delay: Duration | None) -> Stream:
     while isinstance(edge.node, OperatorNode) and edge.output == "" and edge.node.label in ("where", "filter"):
         passed.append(edge.node)
         edge = edge.node.input
-    made = replace(stream, _edge=edge)._operator(WATERMARK_VERB, on, **({} if delay is None else {"delay": delay}))
+    made = replace(stream, _edge=edge).operator(WATERMARK_VERB, on, **({} if delay is None else {"delay": delay}))
     for node in reversed(passed):
         made = replace(made, _edge=Input(replace(node, input=made._edge)))
     return made

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import pytest
 from headrace.foundation.errors import HeadraceError, OptionError
-from headrace.interfaces.settings import Secret, Settings, describe_options
+from headrace.interfaces.settings import Secret, Settings, describe_options, option_fields
 
 from headrace_contract.contract import Contract, expect, optional_hook, shortened, violated
 
@@ -54,7 +53,7 @@ class OptionChecks(Contract):
         Steps: misspell each declared option in turn, and validate. Passes when each raises such an OptionError.
         """
         settings, plugin = self.settings_class(), self.plugin or type(self).__name__
-        names = [field.encode_name for field in msgspec.structs.fields(settings)]
+        names = [field.encode_name for field in option_fields(settings)]
         for name in names:
             wrong = f"{name[:-1]}{name[-1]}x"
             try:
