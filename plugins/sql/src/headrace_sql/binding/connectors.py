@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from headrace.flow.schema import Schema, type_name
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces.registry import default_registry
+from headrace.interfaces.settings import option_fields
 from headrace.interfaces.table_options import TableOptions
 from sqlglot import exp
 
@@ -130,7 +130,7 @@ def mapped_options(
         what = "read from" if kind == "source" else "written to"
         raise error_at(table.node.this.this, table.text, f"table {table.name!r} cannot be {what}: connector {name!r}")
     settings = default_registry().find(kind, connector.plugin).Settings
-    fields = {each.encode_name: each for each in msgspec.structs.fields(settings)}
+    fields = {each.encode_name: each for each in option_fields(settings)}
     made: dict[str, Any] = {}
     format_options: dict[str, Any] = {}
     for key, option in connector.options.items():
@@ -302,7 +302,7 @@ def source_stream(pipeline: Pipeline, notices: Notices, table: Table, name: str 
 def _converted(settings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options whose texts are numbers and booleans where the plug-in declares such."""
     made = {}
-    for each in msgspec.structs.fields(settings):
+    for each in option_fields(settings):
         if each.encode_name not in options:
             continue
         value = options[each.encode_name]
@@ -323,7 +323,7 @@ def sink_job(notices: Notices, table: Table, stream: Stream, name: str) -> Job:
 
     sink_class = default_registry().find("sink", plugin)
     settings = sink_class.Settings
-    fields = {each.encode_name for each in msgspec.structs.fields(settings)}
+    fields = {each.encode_name for each in option_fields(settings)}
     if "format" not in fields:
         options.pop("format", None)
     if options.get("format", "json") == "json" and {"format", "format_options"} <= fields:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headrace.flow.schema import Schema
+from headrace.jobs.dsl import Stream
 from headrace.jobs.keyed import WATERMARK_VERB, has_watermark
 from headrace_columnar.sql_types import common_type
 from sqlglot import exp
@@ -125,19 +126,18 @@ def joined_sides(
     else:
         options = context.state_ttls.of_join(*names)
         sides = with_one_watermark(sides)
-    condition = residual(context, sides)
-    stream = sides.left.stream.join(
-        sides.right.stream,
-        sides.keys,
-        how=how,
-        where=condition,
-        suffix=hidden_suffix(sides.left.stream.schema, sides.right.stream.schema),
-        **options,
-    )
+    stream = joined_streams(context, sides, how, options)
     keeps_times = (bound is not None and "time" in options) or (has_watermark(stream.edge) and sides.has_one_watermark)
     keeps_times = keeps_times and stream.changes is None
     columns = [_after_join(column, bounded=keeps_times) for column in sides.both.columns]
     return Relation(stream, tuple(columns))
+
+
+def joined_streams(context: Context, sides: Sides, how: str, options: Mapping[str, Any]) -> Stream:
+    """Join the streams of two sides by their keys and by what is left of the condition. ``options`` are those of ``join``."""
+    suffix = hidden_suffix(sides.left.stream.schema, sides.right.stream.schema)
+    condition = residual(context, sides)
+    return sides.left.stream.join(sides.right.stream, sides.keys, how=how, where=condition, suffix=suffix, **options)
 
 
 def _with_one_key(sides: Sides) -> Sides:

@@ -9,9 +9,9 @@ from sqlglot import exp
 from headrace_sql.binding.context import Context
 from headrace_sql.binding.emitting import state_ttl
 from headrace_sql.binding.expression_parts import conjuncts
-from headrace_sql.binding.scope import MEANT, Column, Relation, hidden_suffix, knows, resolve
+from headrace_sql.binding.scope import MEANT, Column, Relation, knows, resolve
 from headrace_sql.compiling.from_items import windowed
-from headrace_sql.compiling.join_sides import residual, residual_trees, split_condition, with_one_watermark
+from headrace_sql.compiling.join_sides import joined_streams, residual_trees, split_condition, with_one_watermark
 from headrace_sql.compiling.outer_columns import names_outer, outer_keys
 from headrace_sql.compiling.quantified import Quantified, quantified_in
 from headrace_sql.compiling.sides import Sides, sides_of
@@ -135,16 +135,7 @@ def _made(context: Context, sides: Sides, how: str) -> Relation:
         extra = [name for name in made.schema if name.startswith("__left_key_")]
         return replace(made, stream=made.stream.drop(*extra)) if extra else made
     sides = with_one_watermark(sides)
-    condition = residual(context, sides)
-    ttl = state_ttl(context.catalog.options)
-    stream = sides.left.stream.join(
-        sides.right.stream,
-        sides.keys,
-        how=how,
-        where=condition,
-        suffix=hidden_suffix(sides.left.stream.schema, sides.right.stream.schema),
-        **ttl,
-    )
+    stream = joined_streams(context, sides, how, state_ttl(context.catalog.options))
     extra = [name for name in stream.schema or {} if name.startswith("__left_key_")]
     if extra:
         stream = stream.drop(*extra)
