@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,13 @@ def append(first: int, count: int) -> None:
         )
 
 
-def job(output: Path, *, keyed: bool) -> Any:
+def job(output: Path, *, keyed: bool, retry_timeout: str = "5 min") -> Any:
     rows = hr.stream("test", "full").from_file(
         "in", format="json", schema={"k": "string", "n": "int64", "text": "string"}, name="in"
     )
     if keyed:
         return rows.key_by("k").agg(n="count(*)").to_file(output, changes="column", flush_interval="0 s")
-    return rows.to_file(output, flush_interval="0 s", retry_timeout="5 min")
+    return rows.to_file(output, flush_interval="0 s", retry_timeout=retry_timeout)
 
 
 def rows(output: Path) -> list[dict[str, Any]]:
@@ -165,6 +166,84 @@ def test_a_read_only_file_system_is_named_at_the_start(backend: str, what: str, 
         job(output, keyed=False).run(backend, checkpoint=state)
     assert str(small_device) in str(caught.value)
     assert "read-only" in str(caught.value)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    """A disk with a file system; the test runs beside it."""
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    made = Disk(tmp_path / "disk.img", tmp_path / "disk")
+    try:
+        made.make()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"cannot mount a disk here: {error}")
+    yield made
+    made.unmount()
+
+
+class Disk:
+    """A file with an ext4 file system of 8 MiB, which the kernel makes read-only at an error, as it does at those of real disks."""
+
+    def __init__(self, image: Path, place: Path) -> None:
+        self._image = image
+        self.place = place
+
+    def make(self) -> None:
+        self._image.write_bytes(bytes(8 << 20))
+        self.place.mkdir()
+        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", str(self._image)], check=True)
+        self.mount()
+
+    def mount(self) -> None:
+        subprocess.run(["mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.place)], check=True)
+        if not self._trigger().exists():
+            self.unmount()
+            raise OSError("the kernel offers no errors of file systems")
+
+    def _trigger(self) -> Path:
+        device = next(
+            line.split()[0] for line in Path("/proc/mounts").read_text().splitlines() if str(self.place) in line
+        )
+        return Path("/sys/fs/ext4", Path(device).name, "trigger_fs_error")
+
+    def break_down(self) -> None:
+        """Let an error happen: from now on nothing can be written, to open files neither."""
+        # Spark does not sync the files of its checkpoint, and what the kernel has not written yet would be lost.
+        subprocess.run(["sync", "-f", str(self.place)], check=True)
+        self._trigger().write_text("1")
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", str(self.place)], check=True)
+
+    def repair(self) -> None:
+        self.unmount()
+        done = subprocess.run(["e2fsck", "-f", "-y", str(self._image)], capture_output=True, text=True, check=False)
+        assert done.returncode in (0, 1), done.stdout  # 1: errors that were corrected
+        self.mount()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("what", ["checkpoint", "output"])
+def test_a_file_system_that_becomes_read_only_while_the_job_runs(backend: str, what: str, disk: Disk) -> None:
+    """The job stops and says why; after the repair nothing is lost or doubled."""
+    output = disk.place / "out" if what == "output" else Path("out")
+    state = disk.place / "state" if what == "checkpoint" else Path("state")
+    append(0, 100)
+    options = {"retry_timeout": "500 ms"} if what == "checkpoint" and backend == "light" else {}
+    build = partial(job, output, keyed=False, retry_timeout="500 ms")
+    handle = build().start(backend, checkpoint=state, checkpoint_interval="50 ms", **options)
+    eventually(lambda: len(rows(output)) == 100, "the first rows")
+    disk.break_down()
+    append(100, 100)
+    with pytest.raises(JobFailedError, match="Read-only file system") as caught:
+        handle.wait(timedelta(seconds=180))
+    assert str(disk.place) in str(caught.value)
+    assert "read-only" in str(caught.value)
+    disk.repair()
+    append(200, 50)
+    build().run(backend, checkpoint=state)
+    assert sorted(row["n"] for row in rows(output)) == list(range(250))
 
 
 @pytest.mark.parametrize("removed", ["state", "state/light", "state/light/state"])
