@@ -234,6 +234,8 @@ def test_a_file_system_that_becomes_read_only_while_the_job_runs(backend: str, w
     build = partial(job, output, keyed=False, retry_timeout="500 ms")
     handle = build().start(backend, checkpoint=state, checkpoint_interval="50 ms", **options)
     eventually(lambda: len(rows(output)) == 100, "the first rows")
+    kept = state / ("spark/commits/0" if backend == "spark" else "light/checkpoint.json")
+    eventually(kept.exists, "its checkpoint")
     disk.break_down()
     append(100, 100)
     with pytest.raises(JobFailedError, match="Read-only file system") as caught:
@@ -285,10 +287,10 @@ def test_a_checkpoint_that_is_removed_below_a_job_on_spark(
     output, options = Path("out"), {"shards": 1} if keyed else {}
     handle = job(output, keyed=keyed).start("spark", checkpoint="state", **options)
     eventually(lambda: len(rows(output)) >= (2 if keyed else 100), "the first rows")
-    shutil.rmtree("state")
+    Path("state").rename("removed")  # a directory that is written to meanwhile cannot always be removed
     append(100, 100)
     if keyed:
-        with pytest.raises(JobFailedError, match=r"the state of shard key_by/0 after micro-batch \d+ is missing"):
+        with pytest.raises(JobFailedError, match="is missing"):
             handle.wait(timedelta(seconds=180))
         return
     eventually(lambda: len(rows(output)) == 200, "the rows of the next micro-batch")

@@ -368,6 +368,22 @@ def test_a_planner_that_is_killed_is_replaced(sink: DatabaseSink, tmp_path: Path
     assert sink.stored() == [("told/a", n) for n in range(15)]
 
 
+def test_a_planner_is_not_replaced_where_the_checkpoint_was_removed(sink: DatabaseSink, tmp_path: Path) -> None:
+    """Spark would make the directory anew, and the job would read everything again."""
+    source = ToldSource(tmp_path / "queues")
+    source.set_count("a", 10)
+    handle = (
+        stream_of(source, "removed").to(sink).start("spark", checkpoint=tmp_path / "state", discovery_interval="50 ms")
+    )
+    eventually(lambda: handle.status().records_read == 10, "rows")
+    (tmp_path / "state").rename(tmp_path / "removed")
+    os.kill(source.planner(), signal.SIGKILL)
+    with pytest.raises(JobFailedError, match="is missing: the checkpoint was removed while the job ran") as caught:
+        handle.wait(timedelta(minutes=1))
+    assert str(tmp_path / "state" / "spark") in str(caught.value)
+    assert sink.stored() == [("told/a", n) for n in range(10)]
+
+
 class ToldSource(CountingSource):
     """Notes which process plans with it."""
 

@@ -32,6 +32,23 @@ _SAVEPOINT = "savepoint.json"
 _KEYS_WITHOUT_CHECKSUM = frozenset({"format", "operators", "outputs", "job", "plan", "sources", "gone", "keyed", "id"})
 
 
+def check_still_there(place: str, job: str) -> None:
+    """See that the checkpoint of a job that has run is still there, before the job goes on from it. Raises CheckpointError.
+
+    Looks only where the directory is on this machine. Spark itself would make the directory anew, and the job would begin again.
+    """
+    if "://" in place:
+        return
+    kept = Path(place) / _DIRECTORY / _DEFINITIONS
+    if not (kept.exists() or kept.with_name(f"{_DEFINITIONS}.new").exists()):
+        raise CheckpointError(
+            f"{str(kept)!r} is missing: the checkpoint was removed while the job ran",
+            job=job,
+            option="checkpoint",
+            hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
+        )
+
+
 class SparkCheckpoint:
     """The directory ``<checkpoint>/spark``, on the local disk or on any file system that Hadoop reaches."""
 

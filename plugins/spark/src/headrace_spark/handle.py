@@ -24,6 +24,7 @@ from headrace.runtime.progress import ProgressLine
 from headrace.runtime.savepoints import check_free
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
+from headrace_spark.checkpoint import check_still_there
 from headrace_spark.failures import original_error
 from headrace_spark.figures import Figures
 from headrace_spark.query import StartedQuery
@@ -239,6 +240,8 @@ class SparkHandle(JobHandle):
     def _start_anew(self) -> None:
         self._take_events()
         self._started.clean_up()
+        if self._checkpoint is not None:
+            check_still_there(self._checkpoint, self._job)
         self._started = self._start()
         if self._stop_asked:
             self._started.run_directory.ask_to_stop()
