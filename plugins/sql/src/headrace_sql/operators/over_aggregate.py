@@ -25,10 +25,9 @@ from headrace.foundation.errors import PlanError
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
-from headrace_stateful.keys.kept_by_key import StateInColumns
 from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
 from headrace_stateful.keys.state_bytes import pack, unpack
-from headrace_stateful.keys.state_columns import kept_columns
+from headrace_stateful.keys.state_columns import StateInColumns, kept_columns
 from headrace_stateful.keys.ticks import ttl_tick_seconds
 
 NEVER = -(2**63)

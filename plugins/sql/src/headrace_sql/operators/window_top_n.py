@@ -13,10 +13,9 @@ from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace_stateful.keys import keyed_rows
-from headrace_stateful.keys.kept_by_key import StateInColumns
 from headrace_stateful.keys.shares import Reached, Renumbering, in_new_order, joined, rows_of, snapshots
 from headrace_stateful.keys.state_bytes import pack, unpack
-from headrace_stateful.keys.state_columns import kept_columns
+from headrace_stateful.keys.state_columns import StateInColumns, kept_columns
 
 NEVER = -(2**63)
 _SEQ, _END, _RANK, _FIRST = "__wt_seq", "__wt_end", "__wt_rank", "__wt_first"

@@ -59,12 +59,11 @@ from headrace.runtime.waiting import until_answered
 from headrace_stateful.aggregates.reduce import function_name
 from headrace_stateful.joins.join_shape import NEVER, nullable
 from headrace_stateful.keys import keyed_rows
-from headrace_stateful.keys.kept_by_key import StateInColumns
 from headrace_stateful.keys.parted_table import PartedTable
 from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, snapshots, table_share
 from headrace_stateful.keys.slots import SlotTable
 from headrace_stateful.keys.state_bytes import pack, unpack
-from headrace_stateful.keys.state_columns import kept_columns
+from headrace_stateful.keys.state_columns import StateInColumns, kept_columns
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.keys.timers import EVENT, PROCESSING, TimerQueue
 from headrace_stateful.keys.typed_rows import RowTypes

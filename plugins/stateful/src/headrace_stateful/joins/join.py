@@ -37,8 +37,7 @@ from headrace_stateful.joins.join_interval import IntervalJoin
 from headrace_stateful.joins.join_regular import RegularJoin
 from headrace_stateful.joins.join_shape import HOWS, How, JoinShape
 from headrace_stateful.joins.join_window import WINDOW_END, WINDOW_START, WindowJoin
-from headrace_stateful.keys.kept_by_key import StateInColumns
-from headrace_stateful.keys.state_columns import kept_sides, side_types, window_setting
+from headrace_stateful.keys.state_columns import StateInColumns, kept_sides, side_types, window_setting
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS, ttl_tick_seconds
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""States of other columns brought to those of now: columns renamed, dropped, added empty, and cast to wider types."""
+"""Verbs whose state is in columns; states of other columns brought to those of now: renamed, dropped, added empty, cast to wider types."""
 
 from __future__ import annotations
 
@@ -8,15 +8,32 @@ from typing import Any
 import polars as pl
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.operator import StatefulSpec
 from headrace.interfaces.state_definition import Kept, StateDefinition, kept, quoted
 from headrace.interfaces.windows import Emit, Window
 
+from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.slot_parts import pack_part, unpack_part
 from headrace_stateful.keys.state_bytes import pack, unpack
 
 #: Partials and inputs of aggregates are called ``__hr_p0``, ``__hr_a1``: of which kind a column is, these letters say.
 _KIND_LENGTH = len("__hr_p")
 _SIDES = ("left", "right")
+
+
+class StateInColumns(StatefulSpec):
+    """A verb whose state goes on when columns are added or widened."""
+
+    adapts_state = True
+
+    def columns_in_state(self, schema: Schema | None) -> Mapping[str, pl.DataType]:
+        """Return the columns that the state may have, with the types of now. Verbs that keep others than those of the rows override it."""
+        return keyed_rows.known(schema)
+
+    def adapted(
+        self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
+    ) -> bytes:
+        return brought_over(stored, now, self.columns_in_state(schema), state, part=part)
 
 
 def kept_columns(schema: Mapping[str, pl.DataType], names: Sequence[str] | None = None) -> dict[str, Kept]:

@@ -14,8 +14,7 @@ from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace.interfaces.windows import Emit, Window
 
 from headrace_stateful.aggregates.aggregates import AggregatePlan, compile_aggregates
-from headrace_stateful.keys.kept_by_key import StateInColumns
-from headrace_stateful.keys.state_columns import emit_setting, kept_columns, window_setting
+from headrace_stateful.keys.state_columns import StateInColumns, emit_setting, kept_columns, window_setting
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.windows.window_shape import (
     WINDOW_END,
