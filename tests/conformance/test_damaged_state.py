@@ -156,7 +156,7 @@ def test_no_damage_gives_a_wrong_row(world: World) -> None:
 
 
 def run() -> None:
-    job().run("light", checkpoint="state", shards=SHARDS, max_batch_records=60)
+    job().run("light", checkpoint="state", shards=SHARDS, max_batch_records=25)
 
 
 def stored_files() -> list[Path]:
