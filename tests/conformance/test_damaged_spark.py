@@ -78,6 +78,7 @@ class Start:
         begin = query._Begin(JobIdentity.of(self._plan), self._sources, "end", patience)
         with contextlib.ExitStack() as cleanup:
             checkpoint = query._open_checkpoint(self._plan, options, self._in_use, cleanup)
+            checkpoint.check()
             settings = SparkSettings(shards=SHARDS)
             found = query._gone_on_from(
                 self._plan, self._bytes, options, settings, checkpoint, self._in_use, begin, None
@@ -123,12 +124,11 @@ class World:
     """A checkpoint of two runs with its output, what comes of a third file, and what a start may load."""
 
     files: Files
-    foreign: Files
+    #: Files of other runs and jobs that are put in its place.
+    others: tuple[Files, ...]
     wanted: Counter[str]
     start: Start
     right: dict[int, Loaded]
-
-    others: tuple[Files, ...] = ()
 
     @classmethod
     def of(cls, made_of: DamagedJob) -> World:
@@ -136,7 +136,7 @@ class World:
         found = stopped(made_of, "spark", shards=SHARDS)
         found.put_back()
         start = Start(made_of.build(Path(".")).plan(RunOptions(checkpoint="state")), session_for(SparkSettings()))
-        made = cls(found.files, found.others[0], Counter(), start, start.may_load(), found.others)
+        made = cls(found.files, found.others, Counter(), start, start.may_load())
         made.put_back()
         return made
 
@@ -168,7 +168,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         wanted = rows()
         put_back(kept, "state", "out")
         start = Start(job().plan(RunOptions(checkpoint="state")), session_for(SparkSettings()))
-        yield World(kept, foreign, wanted, start, start.may_load(), (foreign,))
+        yield World(kept, (foreign,), wanted, start, start.may_load())
 
 
 @pytest.fixture(scope="module", params=VARIED_TRIED, ids=[each.name for each in VARIED_TRIED])
@@ -230,7 +230,7 @@ def test_no_start_makes_a_wrong_row(world: World) -> None:
 )
 def test_a_file_that_is_missing_or_of_another_job_is_named(world: World, name: str) -> None:
     path = Path("state", name)
-    for content in (None, world.foreign[str(path)]):
+    for content in (None, world.others[0][str(path)]):
         world.put_back()
         if content == world.files[str(path)]:
             continue  # Spark's commits are all alike
@@ -252,7 +252,7 @@ def test_an_older_checkpoint_is_refused(world: World) -> None:
 
 def test_state_of_another_checkpoint_under_the_same_name_is_refused(world: World) -> None:
     world.put_back()
-    for name, content in world.foreign.items():
+    for name, content in world.others[0].items():
         if name.startswith("state/shards/"):
             Path(name).write_bytes(content)
     with pytest.raises(CheckpointError, match="or of another job"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.interfaces.backend import Backend, JobHandle, RunOptions
@@ -28,7 +29,7 @@ class SparkBackend(Backend):
 
         settings = self.settings
         assert isinstance(settings, SparkSettings)
-        return SparkHandle(plan, options, lambda: start_query(plan, options, settings))
+        return SparkHandle(plan, options, partial(start_query, plan, options, settings))
 
     @staticmethod
     def start_query(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:

@@ -32,23 +32,6 @@ _SAVEPOINT = "savepoint.json"
 _KEYS_WITHOUT_CHECKSUM = frozenset({"format", "operators", "outputs", "job", "plan", "sources", "gone", "keyed", "id"})
 
 
-def check_still_there(place: str, job: str) -> None:
-    """See that the checkpoint of a job that has run is still there, before the job goes on from it. Raises CheckpointError.
-
-    Looks only where the directory is on this machine. Spark itself would make the directory anew, and the job would begin again.
-    """
-    if "://" in place:
-        return
-    kept = Path(place) / _DIRECTORY / _DEFINITIONS
-    if not (kept.exists() or kept.with_name(f"{_DEFINITIONS}.new").exists()):
-        raise CheckpointError(
-            f"{str(kept)!r} is missing: the checkpoint was removed while the job ran",
-            job=job,
-            option="checkpoint",
-            hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
-        )
-
-
 class SparkCheckpoint:
     """The directory ``<checkpoint>/spark``, on the local disk or on any file system that Hadoop reaches."""
 
@@ -118,10 +101,12 @@ class SparkCheckpoint:
         beginning = self._find(_BEGINNING)
         return beginning is not None and "keyed" in beginning
 
-    def check(self) -> None:
+    def check(self, before: SparkCheckpoint | None = None) -> None:
         """See that all that a start goes on from is there, undamaged, and of one checkpoint. Called when the directory was opened.
 
-        Raises CheckpointError that names the file.
+        ``before`` is the checkpoint of the same job's earlier query in this run: it must be that one. Without this, a query
+        that is started again would begin anew where the directory was removed meanwhile. Raises CheckpointError that names
+        the file.
         """
         planned, completed = self._batches("offsets"), self._batches("commits")
         self._check_spark_files(planned, completed)
@@ -139,6 +124,9 @@ class SparkCheckpoint:
         beginning = self._find(_BEGINNING)
         if self._id is not None and planned and (beginning is None or beginning.get("checkpoint") != self._id):
             raise self._damaged(_BEGINNING, "it is missing" if beginning is None else "it is of another checkpoint")
+        if before is not None and before.id != self._id:
+            how = "it is missing: the checkpoint was removed" if found is None else "it was exchanged for another one's"
+            raise self._damaged(_DEFINITIONS, f"{how} while the job ran")
 
     def _check_spark_files(self, planned: set[int], completed: set[int]) -> None:
         """See that Spark's own files are those of a run that was broken off at any place, and can be read."""

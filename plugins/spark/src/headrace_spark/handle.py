@@ -24,7 +24,7 @@ from headrace.runtime.progress import ProgressLine
 from headrace.runtime.savepoints import check_free
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
-from headrace_spark.checkpoint import check_still_there
+from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
 from headrace_spark.figures import Figures
 from headrace_spark.query import StartedQuery
@@ -54,7 +54,11 @@ class SparkHandle(JobHandle):
     """A job that runs as a streaming query."""
 
     def __init__(
-        self, plan: Plan, options: RunOptions, start: Callable[[], StartedQuery], clock: Clock | None = None
+        self,
+        plan: Plan,
+        options: RunOptions,
+        start: Callable[[SparkCheckpoint | None], StartedQuery],
+        clock: Clock | None = None,
     ) -> None:
         self._job = plan.job_name
         self._plan = plan
@@ -76,7 +80,7 @@ class SparkHandle(JobHandle):
         self._restarts = 0
         #: Since when the checkpoint cannot be written; None: it can.
         self._full_since: float | None = None
-        self._started = start()
+        self._started = start(None)
         self._batch_seconds = self._clock.monotonic()
         self._retry_seconds = self._started.payload.retry_seconds
         self._hooks.headrace_job_started(job=self._job, backend="spark")
@@ -240,9 +244,7 @@ class SparkHandle(JobHandle):
     def _start_anew(self) -> None:
         self._take_events()
         self._started.clean_up()
-        if self._checkpoint is not None:
-            check_still_there(self._checkpoint, self._job)
-        self._started = self._start()
+        self._started = self._start(self._started.checkpoint)
         if self._stop_asked:
             self._started.run_directory.ask_to_stop()
 

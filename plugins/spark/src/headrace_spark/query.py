@@ -79,9 +79,12 @@ class StartedQuery:
         atexit.unregister(self._cleanup.close)
 
 
-def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> StartedQuery:
+def start_query(
+    plan: Plan, options: RunOptions, settings: SparkSettings, before: SparkCheckpoint | None = None
+) -> StartedQuery:
     """Check the outside world, find a session and start the query.
 
+    ``before`` is the checkpoint of the query that this one replaces in a run; it must still be there.
     Raises JobError for what can be seen before anything is read.
     """
     patience = Patience(plan.job_name, options.start_timeout, SystemClock())
@@ -101,6 +104,7 @@ def start_query(plan: Plan, options: RunOptions, settings: SparkSettings) -> Sta
         run_directory = RunDirectory(run_path)
         cleanup.callback(run_directory.remove)
         checkpoint = _open_checkpoint(plan, options, in_use, cleanup)
+        checkpoint.check(before)
         found = _gone_on_from(plan, plan_bytes, options, settings, checkpoint, in_use, begin, savepoint)
         payload = JobPayload(
             token=uuid.uuid4().hex[:12],
@@ -245,7 +249,6 @@ def _gone_on_from(
     savepoint: SavepointStart | None,
 ) -> _Found:
     """Compare the job with its checkpoint and outputs, and note in both that it is theirs. Raises JobError."""
-    checkpoint.check()
     identity = replace(JobIdentity.of(plan), checkpoint=checkpoint.id)
     stored = checkpoint.offsets()
     if stored is not None:
