@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -114,11 +113,18 @@ def copied(world: KafkaWorld, target: str) -> Counter[int]:
 
 def expect_copied_once(world: KafkaWorld, target: str, count: int, *, seconds: float = 120.0) -> None:
     """Wait until all numbers are in the target, and fail when one is there twice."""
-    deadline = time.monotonic() + seconds
-    while len(found := copied(world, target)) < count and time.monotonic() < deadline:
-        time.sleep(0.2)
-    missing = [number for number in range(count) if number not in found]
-    assert not missing, f"{len(missing)} of {count} are missing: {missing[:10]}"
+    found: Counter[int] = Counter()
+
+    def all_there() -> bool:
+        found.clear()
+        found.update(copied(world, target))
+        return len(found) >= count
+
+    def missing() -> str:
+        numbers = [number for number in range(count) if number not in found]
+        return f"{len(numbers)} are missing: {numbers[:10]}"
+
+    eventually(all_there, f"{count} numbers", shown=missing, seconds=seconds, pause_seconds=0.2)
     twice = [number for number, times in found.items() if times > 1]
     assert not twice, f"{len(twice)} are there more than once: {twice[:10]}"
     assert len(found) == count

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import headrace as hr
@@ -20,6 +20,7 @@ from headrace_contract.memory_topics import MemoryTopicSettings
 from headrace_mysql import MySQLStateSettings, MySQLStateStore
 from mysql_world import Database, Relay
 
+from tests.eventually import eventually
 from tests.servers.fixtures import StartMySQLServer
 from tests.servers.mysql import MySQLOptions, MySQLServer
 
@@ -260,10 +261,8 @@ def test_instances_without_a_directory_share_state(database: Database) -> None:
             checkpoint_interval="50 ms",
         )
         broker.append("events", 0, [b'{"k": "a"}'] * (3 if expected == 3 else 2))
-        deadline = time.monotonic() + 120
-        while not sink.rows or sink.rows[-1]["n"] != expected:
-            assert time.monotonic() < deadline, (sink.rows, handle.status())
-            time.sleep(0.02)
+        counted = partial(lambda rows, wanted: bool(rows) and rows[-1]["n"] == wanted, sink.rows, expected)
+        eventually(counted, f"a count of {expected}", shown=partial(repr, (sink.rows, handle)))
         handle.stop(timedelta(seconds=100))
         handle.wait()
     assert [job for (job,) in database.execute("SELECT DISTINCT job FROM headrace_state_shards")] == ["test.shared"]

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,10 +13,11 @@ import headrace as hr
 import pytest
 from typer.testing import Result
 
+from tests.eventually import PATIENCE_SECONDS, eventually
+
 WriteFile = Callable[..., Path]
 Command = Callable[..., Result]
 SCRIPT = Path(sys.executable).with_name("headrace")
-PATIENCE_SECONDS = 120
 JOB = """
     import headrace as hr
 
@@ -46,11 +46,12 @@ def running(write_file: WriteFile, tmp_path: Path) -> Iterator[subprocess.Popen[
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen([*command, "-o", "checkpoint_interval=200 ms"], cwd=tmp_path, stderr=log)
     try:
-        begun = time.monotonic()
         checkpoint = tmp_path / "state" / "light" / "checkpoint.json"
-        while not (checkpoint.exists() and '"offset": 50' in checkpoint.read_text()):
-            assert time.monotonic() - begun < PATIENCE_SECONDS, (tmp_path / "log").read_text()
-            time.sleep(0.05)
+        eventually(
+            lambda: checkpoint.exists() and '"offset": 50' in checkpoint.read_text(),
+            "a checkpoint behind 50 rows",
+            shown=(tmp_path / "log").read_text,
+        )
         yield process
     finally:
         process.kill()

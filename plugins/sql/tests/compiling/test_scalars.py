@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import headrace as hr
-import polars as pl
 import pytest
 from headrace.foundation.errors import ExpressionError
 
-
-@pytest.fixture(autouse=True)
-def frames() -> None:
-    hr.register("a", pl.DataFrame({"k": ["x", "y", None], "v": [1, 2, 3], "w": [10, 20, 30]}))
-    hr.register("b", pl.DataFrame({"k": ["x", "z", "x"], "v": [1, 5, 6], "n": ["A", "B", "C"]}))
-
-
-def rows(text: str) -> list[tuple[Any, ...]]:
-    return sorted(hr.sql(text).collect().rows(), key=repr)
+Rows = Callable[[str], list[tuple[Any, ...]]]
+pytestmark = pytest.mark.usefixtures("rows_of_two_frames")
 
 
 @pytest.mark.parametrize(
@@ -51,8 +44,8 @@ def rows(text: str) -> list[tuple[Any, ...]]:
         ),
     ],
 )
-def test_a_scalar_subquery_is_a_value(text: str, expected: list[tuple[Any, ...]]) -> None:
-    assert rows(text) == sorted(expected, key=repr)
+def test_a_scalar_subquery_is_a_value(text: str, expected: list[tuple[Any, ...]], rows_of_two_frames: Rows) -> None:
+    assert rows_of_two_frames(text) == sorted(expected, key=repr)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +83,8 @@ def test_other_subqueries_are_refused(text: str, message: str, underlined: str) 
         ),
     ],
 )
-def test_using_makes_one_column_of_two(text: str, expected: list[tuple[Any, ...]]) -> None:
-    assert rows(text) == sorted(expected, key=repr)
+def test_using_makes_one_column_of_two(text: str, expected: list[tuple[Any, ...]], rows_of_two_frames: Rows) -> None:
+    assert rows_of_two_frames(text) == sorted(expected, key=repr)
 
 
 def test_using_names_columns_of_both_sides() -> None:
@@ -115,8 +108,8 @@ def test_using_names_columns_of_both_sides() -> None:
         ),
     ],
 )
-def test_order_by_with_a_limit(text: str, expected: list[tuple[Any, ...]]) -> None:
-    assert rows(text) == sorted(expected, key=repr)
+def test_order_by_with_a_limit(text: str, expected: list[tuple[Any, ...]], rows_of_two_frames: Rows) -> None:
+    assert rows_of_two_frames(text) == sorted(expected, key=repr)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import headrace as hr
@@ -9,15 +10,8 @@ import polars as pl
 import pytest
 from headrace.foundation.errors import ExpressionError
 
-
-@pytest.fixture(autouse=True)
-def frames() -> None:
-    hr.register("a", pl.DataFrame({"k": ["x", "y", None], "v": [1, 2, 3], "w": [10, 20, 30]}))
-    hr.register("b", pl.DataFrame({"k": ["x", "z", "x"], "v": [1, 5, 6], "n": ["A", "B", "C"]}))
-
-
-def rows(text: str) -> list[tuple[Any, ...]]:
-    return sorted(hr.sql(text).collect().rows(), key=repr)
+Rows = Callable[[str], list[tuple[Any, ...]]]
+pytestmark = pytest.mark.usefixtures("rows_of_two_frames")
 
 
 #: Of each an expression, and its value for x (two rows of b), and for y and NULL (none).
@@ -38,14 +32,16 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("text", "there", "without"), VALUES)
-def test_an_expression_over_aggregates_of_no_rows(text: str, there: Any, without: Any) -> None:
+def test_an_expression_over_aggregates_of_no_rows(
+    text: str, there: Any, without: Any, rows_of_two_frames: Rows
+) -> None:
     queries = [
         ("SELECT k, (SELECT * FROM b WHERE b.k = a.k) FROM a", [("x", there), ("y", without), (None, without)]),
         ("SELECT k, (SELECT * FROM b WHERE v > 100) FROM a", [("x", without), ("y", without), (None, without)]),
         ("SELECT k, (SELECT * FROM b WHERE k = 'x') FROM a", [("x", there), ("y", there), (None, there)]),
     ]
     for around, expected in queries:
-        assert rows(around.replace("*", text, 1)) == sorted(expected, key=repr)
+        assert rows_of_two_frames(around.replace("*", text, 1)) == sorted(expected, key=repr)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +74,15 @@ def test_an_expression_over_aggregates_of_no_rows(text: str, there: Any, without
         ("SELECT v FROM a WHERE (v, 0) IN (SELECT COUNT(*) + 1, COUNT(n) FROM b WHERE k = 'q')", [(1,)]),
     ],
 )  # fmt: skip
-def test_the_one_row_stands_wherever_a_subquery_can(text: str, expected: list[tuple[Any, ...]]) -> None:
-    assert rows(text) == sorted(expected, key=repr)
+def test_the_one_row_stands_wherever_a_subquery_can(
+    text: str, expected: list[tuple[Any, ...]], rows_of_two_frames: Rows
+) -> None:
+    assert rows_of_two_frames(text) == sorted(expected, key=repr)
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
 @pytest.mark.parametrize("correlated", [False, True])
-def test_the_value_follows_rows_that_come_and_go(size: int, correlated: bool) -> None:
+def test_the_value_follows_rows_that_come_and_go(size: int, correlated: bool, rows_of_two_frames: Rows) -> None:
     # The sum of x is 1, then 3, then 9: one row of the subquery for a time, none before and after.
     hr.register("o", pl.DataFrame({"g": ["x"]}))
     hr.register("t", pl.DataFrame({"g": ["x", "x", "x", "y"], "v": [1, 2, 6, 9]}))
@@ -118,9 +116,9 @@ def test_what_has_no_value_is_refused(text: str, message: str, underlined: str) 
 
 
 @pytest.mark.parametrize("condition", ["v > 100", "1 = 0"])
-def test_an_aggregate_in_from_has_no_row_before_the_first(condition: str) -> None:
+def test_an_aggregate_in_from_has_no_row_before_the_first(condition: str, rows_of_two_frames: Rows) -> None:
     # PyFlink agrees, but where its planner sees that there can be no row: of WHERE 1 = 0 it gives one.
     text = "SELECT MIN(v) AS m, COUNT(*) AS n FROM a WHERE condition".replace("condition", condition)
-    assert rows(text) == []
-    assert rows("SELECT COUNT(m), SUM(n) FROM (q) AS q".replace("q", text, 1)) == []
-    assert rows("SELECT (SELECT n FROM (q) AS q) FROM a".replace("q", text, 1)) == [(None,)] * 3
+    assert rows_of_two_frames(text) == []
+    assert rows_of_two_frames("SELECT COUNT(m), SUM(n) FROM (q) AS q".replace("q", text, 1)) == []
+    assert rows_of_two_frames("SELECT (SELECT n FROM (q) AS q) FROM a".replace("q", text, 1)) == [(None,)] * 3
