@@ -54,7 +54,16 @@ def test_every_sink_gets_rows(name: str, reference: Reference) -> None:
         assert rows, f"the case writes nothing to {sink}"
 
 
-@pytest.mark.parametrize(("size", "shards"), [(1, 3), (7, 1), (1000, 2)])
+@pytest.mark.parametrize("name", NAMES)
+def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
+    # A batch costs the same for one record as for hundreds.
+    case = by_name(name).begun(120)
+    run(case, make(tmp_path / "one"), "light", max_batch_records=1, shards=3)
+    run(case, make(tmp_path / "all"), "light")
+    assert differences(outputs(tmp_path / "one"), outputs(tmp_path / "all")) == []
+
+
+@pytest.mark.parametrize(("size", "shards"), [pytest.param(1, 3, marks=pytest.mark.slow), (7, 1), (1000, 2)])
 @pytest.mark.parametrize("name", NAMES)
 def test_output_does_not_depend_on_batch_borders_or_shards(
     name: str, size: int, shards: int, reference: Reference, tmp_path: Path

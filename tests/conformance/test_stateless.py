@@ -57,7 +57,16 @@ def test_rows_are_as_many_as_the_case_says(name: str, reference: Reference) -> N
         assert sum(found[sink].values()) == count
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("name", NAMES)
+def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
+    # A batch costs the same for one record as for hundreds.
+    case = by_name(name).begun(100)
+    run(case, make(tmp_path / "one"), "light", max_batch_records=1)
+    run(case, make(tmp_path / "all"), "light")
+    assert differences(outputs(tmp_path / "one"), outputs(tmp_path / "all")) == []
+
+
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 7, 1000])
 @pytest.mark.parametrize("name", NAMES)
 def test_output_does_not_depend_on_batch_borders(name: str, size: int, reference: Reference, tmp_path: Path) -> None:
     run(by_name(name), tmp_path, "light", max_batch_records=size)
