@@ -13,6 +13,9 @@ SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSourc
 # Test processes: one a core, but Spark and servers want memory too.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
+# Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo docs test lint types unit contracts test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions clean
 
 setup: .venv/ready  ## .venv with every package of the workspace

@@ -146,13 +146,13 @@ def test_what_a_checkpoint_of_spark_holds_is_shown(write_file: WriteFile, headra
     """By itself where a shard is stored whole, with the job where its state is in changes."""
     write_file(JOB)
     lay_out(tmp_path, 0, 50)
-    run = [str(SCRIPT), "run", "job.py", "-b", "spark", "--checkpoint", "state", "-o", "shards=2"]
-    subprocess.run(run, cwd=tmp_path, check=True, timeout=300)
+    run = ("run", "job.py", "-b", "spark", "--checkpoint", "state", "-o", "shards=2")
+    assert headrace(*run).exit_code == 0
     first = json.loads(headrace("state", "show", "state", "-f", "json").stdout)
     assert (first["kind"], first["backend"], first["job"]) == ("checkpoint", "spark", "shop.hosts")
     assert first["positions"] == {"file/in/0.ndjson": 50}
     lay_out(tmp_path, 50, 90)
-    subprocess.run(run, cwd=tmp_path, check=True, timeout=300)
+    assert headrace(*run).exit_code == 0
 
     table = headrace("state", "show", "state", "--job", "job.py")
     assert table.exit_code == 0, table.stderr

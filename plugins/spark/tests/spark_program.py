@@ -13,20 +13,19 @@ from keyed_parts import timed, windowed
 from spark_parts import CountingSource, DatabaseSink, WindowSink
 
 
-def main() -> None:
-    directory = Path(sys.argv[1])
+def run(directory: Path, what: str) -> hr.JobReport:
+    """Run the job that keeps all of it in a directory; ``what``: "copy" or "keyed"."""
     source = CountingSource(directory / "queues")
     stream = hr.stream("test", "killed").from_(source, format="json", schema={"n": "int64", "queue": "string"})
-    if sys.argv[2:] == ["keyed"]:
+    if what == "keyed":
         first = windowed(timed(stream.with_columns(k="n % 7")))
         job = windowed(first.with_columns(k="k % 2"), seconds=500).to(WindowSink(directory / "rows.db"))
     else:
         job = stream.where("n % 3 <> 0").to(DatabaseSink(directory / "rows.db"))
-    report = job.run(
+    return job.run(
         "spark", checkpoint=directory / "state", max_micro_batch_records=400, max_batch_records=50, show_progress=False
     )
-    print(report)
 
 
 if __name__ == "__main__":
-    main()
+    print(run(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "copy"))

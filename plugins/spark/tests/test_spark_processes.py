@@ -15,6 +15,7 @@ import pytest
 from headrace_spark.java import _packaged_java
 from keyed_parts import WINDOW_SECONDS
 from spark_parts import CountingSource, DatabaseSink, WindowSink
+from spark_program import run
 
 pytestmark = pytest.mark.spark
 PROGRAM = str(Path(__file__).parent / "spark_program.py")
@@ -53,7 +54,7 @@ def kill_when(program: subprocess.Popen[str], sink: DatabaseSink, rows: int) -> 
     return program.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("kills", [1, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_a_driver_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
     sink = prepared(tmp_path)
     chance = random.Random(kills)
@@ -126,6 +127,5 @@ def test_an_interrupted_program_stops_after_its_batch(tmp_path: Path) -> None:
     assert "KeyboardInterrupt" in errors
     assert "org.apache" not in errors
     assert "Error" not in errors, errors
-    second = start(tmp_path)
-    second.communicate(timeout=280)
+    run(tmp_path, "copy")  # another one goes on: here in this process, whose Spark is there
     assert sink.stored() == ROWS
