@@ -174,6 +174,30 @@ def test_a_new_engine_is_made_beside_the_old_one(world: World) -> None:
     assert set(matched(run, 20, 10).values()) == {"bar"}
 
 
+@pytest.mark.parametrize("watched", [False, True], ids=["given", "from a file"])
+def test_the_first_batch_behind_a_quiet_time_waits_for_new_rules(world: World, tmp_path: Path, watched: bool) -> None:
+    """What replaced them came when no batch did: its records are not put to rules that were replaced long ago."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("- {id: foo, expression: \"a LIKE '%foo%'\"}")
+    watching = {"watched": str(file), "reload_interval": timedelta(seconds=1)} if watched else {}
+    member = Member("rules", RuleSet(load_strictly(str(file))), str(world.place), **watching)  # type: ignore[arg-type]
+    clock = ManualClock()
+    run = GroupRun(RuleGroup([member], {}, EngineOptions(cache=False)), SCHEMA, clock)
+    assert set(matched(run, 0, 10).values()) == {"foo"}
+    clock.advance(3600)
+    if watched:
+        file.write_text("- {id: bar, expression: \"a LIKE '%bar%'\"}")
+    else:
+        world.update(NEW, first=str(file))
+    assert set(matched(run, 10, 10).values()) == {"bar"}
+    assert world.journal.switches("q") == [(10, 2)]
+    # One that was being made when the stream went quiet is in use as well.
+    world.update({"both": "a LIKE '%foo%bar%'"}, first=str(file))
+    assert set(matched(run, 20, 10).values()) == {"bar"}
+    clock.advance(5)
+    assert set(matched(run, 30, 10).values()) == {"both"}
+
+
 def test_versions_that_come_faster_than_they_are_made_ready_are_not_starved(world: World) -> None:
     member = Member("rules", RuleSet(load_strictly(OLD)), str(world.place))
     run = GroupRun(RuleGroup([member], {}, EngineOptions(cache=False)), SCHEMA)

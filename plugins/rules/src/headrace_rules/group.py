@@ -35,6 +35,9 @@ Integers = NDArray[np.int64]
 _ENGINES_MAX = 3
 #: So many values more than twice as many as at first are computed of each row before they are sorted out.
 _SLOTS_SPARE = 50
+#: A batch that comes so long after the one before waits for new rules. Records of a quiet stream would else be put to rules that
+#: were replaced long ago, since it is a batch that sets off what makes new ones ready.
+_QUIET_SECONDS = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +57,12 @@ class Member:
     def of_condition(cls, name: str, text: str) -> Member:
         return cls(name, RuleSet([Rule("where", text)]))
 
-    def versions(self, preparer: Preparer, clock: Clock, *, background: bool) -> MemberVersions | None:
+    def versions(self, preparer: Preparer, clock: Clock) -> MemberVersions | None:
         """Return what this process knows of its versions."""
         if self.journal is None:
             return None
         return MemberVersions(self.rules, self.journal, preparer, watched=self.watched,
-                              reload_interval=self.reload_interval, clock=clock, background=background,
-                              since=self.since)  # fmt: skip
+                              reload_interval=self.reload_interval, clock=clock, since=self.since)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +160,13 @@ class GroupRun:
         self._options = group.options
         self._clock = clock or SystemClock()
         self.preparer = preparer or Preparer(schema, group.functions)
-        self._versions = [
-            member.versions(self.preparer, self._clock, background=group.options.background) for member in group.members
-        ]
+        self._versions = [member.versions(self.preparer, self._clock) for member in group.members]
         self._engines: OrderedDict[tuple[int, ...], RuleEngine] = OrderedDict()
         self._lock = threading.RLock()
         self._memory = _Memory()
         self._building: threading.Thread | None = None
         self._sample: pl.DataFrame | None = None
+        self._looked_seconds = self._clock.monotonic()
         #: How many values of a row the preparer computed for the first rules that it prepared.
         self._slots_settled = 0
 
@@ -237,8 +238,9 @@ class GroupRun:
         """Return from which offsets on which versions hold, for the records from ``first`` to ``last``."""
         if not any(self._versions):
             return [(first, tuple(FIRST for _ in self._members))]
+        waits = self._waits()
         with self._lock:
-            self._prepare_newest()
+            self._prepare_newest(waits)
             histories = [
                 [(first, FIRST)] if versions is None else versions.history(queue.id, first)
                 for versions in self._versions
@@ -246,22 +248,28 @@ class GroupRun:
         borders = sorted({max(offset, first) for history in histories for offset, _ in history if offset <= last})
         return [(border, tuple(_version_at(history, border) for history in histories)) for border in borders]
 
-    def _prepare_newest(self) -> None:
-        """Use versions that have come once an engine for them is ready; begin to make it if need be."""
-        waiting = [versions.look() for versions in self._versions if versions is not None]
+    def _waits(self) -> bool:
+        """Return whether this batch is to wait for new rules: it does when no batch came for a while."""
+        now = self._clock.monotonic()
+        before, self._looked_seconds = self._looked_seconds, now
+        if now - before >= _QUIET_SECONDS:
+            self.settle()
+            return True
+        return not self._options.background
+
+    def _prepare_newest(self, waits: bool) -> None:
+        """Use versions that have come once an engine for them is ready. Begin to make it if need be, or wait for it."""
+        waiting = [versions.look(waits=waits) for versions in self._versions if versions is not None]
         if not any(waiting):
             return
         newest = self._newest()
+        if waits and self._engines and newest not in self._engines:
+            self._build(newest)
         ready = newest if not self._engines else self._newest_ready()
         for versions, number in zip(self._versions, ready, strict=True):
             if versions is not None:
                 versions.admit(number)
-        if ready == newest:
-            return
-        if not self._options.background:
-            self._build(newest)
-            self._prepare_newest()
-        elif self._building is None:
+        if ready != newest and not waits and self._building is None:
             self._building = threading.Thread(
                 target=self._build_behind, args=(newest,), name="headrace rules", daemon=True
             )
@@ -286,7 +294,7 @@ class GroupRun:
         """Make the engine of new versions beside the one that is in use; it is used from a next batch on."""
         try:
             self._renew_preparer()
-            if self._options.background:
+            if threading.current_thread() is self._building:
                 self._prepare_politely(numbers)
             engine = self._made(numbers)
             if self._sample is not None:
@@ -299,7 +307,8 @@ class GroupRun:
             if not self._options.background:
                 raise
         finally:
-            self._building = None
+            if threading.current_thread() is self._building:
+                self._building = None
 
     def _renew_preparer(self) -> None:
         """Begin with another preparer when the one in use computes much that only rules of before asked for."""

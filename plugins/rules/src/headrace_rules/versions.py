@@ -30,7 +30,6 @@ class MemberVersions:
     """The versions of one verb's rules. Used under the lock of the run that it belongs to.
 
     ``watched`` and ``reload_interval``: files that are looked at now and then, for rules to be replaced when they change.
-    ``background``: changed files are read and checked in a thread of their own, so that no batch waits for it.
     ``since``: when the job was started with these rules.
     """
 
@@ -43,7 +42,6 @@ class MemberVersions:
         watched: RulesInput | None = None,
         reload_interval: timedelta | None = None,
         clock: Clock | None = None,
-        background: bool = False,
         since: str = "",
     ) -> None:
         self._first = rules
@@ -53,7 +51,6 @@ class MemberVersions:
         self._interval_seconds = None if reload_interval is None else reload_interval.total_seconds()
         self._clock = clock or SystemClock()
         self.journal = RuleJournal(directory)
-        self._background = background
         self._reloading: threading.Thread | None = None
         self._stamp: tuple[int, int] | None = None
         self.newest = FIRST
@@ -64,9 +61,12 @@ class MemberVersions:
         self._looked_seconds = self._clock.monotonic()
         self._seen_files = None if watched is None else signature(watched)
 
-    def look(self) -> bool:
-        """See whether there are new versions; return whether one is waiting to be made ready."""
-        self._look_at_files()
+    def look(self, *, waits: bool) -> bool:
+        """See whether there are new versions; return whether one is waiting to be made ready.
+
+        ``waits``: files that have changed are read and checked before it returns.
+        """
+        self._look_at_files(waits)
         stamp = self.journal.stamp()
         if stamp != self._stamp:
             if self._stamp is None and stamp[0]:
@@ -107,7 +107,7 @@ class MemberVersions:
             logger.info("rules: version %d holds in %s from offset %d", self.admitted, queue, offset)
         return [(_BEFORE_ALL, FIRST), *history]
 
-    def _look_at_files(self) -> None:
+    def _look_at_files(self, waits: bool) -> None:
         if self._watched is None or self._interval_seconds is None:
             return
         now = self._clock.monotonic()
@@ -115,16 +115,18 @@ class MemberVersions:
             return
         self._looked_seconds = now
         if self._reloading is not None and self._reloading.is_alive():
-            return
+            if not waits:
+                return
+            self._reloading.join()
         seen = signature(self._watched)
         if seen == self._seen_files:
             return
         self._seen_files = seen
-        if self._background:
+        if waits:
+            self._reload()
+        else:
             self._reloading = threading.Thread(target=self._reload, name="headrace rules", daemon=True)
             self._reloading.start()
-        else:
-            self._reload()
 
     def _reload(self) -> None:
         assert self._watched is not None
