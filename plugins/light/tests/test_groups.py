@@ -13,7 +13,7 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.flow.messages import Queue, ReadPosition
-from headrace.foundation.errors import JobError, JobFailedError, RetriableError
+from headrace.foundation.errors import JobError, JobFailedError, PlanError, RetriableError
 from headrace.interfaces.backend import JobHandle, JobState
 from headrace.interfaces.source import EARLIEST, LATEST, GroupListener, GroupSource, StartPosition
 from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
@@ -405,6 +405,44 @@ def test_a_queue_that_is_taken_away_while_it_is_polled_is_its_next_owners(lost: 
         source.offsets["a"] = 1
         source.give("a")
         eventually(lambda: numbers(sink) == [1, 2, 10], "the record comes with the queue")
+        assert handle.status().state is JobState.RUNNING
+
+
+def test_another_job_of_the_same_stream_is_refused_while_one_runs() -> None:
+    """It would take the membership away from the first, which would read nothing any more without an error."""
+    source, sink, other_sink = MemoryGroup({"a": bodies(1)}), soon(), soon()
+    stream = hr.stream("test", "first").from_(source, format="json", schema={"n": "int64"})
+    other = stream.where("n > 1").to(other_sink)
+    with stream.to(sink).start("light") as handle:
+        source.give("a")
+        eventually(lambda: numbers(sink) == [1], "a is read")
+        for until in (None, "end"):
+            with pytest.raises(PlanError, match=r"the running job 'test\.first' reads with the same source object"):
+                other.start("light", until=until)
+        source.append("a", *bodies(2))
+        eventually(lambda: numbers(sink) == [1, 2], "the first job reads on")
+        assert handle.status().state is JobState.RUNNING
+    source.append("a", *bodies(3))
+    with other.start("light"):
+        source.give("a")
+        eventually(lambda: numbers(other_sink) == [3], "once the first has stopped the other reads on for the group")
+
+
+def test_a_plan_of_another_job_changes_nothing_for_one_that_runs() -> None:
+    """In the other job the source has another id, because there is one before it with the same label."""
+    source, sink = MemoryGroup({"a": bodies(1), "b": bodies(2)}), soon()
+    pipe = hr.stream("test", "first")
+    stream = pipe.from_(source, format="json", schema={"n": "int64"}, name="log")
+    before = pipe.from_(MemorySource({"q": []}), format="json", schema={"n": "int64"}, name="log")
+    with stream.to(sink).start("light") as handle:
+        source.give("a")
+        eventually(lambda: numbers(sink) == [1], "a is read")
+        assert list(before.union(stream).to(soon()).plan().sources) == ["log", "log-2"]
+        assert source.node_name == "log-2"
+        source.give("b")
+        eventually(lambda: numbers(sink) == [1, 2], "b is read")
+        source.take("a")
+        eventually(lambda: source.offsets.get("a") == 1, "a is given back with its offset")
         assert handle.status().state is JobState.RUNNING
 
 

@@ -30,6 +30,7 @@ from headrace.runtime.lane import Lane
 from headrace.runtime.outlets import Outlets
 from headrace.runtime.patience import Patience
 from headrace.runtime.progress import ProgressLine
+from headrace.runtime.sources_in_use import SourcesInUse
 
 from headrace_light.beginnings import commit_without_group, start_of
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
@@ -103,8 +104,13 @@ class Engine:
     # ---------------------------------------------------------------------------------------- called by the handle
 
     def prepare(self) -> None:
-        """Check the outside world and take the checkpoint directory: raises JobError before anything is read."""
-        self._checkpoint = self._directory.open()
+        """Check the outside world and take sources and checkpoint directory: raises JobError before anything is read."""
+        self._sources = SourcesInUse(self._plan)
+        try:
+            self._checkpoint = self._directory.open()
+        except BaseException:
+            self._sources.release()
+            raise
         wait_for = self._patience.wait_for
         try:
             start, self._checkpoint = savepoint_start(self._plan, self._options, self._checkpoint)
@@ -229,7 +235,7 @@ class Engine:
         """Become a member of the groups. Brokers that are away are waited for, as at the start, unless the job is stopped."""
         try:
             for source_id, group in self._groups.items():
-                join = partial(group.join, Assignments(self.assigned, self.revoked))
+                join = partial(group.join, Assignments(source_id, self.assigned, self.revoked))
                 self._patience.wait_for(f"the group of source {source_id}", join)
             self._stages.join(self._patience.wait_for)
         except RetriableError:
@@ -572,6 +578,7 @@ class Engine:
             except Exception as error:  # the job has ended; what matters was made durable before
                 logger.warning("job %s: while closing: %s", self.job_name, error)
         self._runs.clear()
+        self._sources.release()
 
 
 def _as_time(time_us: int | None) -> datetime | None:

@@ -18,17 +18,26 @@ logger = logging.getLogger(__name__)
 
 
 class Assignments(GroupListener):
-    """Hands a group's changes to an engine, on the thread that polls."""
+    """Hands a group's changes to an engine, on the thread that polls.
 
-    def __init__(self, assigned: Callable[[Iterable[Queue]], None], revoked: Callable[..., None]) -> None:
+    The queues get the id of their source in the job that runs. The source object knows the one of the job that was planned last.
+    """
+
+    def __init__(
+        self, source_id: str, assigned: Callable[[Iterable[Queue]], None], revoked: Callable[..., None]
+    ) -> None:
+        self._source_id = source_id
         self._assigned = assigned
         self._revoked = revoked
 
     def assigned(self, queues: Iterable[Queue]) -> None:
-        self._assigned(queues)
+        self._assigned(self._own(queues))
 
     def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:
-        self._revoked(queues, lost=lost)
+        self._revoked(self._own(queues), lost=lost)
+
+    def _own(self, queues: Iterable[Queue]) -> list[Queue]:
+        return [replace(queue, source=self._source_id) for queue in queues]
 
 
 class Membership:

@@ -27,6 +27,7 @@ from headrace.plan.state_check import check_definitions
 from headrace.runtime.patience import Patience
 from headrace.runtime.savepoint_start import SavepointStart
 from headrace.runtime.shard import Shard
+from headrace.runtime.sources_in_use import check_sources_free
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.udf import UserDefinedFunction
@@ -87,6 +88,7 @@ def start_query(
     ``before`` is the checkpoint of the query that this one replaces in a run; it must still be there.
     Raises JobError for what can be seen before anything is read.
     """
+    check_sources_free(plan)
     patience = Patience(plan.job_name, options.start_timeout, SystemClock())
     for name, node in plan.sinks.items():
         patience.wait_for(f"sink {name}", partial(node.sink.prepare, input_schema(node.input)))

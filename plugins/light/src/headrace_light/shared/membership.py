@@ -64,8 +64,9 @@ class ShardMembership:
     def join(self, wait_for: WaitFor) -> None:
         """Become a member of the groups: from then on ``poll`` gives this instance shards, and takes them."""
         for name, group in self._groups.items():
-            listener = Assignments(partial(self.assigned, name), self.revoked)
-            wait_for(f"the group of {self._transport.topic_of(name)}", partial(group.join, listener))
+            topic = self._transport.topic_of(name)
+            listener = Assignments(topic, partial(self.assigned, name), self.revoked)
+            wait_for(f"the group of {topic}", partial(group.join, listener))
 
     def leave(self) -> None:
         """Leave the groups, so that others take over at once."""
