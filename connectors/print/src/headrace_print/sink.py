@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 class PrintSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of the print sink."""
 
-    format: Annotated[Literal["json", "table"], option("how rows look: one JSON object a line, or aligned columns")] = (
-        "json"
-    )
-    target: Annotated[Literal["stdout", "stderr"], option("where they are printed")] = "stdout"
+    format: Annotated[
+        Literal["json", "table"],
+        option("format of the rows: one JSON object per line, or a table with aligned columns"),
+    ] = "json"
+    target: Annotated[Literal["stdout", "stderr"], option("standard stream to print to")] = "stdout"
     limit: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | None,
-        option("most rows that a process prints; further ones are only counted"),
+        option("maximum number of rows that a process prints; further rows are only counted; default: no limit"),
     ] = None
     json_columns: Annotated[
-        tuple[str, ...], option("text columns whose values are JSON: they are printed as such, not as texts")
+        tuple[str, ...], option("text columns whose values are JSON; they are printed as JSON, not as strings")
     ] = ()
 
 
