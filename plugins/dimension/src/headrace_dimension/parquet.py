@@ -25,7 +25,9 @@ _DECODED_ROWS = 65_536
 class ParquetSettings(Settings, frozen=True, kw_only=True):
     """What ``from_parquet`` takes."""
 
-    path: Annotated[str | tuple[str, ...], option("file, directory (its *.parquet) or glob, or a list of them")]
+    path: Annotated[
+        str | tuple[str, ...], option("file, directory (all *.parquet files in it) or glob, or a list of them")
+    ]
     columns: Annotated[tuple[str, ...] | None, option("columns to read; default: all")] = None
 
 

@@ -35,7 +35,7 @@ class NoStateStore(StateStore):
 class DirectoryStateSettings(Settings, frozen=True, kw_only=True):
     """Options of the state store ``directory``."""
 
-    path: Annotated[str, option("the directory")]
+    path: Annotated[str, option("directory of the state files")]
 
 
 class DirectoryStateStore(StateStore):

@@ -16,9 +16,13 @@ _VERSION_BYTES = 8
 class RocksStateSettings(Settings, frozen=True, kw_only=True):
     """Options of the state store ``rocksdb``."""
 
-    path: Annotated[str, option("the directory of the database")]
+    path: Annotated[str, option("directory of the database")]
     sync: Annotated[
-        bool, option("wait for the disk at each save: state outlives the machine, not only the process")
+        bool,
+        option(
+            "whether each save waits for the disk: then state survives a crash of the machine, otherwise only a crash of the "
+            "process"
+        ),
     ] = True
 
 
