@@ -139,7 +139,7 @@ class LookupJoin(OperatorSpec):
             pairs = ", ".join(f"{probe} = {column}" for probe, column in zip(self._probes, columns, strict=True))
         (source,) = self._plan.sources
         return f"{self.how}, {pairs}, table from {source}" + (
-            f", refreshed each {self.refresh}" if self.refresh else ""
+            f", refreshed every {self.refresh}" if self.refresh else ""
         )
 
     @property

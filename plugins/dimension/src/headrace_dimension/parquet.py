@@ -54,9 +54,11 @@ class ParquetSource(Source):
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         wanted, found = self.schema(), self._schema_of(queue.name)
         if wanted != found:
-            raise DataError(f"the file has the columns {found!r}, others have {wanted!r}", queue=queue.id)
+            raise DataError(f"the file has the columns {found!r}, other files have {wanted!r}", queue=queue.id)
         if isinstance(start, StartAt):
-            raise OptionError("rows of a file have no time to begin with", plugin="parquet", option="start")
+            raise OptionError(
+                "rows of a file have no time, so a time cannot be the start", plugin="parquet", option="start"
+            )
         reader = ParquetReader(queue, found)
         if start is not EARLIEST:
             offset = reader.latest if start is LATEST else start.offset  # type: ignore[union-attr]

@@ -80,7 +80,7 @@ class RocksStateStore(StateStore):
                     f"the state in {self._settings.path!r} cannot be opened: {error}",
                     plugin="rocksdb",
                     option="path",
-                    hint="another process may have it open; or restore it from a backup",
+                    hint="another process may have opened it; if not, restore it from a backup",
                 ) from error
             writing = WriteOptions()
             writing.sync = self._settings.sync
