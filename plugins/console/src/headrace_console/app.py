@@ -41,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_TARGET_HELP = "The file that builds the job, with [bold]:name[/bold] behind it where the file has several."
+_TARGET_HELP = "The file that builds the job; with [bold]:name[/bold] at the end if the file has several jobs."
 
 
 class Until(enum.StrEnum):
