@@ -103,7 +103,7 @@ class OutputRecord:
         head, _, text = content.partition(b"\n")
         try:
             if int(head, 16) != crc32(text):
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum does not match")
             stored: dict[str, Any] = json.loads(text)
             if stored["format"] > _FORMAT:
                 raise ValueError(f"a newer version of headrace wrote it (format {stored['format']})")

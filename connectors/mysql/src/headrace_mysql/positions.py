@@ -66,7 +66,7 @@ class OutputNote:
         """Read a text. Raises ValueError, KeyError or TypeError when it is another."""
         _, checksum, text = content.split(" ", 2)
         if int(checksum, 16) != crc32(text.encode()):
-            raise ValueError("its checksum is another")
+            raise ValueError("its checksum does not match")
         value = json.loads(text)
         earlier = tuple(str(digest) for digest in value["earlier"])
         return cls(str(value["digest"]), earlier, InputRead.from_json(value["complete"]))
