@@ -51,7 +51,7 @@ def _check(stored: dict[str, Any]) -> None:
         if not set(stored) <= _KEYS_OF_FORMAT_1:
             raise ValueError(f"unknown parts {sorted(set(stored) - _KEYS_OF_FORMAT_1)}")
     elif stored["format"] != FORMAT_VERSION or stored["checksum"] != checksum_of(stored):
-        raise ValueError("its checksum is another")
+        raise ValueError("its checksum does not match")
 
 
 class CheckpointDirectory:

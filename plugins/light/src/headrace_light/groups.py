@@ -106,9 +106,9 @@ class Membership:
         try:
             self._source.commit(self._uncommitted)
         except RetriableError as error:
-            self._is_away("does not take commits", error)
+            self._is_away("does not accept commits", error)
         else:
-            self._is_there("does not take commits")
+            self._is_there("does not accept commits")
             self._uncommitted.clear()
 
     def forget(self, queue: Queue) -> None:
@@ -141,12 +141,12 @@ class Membership:
             raise JobFailedError(
                 f"the broker {what} for {away:.0f} s: {error.message}",
                 plugin=self._source_id,
-                hint="mend the server and start the job again: it goes on from what was committed",
+                hint="repair the server and start the job again: it continues from the committed offsets",
             ) from error
 
     def _is_there(self, what: str) -> None:
         if self._outages.is_over(what):
-            logger.info("source %s: the broker is there again", self._source_id)
+            logger.info("source %s: the broker is available again", self._source_id)
 
 
 def goes_on_in_groups(plan: Plan) -> bool:

@@ -36,7 +36,7 @@ class QueueRun:
         try:
             self._latest = reader.latest
         except BrokenQueueError as error:  # the records before the damage come first
-            logger.debug("queue %s: where it ends is not known: %s", queue.id, error.message)
+            logger.debug("queue %s: its end is not known: %s", queue.id, error.message)
         self._end = self._latest if bounded else None
         #: Whether it was set aside (kept by the engine): a bounded run does not wait for it.
         self.broken = False
@@ -118,11 +118,11 @@ class QueueRun:
             raw = self._reader.poll(min(max_records, end.offset - self.position.offset), _REPEAT_WAIT)
             if raw is None:
                 raise DataError(
-                    f"records {start.offset} to {end.offset} were read before, but now nothing comes after "
+                    f"records {start.offset} to {end.offset} were read before, but now the queue has nothing after "
                     f"{self.position.offset}",
                     queue=self.queue.id,
                     offset=self.position.offset,
-                    hint="bring the input back, or begin with a new checkpoint directory",
+                    hint="restore the input, or start with a new checkpoint directory",
                 )
             pieces.append(raw.until(end))
             self.position = pieces[-1].next_position
@@ -142,17 +142,17 @@ class QueueRun:
             logger.warning("queue %s: %s; trying again", self.queue.id, error.message)
         if now - self._away_since >= retry_seconds:
             raise JobFailedError(
-                f"the {self._what_is_away} was away for {now - self._away_since:.0f} s: {error.message}",
+                f"the {self._what_is_away} was not available for {now - self._away_since:.0f} s: {error.message}",
                 plugin=self.queue.source,
                 queue=self.queue.id,
                 offset=self.position.offset,
-                hint="mend the server and start the job again: it goes on from its checkpoint",
+                hint="repair the server and start the job again: it continues from its checkpoint",
             ) from error
         self._backoff.failed()
 
     @property
     def _what_is_away(self) -> str:
-        return "source" if self._unfinished is None else "server that an operator asks"
+        return "source" if self._unfinished is None else "server that an operator uses"
 
     @property
     def paused(self) -> bool:
@@ -164,10 +164,10 @@ class QueueRun:
         try:
             self._latest = self._reader.latest
         except RetriableError as error:
-            logger.debug("queue %s: cannot tell the lag: %s", self.queue.id, error.message)
+            logger.debug("queue %s: the lag is not known: %s", self.queue.id, error.message)
             return False
         except BrokenQueueError as error:  # the next poll says so; other queues of the source can be asked
-            logger.debug("queue %s: cannot tell the lag: %s", self.queue.id, error.message)
+            logger.debug("queue %s: the lag is not known: %s", self.queue.id, error.message)
         return True
 
     def status(self) -> QueueStatus:

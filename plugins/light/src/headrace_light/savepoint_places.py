@@ -42,11 +42,11 @@ def savepoint_start(
         return None, checkpoint
     if checkpoint.id and checkpoint.savepoint != start.savepoint.id:
         raise CheckpointError(
-            f"the checkpoint {options.checkpoint!r} is of a job that has begun already, and not at the savepoint "
+            f"the checkpoint {options.checkpoint!r} belongs to a job that has already started, and not from the savepoint "
             f"{options.from_savepoint!r}",
             job=plan.job_name,
             option="from_savepoint",
-            hint="begin at a savepoint with an empty checkpoint directory; to go on from the checkpoint leave from_savepoint out",
+            hint="start from a savepoint with an empty checkpoint directory; to continue from the checkpoint, leave out from_savepoint",
         )
     if checkpoint.id:
         return None, checkpoint
@@ -87,7 +87,7 @@ def not_all_queues(plan: Plan, groups: Collection[str], read: Collection[Queue])
         own = {queue.name for queue in read if queue.source == source_id}
         if known - own:
             return CheckpointError(
-                f"other instances of the job read {', '.join(sorted(known - own)[:3])}: this one knows a part of the positions only",
+                f"other instances of the job read {', '.join(sorted(known - own)[:3])}: this instance knows only a part of the positions",
                 job=plan.job_name,
                 plugin=source_id,
                 hint="stop the other instances first",

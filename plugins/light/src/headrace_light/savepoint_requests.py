@@ -103,6 +103,4 @@ class SavepointRequests:
             answer.set_exception(reason)
 
     def _too_late(self) -> JobError:
-        return CheckpointError(
-            "the job has ended: there is nothing to take a savepoint of", job=self._job, option="savepoint"
-        )
+        return CheckpointError("the job has ended, so no savepoint can be taken", job=self._job, option="savepoint")

@@ -51,7 +51,7 @@ class Storing:
                 logger.warning("job %s waits: %s%s", self._job, found.message, hint)
 
         def back() -> None:
-            logger.warning("job %s goes on: its checkpoint can be written again", self._job)
+            logger.warning("job %s continues: its checkpoint can be written again", self._job)
 
         return until_done(
             action,
@@ -63,7 +63,7 @@ class Storing:
         )
 
     def _failure(self, error: HeadraceError, waited: float) -> JobFailedError:
-        again = "the next start goes on from the last checkpoint that was written"
+        again = "the next start continues from the last checkpoint that was written"
         hint = f"{error.hint}; {again}" if error.hint else again
         message = f"{error.message}, for {waited:.0f} s" if waited >= 1 else error.message
         return JobFailedError(message, job=self._job, option="checkpoint", hint=hint)

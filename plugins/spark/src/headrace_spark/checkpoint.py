@@ -88,7 +88,7 @@ class SparkCheckpoint:
             try:
                 lock.close()
             except Exception as error:  # py4j's: Java has ended, and with it the lock
-                logger.debug("while giving %s back: %s", self.location, error)
+                logger.debug("while unlocking %s: %s", self.location, error)
 
     @property
     def id(self) -> str | None:
@@ -125,7 +125,11 @@ class SparkCheckpoint:
         if self._id is not None and planned and (beginning is None or beginning.get("checkpoint") != self._id):
             raise self._damaged(_BEGINNING, "it is missing" if beginning is None else "it is of another checkpoint")
         if before is not None and before.id != self._id:
-            how = "it is missing: the checkpoint was removed" if found is None else "it was exchanged for another one's"
+            how = (
+                "it is missing: the checkpoint was removed"
+                if found is None
+                else "it was replaced by that of another checkpoint"
+            )
             raise self._damaged(_DEFINITIONS, f"{how} while the job ran")
 
     def _check_spark_files(self, planned: set[int], completed: set[int]) -> None:
@@ -156,7 +160,7 @@ class SparkCheckpoint:
         lines = self._read(name).splitlines()
         try:
             if (line and lines[0] != "v1") or not isinstance(json.loads(lines[line]), dict):
-                raise ValueError("it is not what Spark has written")
+                raise ValueError("it is not a file that Spark has written")
         except (IndexError, ValueError, RecursionError) as error:
             raise self._damaged(name, str(error)) from error
 
@@ -244,7 +248,7 @@ class SparkCheckpoint:
                 raise ValueError("it holds no map")
             if set(found) == {"of", "checksum", "content"}:
                 if found["checksum"] != checksum_of(found):
-                    raise ValueError("its checksum is another")
+                    raise ValueError("its checksum does not match")
                 if found["of"] != name.removesuffix(".new"):
                     raise ValueError(f"it is {found['of']}")
                 content: Mapping[str, Any] = found["content"]

@@ -147,9 +147,7 @@ class SparkHandle(JobHandle):
 
     def _check_saveable(self, path: str | os.PathLike[str]) -> None:
         if self._ended.is_set():
-            raise CheckpointError(
-                "the job has ended: there is nothing to take a savepoint of", job=self._job, option="savepoint"
-            )
+            raise CheckpointError("the job has ended, so no savepoint can be taken", job=self._job, option="savepoint")
         check_free(path)
 
     def _check_time(self, deadline: float, timeout: timedelta) -> None:
@@ -287,7 +285,7 @@ class SparkHandle(JobHandle):
         if new:
             if self._full_since is not None:
                 self._full_since = None
-                logger.warning("job %s goes on: its checkpoint can be written again", self._job)
+                logger.warning("job %s continues: its checkpoint can be written again", self._job)
             now = self._clock.monotonic()
             self._hooks.headrace_checkpoint_completed(
                 job=self._job, checkpoint_id=batch_id + 1, seconds=now - self._batch_seconds
@@ -318,7 +316,7 @@ class SparkHandle(JobHandle):
             return JobFailedError(
                 "Spark's Java process has ended",
                 job=self._job,
-                hint="it was killed, perhaps because memory ran out; started again the job goes on from its checkpoint",
+                hint="it was killed, perhaps because memory ran out; when the job is started again, it continues from its checkpoint",
             )
         lines = [line for line in text.strip().splitlines() if line.strip()]
         return JobFailedError(

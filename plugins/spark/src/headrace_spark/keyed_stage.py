@@ -94,7 +94,7 @@ def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], b
 
 
 def _how_to_wait(payload: JobPayload, shard: Shard) -> Waiting:
-    notes, what = TroubleNotes(payload.run_directory), f"what an operator of shard {shard.queue.id} asks"
+    notes, what = TroubleNotes(payload.run_directory), f"the server of an operator of shard {shard.queue.id}"
     return Waiting(
         SystemClock(),
         payload.retry_seconds,

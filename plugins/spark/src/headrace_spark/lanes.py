@@ -155,7 +155,7 @@ def _keep(payload: JobPayload, queue: Queue, kept: _KeptLane) -> None:
 
 def _processed(payload: JobPayload, lane: Lane, raw: RawBatch) -> list[Delivery]:
     """Take records through the lane. A function or table that it asks may be away: raises RetriableError when it stays away."""
-    notes, what = TroubleNotes(payload.run_directory), f"what an operator of queue {lane.queue.id} asks"
+    notes, what = TroubleNotes(payload.run_directory), f"the server of an operator of queue {lane.queue.id}"
 
     def process() -> list[Delivery]:
         try:
@@ -224,7 +224,7 @@ def _raw_batches(payload: JobPayload, reader: Reader, part: QueueRange) -> Itera
             moved_at = _CLOCK.monotonic()
         elif _CLOCK.monotonic() - moved_at >= payload.retry_seconds:
             raise RetriableError(
-                f"the queue was said to hold records up to {end}, but nothing came after {before} "
+                f"the source reported records up to {end}, but gave none after {before} "
                 f"for {payload.retry_seconds:.0f} s",
                 queue=part.queue.id,
                 offset=before,

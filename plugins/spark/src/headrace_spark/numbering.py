@@ -38,7 +38,7 @@ def numbered_behind_sinks(
     if not write:
         raise sink_is_ahead(plan, found, last_entry)
     logger.warning(
-        "job %s: %s has rows up to entry %d, the state is at %d: results since then are written once more",
+        "job %s: %s has rows up to entry %d, but the state is that of entry %d: the results since then are written again",
         plan.job_name, found.sink_id, found.entry, last_entry,
     )  # fmt: skip
     return replace(keyed, base_moved=(marks.base, marks.base + found.entry - last_entry))

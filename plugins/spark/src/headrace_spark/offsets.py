@@ -147,7 +147,7 @@ class JobOffsets:
             # An older version of headrace has written no checksum, and neither an id nor a number.
             whole = "checksum" not in value and not {"checkpoint", "number"} & set(value)
             if unknown or not (whole or value["checksum"] == checksum_of(value)):
-                raise ValueError(f"unknown parts {sorted(unknown)}" if unknown else "their checksum is another")
+                raise ValueError(f"unknown parts {sorted(unknown)}" if unknown else "their checksum does not match")
             version = int(value["format"])
             if version > FORMAT_VERSION:
                 raise CheckpointError(
@@ -168,7 +168,7 @@ class JobOffsets:
             return cls(value["job"], value["plan"], kinds, queues, gone, broken, keyed, checkpoint, number)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
-                f"the offsets in the checkpoint are damaged, or not headrace's: {error!r}",
+                f"the offsets in the checkpoint are damaged, or were not written by headrace: {error!r}",
                 hint="go back to a copy of the checkpoint, or begin anew with another directory",
             ) from error
 
@@ -188,7 +188,7 @@ class JobOffsets:
             )
         if None not in (self.checkpoint, identity.checkpoint) and self.checkpoint != identity.checkpoint:
             raise CheckpointError(
-                "the offsets are of another checkpoint than the files beside them",
+                "the offsets belong to another checkpoint than the files beside them",
                 job=self.job,
                 option="checkpoint",
                 hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
@@ -211,7 +211,7 @@ class JobOffsets:
                 )
         if self.plan != identity.fingerprint:
             logger.warning(
-                "job %s: the plan has changed since the checkpoint was written; it goes on where it was, "
+                "job %s: the plan has changed since the checkpoint was written; it continues at its old positions, "
                 "records read before are not processed again",
                 self.job,
             )

@@ -152,8 +152,8 @@ class Planner:
         """See that one micro-batch leads from ``start`` to ``end``. Raises CheckpointError."""
         if not end.leads_on_from(start):
             raise CheckpointError(
-                f"the offsets of two micro-batches do not follow on each other ({start.number}, {end.number}): files of the checkpoint "
-                "were exchanged or removed",
+                f"the offsets of two micro-batches are not consecutive ({start.number}, {end.number}): files of the checkpoint "
+                "were replaced or removed",
                 job=job,
                 hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
             )
@@ -424,10 +424,10 @@ class Planner:
         def failed(error: RetriableError, tries: Tries) -> None:
             if tries.waited_seconds >= self._payload.retry_seconds or self._run.stop_asked:
                 raise JobFailedError(
-                    f"the source was away for {tries.waited_seconds:.0f} s: {error.message}",
+                    f"the source was not available for {tries.waited_seconds:.0f} s: {error.message}",
                     job=self._job,
                     queue=what,
-                    hint="mend the server and start the job again: it goes on from its checkpoint",
+                    hint="repair the server and start the job again: it continues from its checkpoint",
                 ) from error
             self._notes.away(what, error.message)
 

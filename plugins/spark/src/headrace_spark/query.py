@@ -187,7 +187,11 @@ class _Begin:
         def leave(ends: Future[list[Any]]) -> None:
             error = ends.exception()
             if error is not None:
-                logger.debug("job %s: the planner finds the ends: %s", self._identity.job, error)
+                logger.debug(
+                    "job %s: the ends of the queues are not known yet, the planner will find them: %s",
+                    self._identity.job,
+                    error,
+                )
             with contextlib.suppress(FileNotFoundError):  # the job has ended already
                 run_directory.put(ENDS, None if error is not None else ends.result())
 
@@ -365,7 +369,7 @@ def _keyed_plan(
         )
     if before is not None and shards not in (None, before.shards):
         raise CheckpointError(
-            f"the checkpoint is of a job with {before.shards} shards, and {shards} are asked for",
+            f"the checkpoint is of a job with {before.shards} shards, but the job asks for {shards}",
             job=plan.job_name,
             option="shards",
             hint=f"leave 'shards' out or say {before.shards}: keys belong to shards for as long as there is state; "

@@ -137,11 +137,11 @@ def begin_at(
         return
     if has_begun:
         raise CheckpointError(
-            f"the checkpoint {options.checkpoint!r} is of a job that has begun already, and not at the savepoint "
+            f"the checkpoint {options.checkpoint!r} belongs to a job that has already started, and not from the savepoint "
             f"{options.from_savepoint!r}",
             job=identity.job,
             option="from_savepoint",
-            hint="begin at a savepoint with an empty checkpoint directory; to go on from the checkpoint leave from_savepoint out",
+            hint="start from a savepoint with an empty checkpoint directory; to continue from the checkpoint, leave out from_savepoint",
         )
     shards = {} if keyed is None else dict.fromkeys(start.plan.shuffles, keyed.shards)
     start.tell(shards)

@@ -80,14 +80,16 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
             for name in ("master", "conf"):
                 if getattr(self, name):
                     raise OptionError(
-                        "a session that is given has its own",
+                        "has no effect: the given session has its own settings",
                         plugin="spark",
                         option=name,
-                        hint="set it where the session is made",
+                        hint="set it where the session is created",
                     )
             if not hasattr(self.session, "sparkContext"):
                 raise OptionError(
-                    f"{self.session!r} is no SparkSession (or one of Spark Connect)", plugin="spark", option="session"
+                    f"{self.session!r} is not a SparkSession, or it is one of Spark Connect, which cannot be used",
+                    plugin="spark",
+                    option="session",
                 )
         if self.master is not None and not _MASTER.match(self.master):
             raise OptionError(

@@ -83,7 +83,7 @@ class StateChain:
                     yield self._opened(begun, self._beginning), at
                 elif self._has_beginning:
                     raise CheckpointError(
-                        f"state file {self._beginning} of the checkpoint is missing: the savepoint's state of shard {self._address}",
+                        f"state file {self._beginning} is missing; it holds the savepoint's state of shard {self._address}",
                         hint="go back to a copy of the checkpoint, or begin anew",
                     )
         for number in range(first, batch_id):

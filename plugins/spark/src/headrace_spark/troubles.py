@@ -60,10 +60,10 @@ class Troubles:
         what = str(event["what"])
         if kind == AWAY and what not in self._away:
             self._away.add(what)
-            logger.warning("job %s: %s is away, trying again: %s", self._job, what, event["text"])
+            logger.warning("job %s: %s is not available, trying again: %s", self._job, what, event["text"])
         elif kind == BACK and what in self._away:
             self._away.discard(what)
-            logger.warning("job %s: %s is there again", self._job, what)
+            logger.warning("job %s: %s is available again", self._job, what)
 
     def _run_again(self, stage: str, batch_id: int, attempt: int) -> None:
         if self._again[0] != batch_id:
@@ -71,6 +71,6 @@ class Troubles:
         if stage not in self._again[1]:
             self._again[1].add(stage)
             logger.warning(
-                "job %s: micro-batch %d: the %s is done again (attempt %d): a worker process was killed, or failed",
+                "job %s: micro-batch %d: the %s is run again (attempt %d): a worker process was killed or has failed",
                 self._job, batch_id, stage, attempt + 1,
             )  # fmt: skip

@@ -120,7 +120,9 @@ class ShardMembership:
             run = self._runs[queue]
             self._drop(run)
             self._groups[run.shard.queue.source].forget(queue)
-            logger.info("job %s: shard %s has gone, at %d", self._job, run.shard.queue.id, run.position.offset)
+            logger.info(
+                "job %s: shard %s was given up at offset %d", self._job, run.shard.queue.id, run.position.offset
+            )
 
     # ------------------------------------------------------------------------------------------------- shards
 

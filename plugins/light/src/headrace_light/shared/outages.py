@@ -35,7 +35,7 @@ class SharedOutages:
                 raise JobFailedError(
                     f"for {away:.0f} s it was not possible to {what}: {error.message}",
                     job=self._job,
-                    hint="mend the server and start the job again: it goes on from what was committed",
+                    hint="repair the server and start the job again: it continues from the committed offsets",
                 ) from error
             return None
         if self._outages.is_over(what):

@@ -94,7 +94,7 @@ class ShardRestore:
             found = self._load(shard, committed)
             if self._is_outdated(found, committed):
                 logger.warning(
-                    "job %s: shard %s was with another instance meanwhile: what it remembered then is lost",
+                    "job %s: shard %s belonged to another instance meanwhile: its state from that time is lost",
                     self._plan.job_name, shard.queue.id,
                 )  # fmt: skip
                 shard.close()
@@ -113,8 +113,8 @@ class ShardRestore:
             raise
         run.snapshot_seconds = self._clock.monotonic() - _SNAPSHOT_SECONDS_FOUND
         logger.info(
-            "job %s: shard %s begins at %d with %d rows of state%s, after %.2f s", self._plan.job_name, shard.queue.id,
-            run.position.offset, shard.state_rows(), " and more to come" if shard.restoring else "",
+            "job %s: shard %s starts at offset %d with %d rows of state%s, after %.2f s", self._plan.job_name, shard.queue.id,
+            run.position.offset, shard.state_rows(), " (the rest is loaded later)" if shard.restoring else "",
             self._clock.monotonic() - begun,
         )  # fmt: skip
         return run
@@ -153,7 +153,7 @@ class ShardRestore:
                 + (f"only up to {found[0]}" if found else "nowhere"),
                 job=self._plan.job_name,
                 option="state_store",
-                hint=f"bring its state back, or delete the topic {topic!r} and its group to begin anew",
+                hint=f"restore its state, or delete the topic {topic!r} and its group to begin anew",
             )
 
     def _checks_entries(self, shard: Shard) -> Callable[[int], None]:

@@ -139,9 +139,9 @@ class SharedStages(Stages):
 
     def discover(self) -> None:
         """Look which queues the sources have now, and tell the shards. What cannot be told now is told the next time."""
-        self._outages.trying("tell of queues", self._announce)
+        self._outages.trying("announce queues", self._announce)
         for run in self._members.runs:
-            self._outages.trying("tell the lag", run.refresh_latest)
+            self._outages.trying("find the lag", run.refresh_latest)
 
     def _announce(self) -> None:
         self._transport.announce(run.shard for run in self._members.runs)

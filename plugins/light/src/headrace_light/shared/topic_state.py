@@ -264,8 +264,8 @@ def _decoded(record: bytes, shard: str) -> dict[str, Any]:
         version = stored["format"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"a record of the state of shard {shard} is none of headrace's: {error!r:.200}",
-            hint="the topic is the job's own: nobody else may write to it",
+            f"a record of the state of shard {shard} was not written by headrace: {error!r:.200}",
+            hint="the topic belongs to the job: no other program may write to it",
         ) from error
     if version > FORMAT_VERSION:
         raise CheckpointError(

@@ -107,9 +107,9 @@ class LocalStages(Stages):
         if entries and checkpoint.sequence is not None and entries[0].sequence != checkpoint.sequence + 1:
             raise CheckpointError(
                 f"the order log of checkpoint {checkpoint.id} begins with entry {entries[0].sequence}, not "
-                f"{checkpoint.sequence + 1}: it is of another checkpoint, or a part of it is missing",
+                f"{checkpoint.sequence + 1}: it belongs to another checkpoint, or a part of it is missing",
                 job=self._plan.job_name,
-                hint="restore the whole checkpoint directory from one copy, or begin with a new one",
+                hint="restore the whole checkpoint directory from one copy, or start with a new one",
             )
         if entries and checkpoint.sequence is None:
             # What sinks hold may carry these numbers: go on behind them even if the clock has been put back.
@@ -155,7 +155,7 @@ class LocalStages(Stages):
             raise sink_is_ahead(self._plan, found, self._sequence)
         if not self._begins:
             logger.warning(
-                "job %s: %s has rows up to entry %d, the state is at %d: results since then are written once more",
+                "job %s: %s has rows up to entry %d, but the state is that of entry %d: the results since then are written again",
                 self._plan.job_name, found.sink_id, found.entry, self._sequence,
             )  # fmt: skip
         self._sequence = found.entry
@@ -244,7 +244,7 @@ class LocalStages(Stages):
         logger.warning("job %s: an operator waits for its server: %s; trying again", self._plan.job_name, error.message)
 
     def _tell_back(self) -> None:
-        logger.info("job %s: the server of an operator is there again", self._plan.job_name)
+        logger.info("job %s: the server of an operator is available again", self._plan.job_name)
 
     def _route(self, shipments: Iterable[Shipment], pending: Pending) -> None:
         route(shipments, self._shuffles, self._counts, pending)
@@ -318,5 +318,5 @@ def _check_checkpoint(plan: Plan, stored: StoredCheckpoint, counts: Mapping[str,
             f"the checkpoint is of a job with shards {dict(stored.shards)}, now they are {dict(counts)}",
             job=plan.job_name,
             option="shards",
-            hint="keys cannot move to other shards: use the number of before, or another checkpoint directory",
+            hint="keys cannot move to other shards: use the previous number of shards, or another checkpoint directory",
         )

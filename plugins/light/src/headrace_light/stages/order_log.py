@@ -63,7 +63,7 @@ class Entry:
         text, space, checksum = line.rpartition(b" ")
         if not line.endswith(b"}"):  # else an older version wrote it, without a checksum
             if not space or int(checksum, 16) != crc32(text):
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum does not match")
             line = text
         value = json.loads(line)
         start, end = value.get("start"), value.get("end")
@@ -106,7 +106,7 @@ class OrderLog:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CheckpointError(
                     f"line {number} of {path} is damaged: {error}",
-                    hint="restore the checkpoint directory from a backup, or begin with a new one",
+                    hint="restore the checkpoint directory from a backup, or start with a new one",
                 ) from error
 
     def begin(self, checkpoint_id: int) -> None:

@@ -127,14 +127,14 @@ class ShardStorage:
             raise self._missing(name, waiting[0][0])
         if not waiting or waiting[0] != (number, _checksum(content)):
             raise CheckpointError(
-                f"{self._store.place(name, number)} is damaged, or not what the checkpoint stands on: its checksum is another",
+                f"{self._store.place(name, number)} is damaged, or does not belong to the checkpoint: its checksum does not match",
                 hint="go back to a copy of the checkpoint with its state, or begin anew with another directory",
             )
         del waiting[0]
 
     def _missing(self, name: str, number: int) -> CheckpointError:
         return CheckpointError(
-            f"{self._store.place(name, number)} is missing, which the checkpoint stands on",
+            f"{self._store.place(name, number)} is missing, and the checkpoint needs it",
             hint="go back to a copy of the checkpoint with its state, or begin anew with another directory",
         )
 
