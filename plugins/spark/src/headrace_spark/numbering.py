@@ -1,4 +1,4 @@
-"""From where the entries of a job's keyed stages are numbered on Spark, so that no sink takes new rows for known ones."""
+"""Where the numbers of a job's entries in keyed stages start on Spark, so that no sink takes new rows for rows that it has."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def numbered_behind_sinks(
 
 @contextmanager
 def opened(plan_bytes: bytes) -> Iterator[Mapping[str, Sink]]:
-    """Give copies of a plan's sinks that can be asked for their positions, opened: its own stay untouched, since they are to travel."""
+    """Give opened copies of a plan's sinks, to ask for positions. The plan's own sinks are not opened, as they are pickled."""
     nodes = unpickled(plan_bytes).sinks
     sinks = {name: node.sink for name, node in nodes.items() if isinstance(node.sink, TransactionalSink)}
     try:

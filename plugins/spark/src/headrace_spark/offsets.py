@@ -23,7 +23,7 @@ GONE_MAX = 1_000
 
 @dataclass(frozen=True)
 class JobIdentity:
-    """What tells whether offsets belong to a job: its name, the shape of its plan, and the class of each source."""
+    """What identifies the job of offsets: its name, the shape of its plan, and the class of each source."""
 
     job: str
     fingerprint: str
@@ -41,18 +41,18 @@ class JobIdentity:
 
 @dataclass(frozen=True)
 class KeyedMarks:
-    """What the micro-batches of a job with keyed stages are told beside its queues, the same when they are run again."""
+    """What the micro-batches of a job with keyed stages get besides its queues; the same when they are run again."""
 
     #: Shards per shuffle, and the shuffles by level: both are fixed for as long as there is state.
     shards: int
     levels: tuple[tuple[str, ...], ...]
-    #: What is added to a micro-batch's number, so that its results come behind those of an earlier job in the sinks.
+    #: What is added to a micro-batch's number, so that in the sinks its results come after those of an earlier job.
     base: int
     #: When the micro-batch was planned, microseconds since the Unix epoch; never falls.
     time_us: int
     #: Queues that are not waited for.
     idle: tuple[Queue, ...] = ()
-    #: How many runs to the end of what was there have come to it.
+    #: How many bounded runs have reached their end.
     ends: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class KeyedMarks:
 
 @dataclass(frozen=True)
 class JobOffsets:
-    """How far a job is: where each queue is to be read next, and which job and plan that is true of."""
+    """How far a job is: the next position of each queue, and the job and plan to which the positions belong."""
 
     job: str
     plan: str

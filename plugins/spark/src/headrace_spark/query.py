@@ -61,7 +61,7 @@ class StartedQuery:
     in_use: SessionInUse
     payload: JobPayload
     checkpoint: SparkCheckpoint
-    #: Tells what a bounded run that began anew reads; None: another run, or the planner finds out.
+    #: What a bounded run that starts without a checkpoint reads; None: another kind of run, or the planner finds it.
     input_read: Callable[[], InputRead] | None
     _cleanup: contextlib.ExitStack
 
@@ -146,7 +146,7 @@ def _may_have_offsets(checkpoint: str | None) -> bool:
 class _Begin:
     """Asks copies of the sources where a job without checkpoint begins and, if it is bounded, where its queues end.
 
-    The plan's own sources stay untouched, since they are to travel. The ends are counted in a thread while Spark starts.
+    The plan's own sources are not opened, because they are pickled. The ends are counted in a thread while Spark starts.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class _Begin:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a start goes on from, once checkpoint and outputs were looked into."""
+    """What a start continues from, after checkpoint and outputs were checked."""
 
     identity: JobIdentity
     keyed: KeyedPlan | None
@@ -252,7 +252,7 @@ def _gone_on_from(
     begin: _Begin,
     savepoint: SavepointStart | None,
 ) -> _Found:
-    """Compare the job with its checkpoint and outputs, and note in both that it is theirs. Raises JobError."""
+    """Compare the job with its checkpoint and outputs, and store in both that they belong to the job. Raises JobError."""
     identity = replace(JobIdentity.of(plan), checkpoint=checkpoint.id)
     stored = checkpoint.offsets()
     if stored is not None:
@@ -387,7 +387,7 @@ def _check_definitions(plan: Plan, keyed: KeyedPlan, last_batch: int, checkpoint
 
 
 def _check_restored(plan: Plan, keyed: KeyedPlan, batch_id: int) -> None:
-    """Restore every shard once, one after the other: what it holds decides. Raises CheckpointError."""
+    """Restore every shard once, one after the other, to check what it holds. Raises CheckpointError."""
     for address in Topology(plan, keyed.shards).addresses():
         shard = Shard(plan, address.shuffle, address.shard)
         try:

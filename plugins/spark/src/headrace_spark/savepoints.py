@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
-#: How often it is begun again because the job has removed what it had just outlived.
+#: How often a savepoint is tried again because the job has removed files that were still to be read.
 _TRIES = 5
 
 
@@ -130,7 +130,7 @@ def begin_at(
 ) -> None:
     """Write the state and positions of a savepoint into an empty checkpoint, as what was before its first micro-batch.
 
-    Does nothing where the job has begun at that savepoint before. Raises CheckpointError where it has begun otherwise.
+    Does nothing if the job has already begun at that savepoint. Raises CheckpointError if it has begun in another way.
     """
     has_begun, before = checkpoint.savepoint()
     if before is not None and before == start.savepoint.id:

@@ -1,4 +1,4 @@
-"""What goes wrong in the processes of a run and mends itself: they note it, and the driver program logs it, once each.
+"""Problems in the processes of a run that end by themselves: the processes note them, and the driver program logs each of them once.
 
 Processes on other machines than the driver's have nowhere to note it: there Spark's own log tells.
 """
@@ -16,20 +16,20 @@ KINDS = frozenset({AWAY, BACK, AGAIN})
 
 
 class TroubleNotes:
-    """Notes troubles for the driver. Used in the planning process and in workers, by any thread."""
+    """Notes such problems for the driver. Used in the planning process and in workers, by any thread."""
 
     def __init__(self, run_directory: str) -> None:
         self._run = RunDirectory(run_directory)
         self._away: set[str] = set()
 
     def away(self, what: str, text: str) -> None:
-        """Note that a server is away: of a source or queue, by its name. Only the first time until it is back."""
+        """Note that the server of a source or queue, by its name, is not available. Only the first time until it is back."""
         if what not in self._away:
             self._away.add(what)
             self._add(AWAY, what=what, text=text)
 
     def back(self, what: str) -> None:
-        """Note that it answers, if it was noted as away."""
+        """Note that it answers, if it was noted as unavailable."""
         if what in self._away:
             self._away.discard(what)
             self._add(BACK, what=what)
