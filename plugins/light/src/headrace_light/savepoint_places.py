@@ -1,4 +1,4 @@
-"""Where a job of this backend is when a savepoint is taken, and how it begins at one."""
+"""The positions of a job of this backend in a savepoint, and how a job begins at one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIRST = 1
 
 
 def place_of(checkpoint: StoredCheckpoint, runs: Iterable[QueueRun], clock: Clock, *, stopped: bool) -> Place:
-    """Return the place of a checkpoint that was just made."""
+    """Return the position of a checkpoint that was just made."""
     idle = [run.queue for run in runs if run.idle]
     now_us = int(clock.now() * 1_000_000)
     return Place(checkpoint.positions, checkpoint.sequence, checkpoint.shards, idle, now_us, stopped)
@@ -33,7 +33,7 @@ def place_of(checkpoint: StoredCheckpoint, runs: Iterable[QueueRun], clock: Cloc
 def savepoint_start(
     plan: Plan, options: RunOptions, checkpoint: StoredCheckpoint
 ) -> tuple[SavepointStart | None, StoredCheckpoint]:
-    """Return the savepoint at which a job begins, None where it goes on from its checkpoint or begins anew; and the positions.
+    """Return the savepoint at which a job begins, None if it continues from its checkpoint or begins without one; and the positions.
 
     Raises CheckpointError when it cannot begin there.
     """

@@ -1,4 +1,4 @@
-"""Whether instances of a job can share its keyed stages, and by what: the topics and the state stores."""
+"""Whether instances of a job can share its keyed stages, and the topics and state stores for that."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from headrace_light.settings import LightSettings
 from headrace_light.shared.topic_state import TopicStateStore
 from headrace_light.state_directory import NoStateStore
 
-#: Tells by the id of a shard's queue which version of its state must be there, or None.
+#: Gives, for the id of a shard's queue, the version of its state that must exist, or None.
 Known = Callable[[str], int | None]
 
 
 @dataclass(frozen=True)
 class Elasticity:
-    """What a job has that its instances share.
+    """What the instances of a job use together.
 
-    ``store`` makes the state store of a shuffle from the checkpoint directory, a name, the number of shards, and what tells
-    which version of a shard must be there. ``state_moves``: the stores are shared by all instances; else a shard that moves
-    begins without state. ``quick_start``: a shard begins before its state is here, where it can.
+    ``store`` makes the state store of a shuffle from the checkpoint directory, a name, the number of shards, and a function
+    that gives the version of a shard that must exist. ``state_moves``: the stores are shared by all instances; else a shard
+    that moves begins without state. ``quick_start``: a shard begins before its state is loaded, if store and verbs support it.
     """
 
     topics: Topics
@@ -124,7 +124,7 @@ def _named(
 ) -> StateStore:
     if directory is None and not shared:
         return NoStateStore()
-    # A shared store is on no machine of the job's: it looks at no directory.
+    # A shared store is not on the job's machines, so it needs no directory.
     return named_store((directory or Path()) / name)
 
 

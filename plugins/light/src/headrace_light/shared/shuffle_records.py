@@ -1,4 +1,4 @@
-"""Records of a shuffle's topic: the envelopes that one instance has for one shard at one moment.
+"""Records of a shuffle's topic: the envelopes that one instance sends to one shard at one moment.
 
 A record is a MessagePack map: ``format``, ``time_us`` (when it was made, microseconds since the Unix epoch) and
 ``envelopes``, each a list of kind, source, queue, side, time and rows, the last as an Arrow IPC stream compressed with LZ4. A checksum
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 FORMAT_VERSION = 1
-#: What a record takes beside its rows, at most: names of queues are short.
+#: The largest size of a record without its rows: names of queues are short.
 _OVERHEAD_BYTES = 2_000
 _ENVELOPES_MAX = 200
 
