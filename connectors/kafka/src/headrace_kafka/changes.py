@@ -20,12 +20,12 @@ def check_changes(settings: KafkaSinkSettings, changes: Changes) -> None:
     """Raise JobError unless the record's key is what names a row of the stream's result."""
     if changes.key == (settings.key,):
         return
-    named = ", ".join(changes.key or ()) or "nothing: it has one row"
+    named = ", ".join(changes.key or ()) or "of no column (it has one row)"
     raise JobError(
-        f"the stream changes rows by {named}, but records have the key {settings.key!r}",
+        f"the stream is a changelog with the key {named}, but records have the key {settings.key!r}",
         plugin="kafka",
         option="key",
-        hint="key the stream by one column, made of all that name a row: key_by(id=\"CONCAT(a, '-', b)\")",
+        hint="give the stream a key of one column, made of all columns of the key: key_by(id=\"CONCAT(a, '-', b)\")",
     )
 
 

@@ -114,7 +114,7 @@ def confluent_error(
     if code == LOCAL_AUTHENTICATION and "handshake failed" in text:
         code = UNSUPPORTED_MECHANISM
     if code == ck.KafkaError._FATAL and "same group.instance.id" in text:  # a consumer tells the code in the text only
-        code, text = FENCED_INSTANCE, "it is a member no more"
+        code, text = FENCED_INSTANCE, "it is no longer a member"
     return of_code(code, text, settings, queue=queue, offset=offset)
 
 

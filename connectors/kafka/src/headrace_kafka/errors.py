@@ -22,7 +22,7 @@ LOCAL_SSL = -181
 LOCAL_INVALID_ARGUMENT = -186
 
 _DENIED = {29: "topic", 30: "group", 31: "cluster", 53: "transactional_id"}
-_ACL_HINT = "grant it (see the servers' ACLs), or log in as somebody who may"
+_ACL_HINT = "grant it (see the ACLs of the brokers), or log in as a user who has it"
 _CREDENTIALS = {SASL_FAILED, LOCAL_AUTHENTICATION}
 _MECHANISM = {UNSUPPORTED_MECHANISM, 34}
 _GONE = {OFFSET_OUT_OF_RANGE, -140, -139}  # auto.offset.reset=error says so, or the log was truncated
@@ -67,10 +67,10 @@ def of_code(
     if code in _REFUSED:
         return DataError(where, plugin="kafka", queue=queue, offset=offset)
     if code == INCONSISTENT_PROTOCOL:
-        hint = "another instance of the group has another driver: all need the same"
+        hint = "another instance of the group uses another driver; all instances need the same one"
         return JobError(where, plugin="kafka", option="driver", hint=hint)
     if code == FENCED_INSTANCE:
-        named = f"{where}: another instance has joined as {getattr(settings, 'instance_id', None)!r}"
+        named = f"{where}: another instance has joined with the instance_id {getattr(settings, 'instance_id', None)!r}"
         hint = "each instance of a job needs an instance_id of its own, or none"
         return JobError(named, plugin="kafka", option="instance_id", hint=hint)
     if code in _WRONG:

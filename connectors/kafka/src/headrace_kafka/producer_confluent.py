@@ -137,7 +137,7 @@ class _Writing:
             return self._troubles.error()
         if error.code() in (UNKNOWN_TOPIC, ck.KafkaError._UNKNOWN_TOPIC):
             # It was there when the job began: brokers that start know nothing for a while.
-            return RetriableError(f"topic {settings.topic!r} is gone", plugin="kafka", option="topic")
+            return RetriableError(f"topic {settings.topic!r} does not exist any more", plugin="kafka", option="topic")
         return confluent_error(error, settings)
 
     def _not_acknowledged(self, count: int) -> str:

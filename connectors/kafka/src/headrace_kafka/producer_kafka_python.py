@@ -93,7 +93,7 @@ class _Writing:
     def _translated(self, error: BaseException, settings: KafkaSinkSettings) -> HeadraceError:
         if getattr(error, "errno", None) == UNKNOWN_TOPIC:
             # It was there when the job began: brokers that start know nothing for a while.
-            return RetriableError(f"topic {settings.topic!r} is gone", plugin="kafka", option="topic")
+            return RetriableError(f"topic {settings.topic!r} does not exist any more", plugin="kafka", option="topic")
         if isinstance(error, ValueError):
             # The sink has seen that there is such a partition: this producer does not know it yet.
             return RetriableError(str(error), plugin="kafka", option="partition")

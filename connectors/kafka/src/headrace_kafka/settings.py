@@ -225,7 +225,7 @@ def check_connection(settings: KafkaSettings) -> None:
     for name, value in (settings.conf or {}).items():
         if _SECRET_PROPERTY.search(name.lower()) and not isinstance(value, Secret):
             raise OptionError(
-                f"{name!r} holds a secret and would show in logs",
+                f"{name!r} holds a secret and would be shown in logs",
                 plugin="kafka",
                 option="conf",
                 hint=f'conf={{"{name}": headrace.Secret("${{VARIABLE}}")}}',
@@ -239,7 +239,7 @@ def _check_plaintext_login(settings: KafkaSettings) -> None:
     servers = settings.servers.split(",") if isinstance(settings.servers, str) else settings.servers
     if not all(_LOOPBACK.fullmatch(each.strip()) for each in servers):
         raise OptionError(
-            "SASL_PLAINTEXT with PLAIN sends the password over the network as it is, to whoever answers",
+            "SASL_PLAINTEXT with PLAIN sends the password unencrypted, to a server whose identity is not checked",
             plugin="kafka",
             option="security_protocol",
             hint="security_protocol='SASL_SSL', or sasl_mechanism='SCRAM-SHA-512'; plaintext_login=True allows it "
@@ -281,7 +281,7 @@ def with_conf(properties: Mapping[str, Any], settings: KafkaSettings, reserved: 
     for name in own:
         if name in reserved:
             raise OptionError(
-                f"{name!r} is not for conf: the guarantees rest on it, or another option sets it",
+                f"{name!r} cannot be set in conf: the guarantees depend on it, or another option sets it",
                 plugin="kafka",
                 option="conf",
                 hint="see docs/connectors/kafka.md for the option that sets it",

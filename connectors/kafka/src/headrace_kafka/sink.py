@@ -117,7 +117,7 @@ class KafkaSink(Sink):
 
     def records(self, batch: SinkBatch) -> Sequence[Record]:
         """Return the batch's rows as records. Raises DataError for what a row says of its own record."""
-        assert self._encoder is not None, "open() comes first"
+        assert self._encoder is not None, "open() must be called first"
         own = self._own
         if CHANGE in batch.frame.columns and own.key is not None:
             written, removed = split_changes(batch, own.key)

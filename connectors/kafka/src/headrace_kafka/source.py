@@ -136,7 +136,7 @@ class KafkaSource(GroupSource):
             try:
                 listener.assigned([self._queue(partition)])
             except RetriableError as error:
-                logger.warning("partition %s cannot be begun yet: %s", partition, error.message)
+                logger.warning("partition %s cannot be read yet: %s", partition, error.message)
             else:
                 taken.append(partition)
         return taken
@@ -276,14 +276,14 @@ def lost_offset(partition: Partition, offset: int, low: int, high: int) -> DataE
     happened = (
         "records were removed (by retention, or by hand) before they were read"
         if offset < low
-        else "the topic was made anew, or lost records"
+        else "the topic was created again, or has lost records"
     )
     return DataError(
         f"offset {offset} is not in partition {partition}, which holds {low} to {high}: {happened}",
         plugin="kafka",
         queue=str(partition),
         offset=offset,
-        hint="to go on with what is there, start with another group, and a new checkpoint directory if there is one",
+        hint="to continue with what is there, start with another group, and with a new checkpoint directory if the job has one",
     )
 
 

@@ -67,7 +67,7 @@ class KafkaTopics(Topics):
             raise JobError(
                 f"topic {topic!r} at {self._settings.servers} has {found} partitions, not {queues}",
                 plugin="kafka",
-                hint="the number of shards is fixed for a job: set it back, or give the job another name",
+                hint="the number of shards of a job is fixed: use the previous number, or give the job another name",
             )
 
     def append(self, topic: str, queue: int, bodies: Sequence[bytes]) -> None:
@@ -160,7 +160,7 @@ class KafkaTopics(Topics):
                 pass  # the broker that was asked has not heard of it yet
             if time.monotonic() > deadline:
                 raise RetriableError(
-                    f"topic {topic!r} was made, but has no leaders after {seconds:g} s", plugin="kafka"
+                    f"topic {topic!r} was created, but has no leaders after {seconds:g} s", plugin="kafka"
                 )
             time.sleep(_LOOK_SECONDS)
 
