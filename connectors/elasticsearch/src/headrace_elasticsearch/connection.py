@@ -152,7 +152,7 @@ class Connection:
         elif status == 403:
             option, hint = self._login_option, "grant it what it needs, see docs/connectors/elasticsearch.md"
         else:
-            hint = "is it there, and spelt right?" if status == 404 else None  # type: ignore[assignment]
+            hint = "does it exist, and is its name right?" if status == 404 else None  # type: ignore[assignment]
         return JobError(where, plugin="elasticsearch", option=option, hint=hint)
 
     @property
@@ -229,7 +229,7 @@ def no_such_index(connection: Connection, index: str, *, hint: str = "") -> JobE
     """Return the error for an index that is not there, with the nearest name that is."""
     nearest = did_you_mean(index, index_names(connection), known="indices")
     return JobError(
-        f"{connection.where}: there is no index, alias or data stream {index!r} that may be seen",
+        f"{connection.where}: there is no index, alias or data stream {index!r} that the user can see",
         plugin="elasticsearch",
         option="index",
         hint=nearest + hint,

@@ -108,7 +108,7 @@ class DocumentMaker:
         if has_time(settings.index) or columns_of(settings.index):
             time = named[settings.index_time] if settings.index_time else None
             index = _index_names(settings.index, named, time, len(batch))
-            problems.add("index", index.is_null() | (index == ""), "the name of its index needs a value that is NULL")
+            problems.add("index", index.is_null() | (index == ""), "a value in the name of its index is NULL")
             columns.append(index.alias("_index"))
         if settings.id is None:
             columns.append(pl.Series("_id", row_ids(batch), dtype=pl.String))
@@ -206,14 +206,14 @@ def _check_changes(settings: ElasticsearchSinkSettings) -> None:
     """Raise JobError when rows that change earlier ones cannot be stored as such."""
     if settings.id is None:
         raise JobError(
-            "the stream's rows are changes of earlier ones, and it is not said what identifies a row",
+            "the stream is a changelog, but no option says what identifies a row",
             plugin="elasticsearch",
             option="id",
-            hint="name the column that does: id='...'",
+            hint="name the column that identifies it: id='...'",
         )
     if settings.creates:
         raise JobError(
-            "the stream's rows are changes of earlier ones, and documents that are there are kept as they are",
+            "the stream is a changelog, but documents that exist are kept as they are",
             plugin="elasticsearch",
             option="data_stream" if settings.data_stream else "mode",
             hint="write to an index with mode='index'",

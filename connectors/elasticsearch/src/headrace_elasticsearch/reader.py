@@ -96,12 +96,12 @@ class ElasticsearchReader(Reader):
         known = position.hint.get("index_uuid", self._uuid)
         if position.offset > end or known != self._uuid:
             raise DataError(
-                f"position {position.offset} is not one of this index, whose shard is written up to {end}: the index was"
-                " deleted and made anew",
+                f"position {position.offset} is not in this index, whose shard is written up to {end}: the index was"
+                " deleted and created again",
                 plugin="elasticsearch",
                 queue=self._queue.id,
                 offset=position.offset,
-                hint="start with a new checkpoint to read it from its begin",
+                hint="start with a new checkpoint to read it from its beginning",
             )
         self._next = position.offset
 
@@ -251,20 +251,20 @@ class ElasticsearchReader(Reader):
             if copy["routing"]["primary"] and "seq_no" in copy:
                 if self._uuid and self._uuid != found["uuid"]:
                     raise DataError(
-                        f"index {shard.index!r} was deleted and made anew meanwhile",
+                        f"index {shard.index!r} was deleted and created again meanwhile",
                         plugin="elasticsearch", queue=self._queue.id, hint="start with a new checkpoint",
                     )  # fmt: skip
                 self._uuid = found["uuid"]
                 return int(copy["seq_no"]["global_checkpoint"]) + 1
         raise RetriableError(
-            f"{self._connection.where}: shard {shard.number} of index {shard.index!r} has no primary copy now",
+            f"{self._connection.where}: shard {shard.number} of index {shard.index!r} has no primary copy at the moment",
             plugin="elasticsearch",
             queue=self._queue.id,
         )
 
     def _without_numbers(self) -> JobError:
         return JobError(
-            f"index {self._shard.index!r} does not keep the numbers of its writes",
+            f"index {self._shard.index!r} does not store sequence numbers",
             plugin="elasticsearch",
             option="index",
             queue=self._queue.id,

@@ -177,7 +177,7 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
         if not self.index.strip():
             raise _refused("index", "the name is empty")
         if has_time(self.index) and self.index_time is None:
-            raise _refused("index_time", f"index {self.index!r} has % signs, and no column says of what time")
+            raise _refused("index_time", f"index {self.index!r} has % signs, but no column gives the time for them")
         if self.index_time is not None and not has_time(self.index) and not self.data_stream:
             raise _refused(
                 "index_time", "index has no % signs, so that this column has no effect", "write 'alerts-%Y.%m.%d'"
@@ -189,7 +189,9 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
                 "version", "documents that are never replaced need no version", "remove it, or mode='create'"
             )
         if self.version is not None and self.id is None:
-            raise _refused("version", "a version compares documents of one id, and no id is given", "name it: id='...'")
+            raise _refused(
+                "version", "a version compares documents with the same id, but no id is given", "name it: id='...'"
+            )
         for name in ("mappings", "index_settings"):
             if getattr(self, name) is not None and not self.create_index:
                 raise _refused(name, "it has an effect only together with create_index", "add create_index=True")
@@ -241,7 +243,7 @@ def check_connection(settings: ElasticsearchSettings) -> None:
             raise _refused(given[0], f"{url!r} is no address with TLS", "write https://")
         logs_in = settings.api_key is not None or settings.password is not None
         if parts.scheme == "http" and logs_in and not settings.plaintext_login and not _is_loopback(parts.hostname):
-            raise _refused("url", f"{url!r} has no TLS: the login would go over the network as it is, to whoever answers",
+            raise _refused("url", f"{url!r} has no TLS: the login would be sent unencrypted, to a server whose identity is not checked",
                            "write https://; plaintext_login=True allows it in a network that you trust")  # fmt: skip
     if settings.api_key is not None and (settings.user is not None or settings.password is not None):
         raise _refused("api_key", "an API key takes the place of user and password", "give one of them")

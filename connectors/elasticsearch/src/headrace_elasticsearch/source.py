@@ -62,7 +62,7 @@ class ElasticsearchSource(Source):
             found = _parts_of(queue.name)
             if found is not None and found[3] != self.settings.slices:
                 raise JobError(
-                    f"the checkpoint knows the queue {queue.name!r}, of another number of slices than {self.settings.slices}",
+                    f"the checkpoint has the queue {queue.name!r}, of another number of slices than {self.settings.slices}",
                     plugin="elasticsearch",
                     option="slices",
                     hint=f"set slices={found[3]} as before, or start with a new checkpoint",

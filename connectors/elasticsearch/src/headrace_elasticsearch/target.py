@@ -70,10 +70,10 @@ def check_changes(settings: ElasticsearchSinkSettings, changes: Changes) -> None
     key = list(changes.key or ())
     named = f"id={key[0]!r}" if len(key) == 1 else f"id={'-'.join('{' + name + '}' for name in key)!r}"
     if settings.id is None:
-        raise _refused("id", "the stream's rows change earlier ones, and it is not said what identifies a row", named)
+        raise _refused("id", "the stream is a changelog, but no option says what identifies a row", named)
     missing = [name for name in key if name not in key_columns(settings.id)]
     if missing:
-        problem = f"rows that differ in {missing[0]!r} alone would have the same id, and take the place of each other"
+        problem = f"rows that differ in {missing[0]!r} alone would have the same id and replace each other"
         raise _refused("id", problem, named)
 
 
@@ -88,7 +88,7 @@ def _check_name(settings: ElasticsearchSinkSettings) -> None:
         hint = 'names are of lower case, without blanks and any of \\ / * ? " < > | , # :, and do not begin with - _ +'
         raise _refused("index", f"{plain!r} cannot be the name of an index", hint)
     if settings.create_index and not _prefix(settings.index).strip("-_."):
-        hint = "begin the name with something: 'alerts-{tenant}'"
+        hint = "begin the name with a fixed text: 'alerts-{tenant}'"
         raise _refused("index", "an index template for all names would concern other indices too", hint)
 
 
@@ -134,7 +134,7 @@ class Target:
         settings = self._settings
         if not settings.create_index:
             if not self._has_template():
-                raise no_such_index(self._connection, settings.index, hint="; create_index=True makes it")
+                raise no_such_index(self._connection, settings.index, hint="; create_index=True creates it")
             return
         if settings.data_stream:
             self._create_template(schema, settings.index)
