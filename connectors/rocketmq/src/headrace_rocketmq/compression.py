@@ -41,7 +41,7 @@ def _package(name: str, distribution: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigurationError(
-            f"bodies packed with {distribution} need it installed: pip install headrace-rocketmq[{distribution}]"
+            f"bodies compressed with {distribution} need it installed: pip install headrace-rocketmq[{distribution}]"
         ) from error
 
 
@@ -76,11 +76,11 @@ def decompress(body: bytes, message_flag: int, body_bytes_max: int = BODY_BYTES_
             case Compression.ZSTD:
                 unpacked = _unpack_zstd(body, body_bytes_max)
             case _:
-                raise InvalidMessageError(f"the body is packed in an unknown way ({kind})")
+                raise InvalidMessageError(f"the body is compressed in an unknown way ({kind})")
     except (InvalidMessageError, ConfigurationError):
         raise
     except Exception as error:  # each library has its own exceptions, some of them bare RuntimeError
-        raise InvalidMessageError(f"the body cannot be unpacked: {error}") from error
+        raise InvalidMessageError(f"the body cannot be decompressed: {error}") from error
     return unpacked
 
 
@@ -107,6 +107,6 @@ def _unpack_zstd(body: bytes, body_bytes_max: int) -> bytes:
 
 def _check_unpacked(size: int, at_end: bool, body_bytes_max: int) -> None:
     if size > body_bytes_max:
-        raise InvalidMessageError(f"the body cannot be unpacked: it unpacks to over {body_bytes_max} bytes")
+        raise InvalidMessageError(f"the body cannot be decompressed: it is larger than {body_bytes_max} bytes")
     if not at_end:
-        raise InvalidMessageError("the body cannot be unpacked: it is cut off")
+        raise InvalidMessageError("the body cannot be decompressed: it is cut off")

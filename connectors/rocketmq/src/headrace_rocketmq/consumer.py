@@ -155,7 +155,9 @@ class Consumer:
         held = set(self._reader.queues)
         foreign = [str(queue) for queue in chosen if queue not in held]
         if foreign:
-            raise ConfigurationError(f"group {self._group}: not held, so not committed: {', '.join(foreign)}")
+            raise ConfigurationError(
+                f"group {self._group}: these queues do not belong to this consumer, so they are not committed: {', '.join(foreign)}"
+            )
         if chosen:
             self._offsets.commit(self._group, chosen)
         if offsets is None:

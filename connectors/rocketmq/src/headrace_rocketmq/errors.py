@@ -99,7 +99,7 @@ class TopicNotFoundError(RocketMQError):
     def __init__(self, topic: str, where: str, remark: str = "") -> None:
         detail = f" ({remark})" if remark else ""
         super().__init__(
-            f"topic {topic!r} is unknown to {where}{detail}; create it (Client.create_topic), or mend its name"
+            f"topic {topic!r} is unknown to {where}{detail}; create it (Client.create_topic), or correct its name"
         )
         self.topic = topic
 
@@ -118,7 +118,7 @@ class OffsetOutOfRangeError(RocketMQError):
     def __init__(self, queue: object, offset: int, *, earliest: int, latest: int, suggested: int, remark: str) -> None:
         super().__init__(
             f"{queue} holds offsets {earliest} to {latest} (exclusive), not {offset} ({remark}); seek to another "
-            f"offset, or read with out_of_range='follow' to go on at {suggested}"
+            f"offset, or read with out_of_range='follow' to continue at {suggested}"
         )
         self.queue = queue
         self.offset = offset

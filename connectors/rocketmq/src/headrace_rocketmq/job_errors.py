@@ -65,10 +65,10 @@ def as_job_error(
             hint += "" if name else "; access_key and secret_key say who you are"
             return JobError(f"no permission: {error}{where}", plugin=PLUGIN, option=name, queue=queue, hint=hint)
         case FilterRejectedError():
-            hint = "mend the condition; brokers apply one only with enablePropertyFilter=true"
+            hint = "correct the condition; brokers apply one only with enablePropertyFilter=true"
             return OptionError(f"{error}{where}", plugin=PLUGIN, option="sql", hint=hint)
         case GroupNotFoundError():
-            hint = "create the group first (mqadmin updateSubGroup): these brokers make none by themselves"
+            hint = "create the group first (mqadmin updateSubGroup): these brokers do not create groups by themselves"
             return OptionError(f"{error}{where}", plugin=PLUGIN, option="group", queue=queue, hint=hint)
         case ConfigurationError():
             return OptionError(str(error), plugin=PLUGIN)
@@ -76,7 +76,7 @@ def as_job_error(
             hint = "pip install headrace-rocketmq[native], and name librocketmq's directory: native_library='/opt/rocketmq'"
             return OptionError(str(error), plugin=PLUGIN, option="driver", hint=hint)
         case ConnectionFailedError() if _CERTIFICATE_REFUSED in error.reason:
-            hint = "name the authority that signed the servers' certificates; they must name the host connected to"
+            hint = "name the authority that signed the servers' certificates; the certificates must contain the host name of the address"
             return OptionError(f"{error}{where}", plugin=PLUGIN, option="tls_ca", queue=queue, hint=hint)
     # A broker that starts or stops reports all sorts of things: what it did not say plainly may pass.
     if error.retriable or isinstance(error, BrokerError):
@@ -86,11 +86,11 @@ def as_job_error(
 
 def _connection_hint(error: RocketMQError, settings: RocketMQSettings) -> str | None:
     if isinstance(error, ConnectionFailedError):
-        return "start RocketMQ, or mend the option name_servers; brokers in containers may need address_map" + (
+        return "start RocketMQ, or correct the option name_servers; brokers in containers may need address_map" + (
             "; do these servers offer TLS? (tls=True)" if settings.tls else ""
         )
     if isinstance(error, ConnectionLostError) and not settings.tls:
-        return "servers that restart are back soon; those that want TLS need tls=True"
+        return "wait if the servers are restarting; servers that require TLS need tls=True"
     return None
 
 
@@ -99,14 +99,14 @@ def lost_offset(queue: str, offset: int, earliest: int, latest: int) -> DataErro
     happened = (
         "messages were removed (by retention, or by hand) before they were read"
         if offset < earliest
-        else "the topic was made anew, or the broker lost messages"
+        else "the topic was created again, or the broker has lost messages"
     )
     return DataError(
         f"offset {offset} is not in the queue, which holds {earliest} to {latest}: {happened}",
         plugin=PLUGIN,
         queue=queue,
         offset=offset,
-        hint="to go on with what is there, start with another group, and a new checkpoint directory if there is one",
+        hint="to continue with what is there, start with another group, and with a new checkpoint directory if the job has one",
     )
 
 

@@ -58,7 +58,7 @@ class RocketMQTopics(Topics):
             raise JobError(
                 f"topic {topic!r} has {len(found)} queues on {', '.join(brokers) or 'no broker'}, not {queues} on one",
                 plugin=PLUGIN,
-                hint="the number of shards is fixed for a job: set it back, or give the job another name",
+                hint="the number of shards of a job is fixed: use the previous number, or give the job another name",
             )
         self._brokers[topic] = brokers[0]
 
@@ -106,7 +106,7 @@ class RocketMQTopics(Topics):
             try:
                 self._connected().create_group(group)
             except PermissionDeniedError as error:  # it may be there, or the broker makes it
-                logger.info("group %s is not made beforehand: %s", group, error)
+                logger.info("group %s could not be created in advance: %s", group, error)
         source = RocketMQSource(
             msgspec.structs.replace(
                 self._about(topic), group=group, offsets=None, tags=None, sql=None, deduplicate=False, time="stored"
@@ -146,7 +146,7 @@ class RocketMQTopics(Topics):
             if len(masters) == 1:
                 return masters[0]
             raise JobError(
-                "shuffles and state are kept on one broker, and there are several",
+                "shuffles and state are kept on one broker, but there are several",
                 plugin=PLUGIN,
                 option="topics_broker",
                 hint=f"topics_broker={masters[0]!r} (there are {', '.join(masters)}); do not change it later",

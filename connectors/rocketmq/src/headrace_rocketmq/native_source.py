@@ -75,7 +75,7 @@ class NativeRocketMQSource(GroupSource):
     def check(self) -> None:
         if self.start is not EARLIEST:
             raise OptionError(
-                "driver='native' begins at the earliest message, or where the group was",
+                "driver='native' begins at the earliest message, or at the offsets that the group has committed",
                 plugin=PLUGIN,
                 option="start",
                 hint="leave out start, or driver='native'",
@@ -84,10 +84,10 @@ class NativeRocketMQSource(GroupSource):
     def use_run(self, *, until: Literal["end"] | None) -> None:
         if until == "end":
             raise OptionError(
-                "messages that are pushed have no end to read to",
+                "driver='native' cannot read to the end: pushed messages have no end",
                 plugin=PLUGIN,
                 option="driver",
-                hint="job.start('light', …) reads on and on; leave out driver='native' to read what is there",
+                hint="use job.start('light', …), which reads until it is stopped; or leave out driver='native' to read what is there",
             )
 
     def queues(self) -> Collection[Queue]:
@@ -107,7 +107,10 @@ class NativeRocketMQSource(GroupSource):
             )
         position = start.offset if isinstance(start, ReadPosition) else 0
         if position != self._next:
-            raise JobError(f"pushed messages come once: {position} is wanted, {self._next} comes", plugin=PLUGIN)
+            raise JobError(
+                f"pushed messages come only once: offset {position} is wanted, but {self._next} comes next",
+                plugin=PLUGIN,
+            )
         return _NativeReader(self)
 
     def join(self, listener: GroupListener) -> None:
@@ -271,7 +274,7 @@ class _NativeReader(Reader):
 
     def seek(self, position: ReadPosition) -> None:
         if position != self.position:
-            raise JobError(f"pushed messages come once: there is no way to {position.offset}", plugin=PLUGIN)
+            raise JobError(f"pushed messages come only once: there is no way back to {position.offset}", plugin=PLUGIN)
 
     @property
     def position(self) -> ReadPosition:

@@ -148,7 +148,7 @@ class RocketMQReader(Reader):
             plugin=PLUGIN,
             queue=self._queue.id,
             offset=int(batch.offsets[row]),
-            hint="pip install headrace-rocketmq[lz4,zstandard] for bodies packed by LZ4 or Zstandard",
+            hint="pip install headrace-rocketmq[lz4,zstandard] for bodies compressed with LZ4 or Zstandard",
         )
 
     # ------------------------------------------------------------------------------------------ deduplication

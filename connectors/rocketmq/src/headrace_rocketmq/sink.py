@@ -85,7 +85,7 @@ class RocketMQSink(Sink):
                 self._client = make_client(self._own)
 
     def batch_insert(self, batch: SinkBatch) -> None:
-        assert self._client is not None, "open() comes first"
+        assert self._client is not None, "open() must be called first"
         messages = self.messages(batch)
         try:
             self._client.send_many(self._own.topic, messages)
@@ -102,7 +102,7 @@ class RocketMQSink(Sink):
 
     def messages(self, batch: SinkBatch) -> Sequence[Message]:
         """Return the batch's rows as messages. Raises DataError for what a row says of its own message."""
-        assert self._encoder is not None, "open() comes first"
+        assert self._encoder is not None, "open() must be called first"
         own = self._own
         bodies = self._encoder.encode(batch.frame if batch.dynamic else batch.to_polars())
         rows = batch.rows() if batch.dynamic else None

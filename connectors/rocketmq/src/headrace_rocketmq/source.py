@@ -162,7 +162,11 @@ class RocketMQSource(GroupSource):
             if not isinstance(error.__cause__, GroupNotFoundError):
                 raise
             # Brokers know a group once it has read something: nothing was read there, so nothing is lost.
-            logger.info("group %s: nothing to commit to: %s", self.settings.group_name, error.message)
+            logger.info(
+                "group %s: the broker does not know the group yet, so nothing is committed: %s",
+                self.settings.group_name,
+                error.message,
+            )
             return
         with self._told_lock:
             self._told.update(changed)
