@@ -125,7 +125,7 @@ def test_results_of_a_run_that_did_not_come_to_its_end_are_not_taken_for_all() -
             handle.wait(timedelta(milliseconds=10))
     handle.stop()
     before = rows()
-    with pytest.raises(JobError, match="did not come to the end of its input"):
+    with pytest.raises(JobError, match="did not reach the end of its input"):
         keyed("sum(v)").run("light")
     assert rows() == before
 

@@ -426,9 +426,9 @@ class Cursor:
     def _step_to_bound(self, bound: Place) -> None:
         """Follow a plan: it says where the file ended and which file came next."""
         if bound.generation == self.generation:
-            self._lost("the plan reaches further than the file")
+            self._lost("the planned range ends behind the end of the file")
         if self.offset != bound.first or bound.file is None:
-            self._lost("the plan goes on in a later file, but this one has ended before")
+            self._lost("the planned range continues in a later file, but this file ends earlier")
         self._enter(bound.file, bound.generation)
         raise _Again
 
@@ -517,7 +517,7 @@ class Cursor:
             self._lost("its file is gone or was changed, and records after it were there")
         if self.byte:
             logger.warning(
-                "%s was truncated or replaced after record %d and no copy of it was found: going on with what is there "
+                "%s was truncated or replaced after record %d and no copy of it was found: reading continues with what is there "
                 "now; what was written in between, if anything, is lost",
                 self.name,
                 self.offset,
@@ -562,7 +562,7 @@ class Cursor:
                 plugin="file",
                 queue=self.name,
                 offset=self.offset,
-                hint="keep rotated files until they are read, or go on without the records by if_lost='skip'",
+                hint="keep rotated files until they are read, or continue without the records: if_lost='skip'",
             )
         logger.warning("%s; skipped, as if_lost='skip' says", message)
         if self._bound is not None:

@@ -130,7 +130,7 @@ class Place:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"the hint of a file's position is damaged or not this connector's: {dict(hint)!r:.200}",
+                f"the hint of a file's position is damaged or was not written by this connector: {dict(hint)!r:.200}",
                 plugin="file",
                 offset=position.offset,
             ) from error

@@ -38,7 +38,7 @@ class OutputRecord:
         if stored is not None and self._has_positions():
             if not output.goes_on(stored["digest"], stored["earlier"]):
                 raise self._refused(
-                    f"{self._directory} holds what another job has written under the same name: its rows would be taken for those of "
+                    f"{self._directory} holds the output of another job with the same name: its rows would be taken for those of "
                     f"this job\n{output.difference_from(stored['definition'])}"
                 )
             if output.repeats_results and self._has_parts():
@@ -115,7 +115,7 @@ class OutputRecord:
             raise JobError(
                 f"{self._path} is damaged: {error}",
                 plugin="file",
-                hint="it says which job has written here: remove it if that is this job, as it is now",
+                hint="it says which job has written here: remove it if this job, in its present form, has written the files",
             ) from error
 
     def _write(self, content: Mapping[str, Any]) -> None:

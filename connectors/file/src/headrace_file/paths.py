@@ -95,10 +95,10 @@ class PathSet:
             if os.path.exists(path):
                 yield path
         elif path in self._seen:
-            raise RetriableError(f"the directory {path} is away", plugin="file")
+            raise RetriableError(f"the directory {path} is missing", plugin="file")
         else:
             raise JobError(
-                f"{path} is not there",
+                f"{path} does not exist",
                 plugin="file",
                 option="path",
                 hint=f"the working directory is {os.getcwd()}; to wait for a file that comes later, name its directory",
@@ -110,9 +110,9 @@ class PathSet:
         if os.path.isdir(root):
             self._seen.add(root)
         elif root in self._seen:
-            raise RetriableError(f"the directory {root} is away", plugin="file")
+            raise RetriableError(f"the directory {root} is missing", plugin="file")
         else:
-            raise JobError(f"{root}, where {pattern} looks for files, is not there", plugin="file", option="path")
+            raise JobError(f"{root}, where {pattern} looks for files, does not exist", plugin="file", option="path")
         wanted = pattern.split(os.sep)[plain:]
         if "**" in wanted:
             # Not by glob, which goes round a link to a folder above again and again.

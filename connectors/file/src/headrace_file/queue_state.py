@@ -49,7 +49,7 @@ _HINTS = {
     errno.EPERM: "let the job's user write there",
     errno.ENOSPC: "make room on the device",
     errno.EDQUOT: "raise the quota or make room",
-    errno.ENOENT: "the directory has gone: is it mounted?",
+    errno.ENOENT: "the directory is missing: is it mounted?",
 }
 
 
@@ -251,10 +251,10 @@ class QueueState:
                 hint="use that version, or write to another directory",
             )
         if slot.format == _FORMAT and slot.key != self.key:
-            raise self._refused(f"holds the position of another queue or writer ({slot.key}): it was exchanged")
+            raise self._refused(f"holds the position of another queue or writer ({slot.key}): it was replaced")
         # The first commit writes one slot, each later one the other of both. A torn write leaves something of its slot.
         if slot.sequence > 1 and len(_slots(content)) < 2:
-            raise self._refused("is damaged: one of its two slots is not there")
+            raise self._refused("is damaged: one of its two slots is missing")
 
     def _refused(self, what: str) -> JobError:
         return JobError(

@@ -39,7 +39,7 @@ def read_error(path: str, error: OSError) -> BrokenQueueError | RetriableError:
         hint = "let the job's user read it, or exclude it"
         return BrokenQueueError(f"no permission to read {path}", plugin="file", hint=hint)
     if error.errno in _BROKEN:
-        hint = "mend or remove it, or exclude it"
+        hint = "repair or remove it, or exclude it"
         return BrokenQueueError(f"cannot read {path}: {error.strerror}", plugin="file", hint=hint)
     return RetriableError(f"cannot read {path}: {error.strerror or error}", plugin="file")
 
@@ -216,7 +216,7 @@ class CompressedStream(ByteStream):
             broken = BrokenQueueError(
                 f"{self.file.path} is not valid {self.kind} after {self._position} decompressed bytes: {error}",
                 plugin="file",
-                hint="mend or remove the file; records before the damage were read",
+                hint="repair or remove the file; records before the damage were read",
             )
             self._damage = broken, self._version()
             raise broken from error

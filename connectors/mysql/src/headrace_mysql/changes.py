@@ -25,7 +25,7 @@ def check_key(settings: MySQLSinkSettings, key: Sequence[str], table: Table) -> 
         return
     found = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.unique_keys.items())
     raise JobError(
-        f"the stream changes rows by {', '.join(key) or 'nothing: it has one row'}, and the table"
+        f"the stream is a changelog with the key {', '.join(key) or 'of no column (it has one row)'}, but the table"
         f" {settings.database}.{settings.table} has no such key, only {found or 'none'}",
         plugin="mysql",
         option="table",

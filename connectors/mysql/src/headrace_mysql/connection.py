@@ -39,7 +39,7 @@ _DATA = {
 _HINTS = {
     1049: "create the database, or name another",
     1045: "check user and password; a user who must use TLS needs ssl=True",
-    1698: "this user logs in without a password, over the local socket only; name another user",
+    1698: "this user can log in only over the local socket, without a password; use another user",
     3159: "the server takes connections with TLS only: ssl=True",
     2003: "is the server running, and are host and port right?",
     2005: "check the host",
@@ -128,7 +128,7 @@ def translated(error: BaseException, settings: MySQLSettings) -> HeadraceError:
         hint = _HINTS.get(code, f"grant the user {settings.user!r} what it needs, see docs/connectors/mysql.md")
         return JobError(where, plugin="mysql", option="user", hint=hint)
     if code in _MISSING:
-        hint = _HINTS.get(code, "it has gone or changed since the job started")
+        hint = _HINTS.get(code, "it was removed or changed since the job started")
         return JobError(where, plugin="mysql", option=_MISSING[code], hint=hint)
     lost = not code and isinstance(error, OSError | pymysql.err.InterfaceError | pymysql.err.InternalError)
     if code in _RETRIABLE or lost:

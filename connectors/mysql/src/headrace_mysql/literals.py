@@ -25,7 +25,7 @@ def checked_escapes(server_status: int) -> None:
     """Raise JobError when the session takes backslashes literally: texts could then end where they should not."""
     if server_status & _NO_BACKSLASH_ESCAPES:
         raise JobError(
-            "the session has the SQL mode NO_BACKSLASH_ESCAPES, though another one was asked for",
+            "the session has the SQL mode NO_BACKSLASH_ESCAPES, although the connector asked for another mode",
             plugin="mysql",
             hint="something between here and the server (a proxy?) sets sql_mode; remove NO_BACKSLASH_ESCAPES there",
         )

@@ -57,8 +57,8 @@ class GuardedConnection(pymysql.connections.Connection):  # type: ignore[misc]
 
 def _refuse(method: str) -> NoReturn:
     raise JobError(
-        f"the server asks for the password by {method!r}, which gives the password to whoever answers, and its certificate "
-        "was not checked",
+        f"the server asks for the password by {method!r}, which sends the password to the server, but the server's "
+        "certificate was not checked",
         plugin="mysql",
         option="ssl",
         hint=_HINT,

@@ -98,10 +98,10 @@ class Positions:
                     raise
             elif not found >= _COLUMNS:
                 raise JobError(
-                    f"table {settings.database}.{settings.offsets_table} is not one that holds positions",
+                    f"table {settings.database}.{settings.offsets_table} is not a table of positions",
                     plugin="mysql",
                     option="offsets_table",
-                    hint="name a table that does not exist, it will be made",
+                    hint="name a table that does not exist; it will be created",
                 )
             cursor.execute(f"SELECT last_offset FROM {self._table} WHERE FALSE", ())  # noqa: S608
             cursor.execute(f"UPDATE {self._table} SET last_index = last_index WHERE FALSE", ())  # noqa: S608
@@ -156,7 +156,8 @@ class Positions:
                 f"what {self._settings.offsets_table} says of the job of writer {self._writer!r} is damaged: {error}",
                 plugin="mysql",
                 option="offsets_table",
-                hint="it is the row whose queue begins with '#job': remove it if the rows of the table are of this job, as it is now",
+                hint="it is the row whose queue begins with '#job': remove it if this job, in its present form, "
+                "has written the rows of the table",
             ) from error
 
     def definition(self, connection: Any) -> Mapping[str, Any] | None:

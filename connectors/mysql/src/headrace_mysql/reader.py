@@ -122,12 +122,12 @@ class MySQLReader(Reader):
             end = self._last if key is None else max(end, min(key - self._keys.base, self._last))
         if position.offset > end:
             raise DataError(
-                f"position {position.offset} lies behind {end}, where the table's next row comes: it was emptied or made"
-                " anew",
+                f"position {position.offset} is greater than {end}, the position of the table's next row: the table was emptied"
+                " or created again",
                 plugin="mysql",
                 queue=self._queue.id,
                 offset=position.offset,
-                hint="start with a new checkpoint to read it from its begin",
+                hint="start with a new checkpoint to read it from its beginning",
             )
         self._next = position.offset
 

@@ -183,7 +183,7 @@ class RowPackets:
             try:
                 array.validate(full=True)
             except pa.ArrowInvalid as error:
-                raise DataError(f"column {name!r} holds what is no UTF-8: {error}", plugin="mysql") from error
+                raise DataError(f"column {name!r} holds bytes that are not UTF-8: {error}", plugin="mysql") from error
         # A copy: else the whole page would stay as long as any of its texts.
         return pl.Series(name, array.cast(pa.large_string()), dtype=pl.String)
 

@@ -104,7 +104,7 @@ class MySQLSink(TransactionalSink):
         try:
             table = describe(connection, self.settings)
             if table is None and (schema is None or not self.settings.create_table):
-                raise no_such_table(connection, self.settings, hint="; create_table=True makes it")
+                raise no_such_table(connection, self.settings, hint="; create_table=True creates it")
             self._positions.prepare(connection)
             if table is None:
                 assert schema is not None  # checked above
@@ -214,9 +214,9 @@ class MySQLSink(TransactionalSink):
             holds_rows = self._holds_rows(connection)
             goes_on = note is None or output.goes_on(note.digest, note.earlier)
             if holds_rows and (output.replace or not goes_on):
-                why = "rows of a table are not removed"
+                why = "rows of a table cannot be removed"
                 if not output.replace:
-                    why = "it holds what another job has written under the same name: rows of this job would be taken for those"
+                    why = "it holds the output of another job with the same name: rows of this job would be taken for those"
                     stored = positions.definition(connection)
                     why += "" if stored is None else f"\n{output.difference_from(stored)}"
                 raise self._refused(why)
@@ -227,7 +227,7 @@ class MySQLSink(TransactionalSink):
             elif holds_rows and output.repeats_results and self.settings.mode == "insert" and note is not None:
                 if note.complete is None or note.digest != output.digest:
                     raise self._refused(
-                        "it holds results of this job, from a run that did not come to the end of its input or from several. Without a "
+                        "it holds results of this job, from a run that did not reach the end of its input, or from several runs. Without a "
                         "checkpoint all of them are made again, and would be there twice"
                     )
                 return note.complete

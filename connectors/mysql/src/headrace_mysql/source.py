@@ -70,7 +70,7 @@ class MySQLSource(Source):
             found = _range_of(queue.name)
             if found is not None and found[1] - found[0] != self.settings.range_size:
                 raise JobError(
-                    f"the checkpoint knows the range {queue.name!r}, of another size than {self.settings.range_size}",
+                    f"the checkpoint has the range {queue.name!r}, of another size than {self.settings.range_size}",
                     plugin="mysql",
                     option="range_size",
                     hint=f"set range_size={found[1] - found[0]} as before, or start with a new checkpoint",
@@ -107,7 +107,10 @@ class MySQLSource(Source):
         """Return a reader with a connection of its own. Raises JobError for a start by time, which rows do not have."""
         if isinstance(start, StartAt):
             raise JobError(
-                "a table has no times to start at", plugin="mysql", option="start", hint="use where() on a column"
+                "rows of a table have no time, so a time cannot be the start",
+                plugin="mysql",
+                option="start",
+                hint="use where() on a column",
             )
         described = self._described()
         bounds = _range_of(queue.name) if self.settings.mode == "scan" else None

@@ -329,10 +329,10 @@ class MySQLStateStore(KeyedStateStore):
         found = {column for (column,) in cursor.fetchall()}
         if found and not found >= columns:
             raise JobError(
-                f"table {own.database}.{name} is not one that holds state",
+                f"table {own.database}.{name} is not a table of state",
                 plugin="mysql",
                 option="table",
-                hint="name a table that does not exist, it will be made",
+                hint="name a table that does not exist; it will be created",
             )
         if found:  # asked first, because IF NOT EXISTS needs the right to create even when it does not
             return
@@ -378,7 +378,7 @@ def _together(pieces: Iterable[tuple[int, bytes]], size: int) -> Iterator[list[t
 
 def _changed(shard: str, version: int) -> RetriableError:
     return RetriableError(
-        f"version {version} of the state is not what it was: another instance has stored the shard",
+        f"version {version} of the state has changed: another instance has stored the shard",
         plugin="mysql",
         queue=shard,
     )
