@@ -1,4 +1,4 @@
-"""Kafka's errors as those of headrace: what can be retried, what a person must mend, what is gone."""
+"""Kafka's errors as those of headrace: which can be retried, which a person must repair, which mean lost records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MECHANISM = {UNSUPPORTED_MECHANISM, 34}
 _GONE = {OFFSET_OUT_OF_RANGE, -140, -139}  # auto.offset.reset=error says so, or the log was truncated
 #: Message too large, record list too large, invalid record.
 _REFUSED = {10, 18, 87}
-#: What retrying cannot mend: unsupported version or format, …
+#: Errors that retrying cannot repair: unsupported version or format, …
 _WRONG = {17, 24, 26, 35, 38, 39, 40, 42, 43, 44, 76, -192, LOCAL_INVALID_ARGUMENT}
 
 
@@ -92,7 +92,7 @@ def unreachable(settings: KafkaSettings, reason: str | None = None) -> Retriable
 
 
 def not_writable(settings: KafkaSettings) -> JobError:
-    """Return the error for a topic that may be seen but not written to."""
+    """Return the error for a topic that the user may see but not write to."""
     return JobError(
         f"Kafka at {settings.servers}: {_user(settings)} may not write to topic {settings.topic!r}",
         plugin="kafka",

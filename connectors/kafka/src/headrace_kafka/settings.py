@@ -1,4 +1,4 @@
-"""The options of source and sink, and what follows from several of them together."""
+"""The options of source and sink, and what results from combinations of them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def heartbeat_interval(self) -> timedelta:
-        """How often a member of the group is heard of, and hears that the group shares out anew: all wait for the last."""
+        """The interval of heartbeats. By them a member also learns of a rebalance, in which all members wait for the last one."""
         return max(timedelta(milliseconds=100), min(self.session_timeout / 10, timedelta(seconds=3)))
 
     @property
@@ -233,7 +233,7 @@ def check_connection(settings: KafkaSettings) -> None:
 
 
 def _check_plaintext_login(settings: KafkaSettings) -> None:
-    """Raise OptionError when a password would go over the network as it is."""
+    """Raise OptionError when a password would be sent unencrypted."""
     if settings.security_protocol != "SASL_PLAINTEXT" or settings.sasl_mechanism != "PLAIN" or settings.plaintext_login:
         return
     servers = settings.servers.split(",") if isinstance(settings.servers, str) else settings.servers
@@ -271,7 +271,7 @@ def driver_name(settings: KafkaSettings) -> Literal["confluent", "kafka-python"]
 
 
 def with_conf(properties: Mapping[str, Any], settings: KafkaSettings, reserved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a driver's properties: ours, then the user's ``conf``, then those that guarantees rest on (``reserved``).
+    """Return a driver's properties: ours, then the user's ``conf``, then those on which guarantees depend (``reserved``).
 
     Properties that are None are left out. Raises OptionError when ``conf`` names one that is reserved.
     """
