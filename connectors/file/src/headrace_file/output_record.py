@@ -1,4 +1,4 @@
-"""What a directory of part files remembers of the jobs that write there: which definition each writer's rows were made by."""
+"""The record of the jobs that write to a directory of part files: with which definition each writer's rows were made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OutputRecord:
         self._path = self._folder / f"{hashlib.blake2b(writer.encode(), digest_size=8).hexdigest()}"
 
     def adopt(self, output: OutputDefinition) -> InputRead | None:
-        """Compare a job with what is there, and remember it; see ``Sink.adopt``. Raises JobError; OSError."""
+        """Compare a job with the stored record, and store the job; see ``Sink.adopt``. Raises JobError; OSError."""
         if output.replace:
             self._remove_everything()
         stored = self._read()
@@ -56,7 +56,7 @@ class OutputRecord:
         return None
 
     def completed(self, read: InputRead) -> None:
-        """Remember that all results over an input are there. Raises OSError."""
+        """Store that all results over an input are written. Raises OSError."""
         stored = self._read()
         if stored is not None:
             self._write({**stored, "complete": read.to_json()})
@@ -83,7 +83,7 @@ class OutputRecord:
         for path in [*self._directory.iterdir()] if self._directory.is_dir() else []:
             if is_part(path.name) and path.is_file():
                 path.unlink(missing_ok=True)
-        # The positions last: after a crash in between the rows that are gone are not taken for known.
+        # The positions last: after a crash in between, removed rows must not count as written.
         for folder in ("tmp", "state"):
             for path in [*(self._directory / HIDDEN / folder).glob("*")]:
                 path.unlink(missing_ok=True)

@@ -10,9 +10,9 @@ from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Settings, option
 from headrace.interfaces.sink import SinkSettings
 
-#: A file that was rotated carries its old name and then a separator and a digit: ``app.log.1``, ``app.log-20240131.gz``.
+#: The name of a rotated file is its old name, then a separator and a digit: ``app.log.1``, ``app.log-20240131.gz``.
 DEFAULT_ROTATED = ("{name}.[0-9]*", "{name}-[0-9]*", "{name}_[0-9]*")
-#: What writers use for files that are not finished, and what this connector's own sink hides.
+#: Names of unfinished files, and of the hidden files of this connector's own sink.
 DEFAULT_EXCLUDE = (".*", "_*", "*.tmp")
 
 
