@@ -137,7 +137,7 @@ class MySQLStateSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def shards_table(self) -> str:
-        """The table of who has which shard."""
+        """The table of the owners of shards."""
         return f"{self.table}_shards"
 
 

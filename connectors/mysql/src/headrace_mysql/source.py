@@ -21,14 +21,14 @@ from headrace_mysql.table_options import SOURCE_TABLES
 from headrace_mysql.tables import Table, TableColumn, describe, no_such_table
 from headrace_mysql.types import INTEGER_BYTES, column_type
 
-#: More ranges than these are a mistake: keys with great gaps, for which the ranges are too small.
+#: More ranges than this are a mistake: the keys have large gaps, and the ranges are too small for them.
 RANGES_MAX = 10_000
 _RANGES_WANTED = 100
 
 
 @dataclass(frozen=True)
 class _Described:
-    """What is read of the table, looked up once and then taken along to other processes."""
+    """The columns and key of the table, looked up once and then passed to other processes."""
 
     columns: Mapping[str, TableColumn]
     key: TableColumn
@@ -38,7 +38,7 @@ class MySQLSource(Source):
     """Reads a table by an integer column that is unique and does not change.
 
     ``scan``: a queue per range of ``range_size`` keys that has rows or lies between such; ranges lie at fixed places, so
-    their names stay when the table grows. ``poll``: one queue, which goes on with rows of greater keys as they come.
+    their names stay when the table grows. ``poll``: one queue, which also gives new rows with greater keys.
     The offset of a row is its key; see ``KeyRange.base`` for keys that cannot be offsets.
     """
 
@@ -63,7 +63,7 @@ class MySQLSource(Source):
         return Schema({name: column_type(column) for name, column in self._described().columns.items()})
 
     def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """See that ranges lie where they lay. Raises JobError when they do not: rows would be read again."""
+        """Check that the ranges have the same bounds as before. Raises JobError when they do not: rows would be read again."""
         if self.settings.mode != "scan":
             return
         for queue in positions:
