@@ -169,7 +169,7 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
     @property
     def creates(self) -> bool:
-        """Whether a document that is there is kept: the only thing that data streams can do."""
+        """Whether an existing document is kept: data streams can do nothing else."""
         return self.data_stream or self.mode == "create"
 
     def validate(self) -> None:
@@ -213,7 +213,7 @@ def key_columns(key: str) -> list[str]:
 
 
 def has_time(index: str) -> bool:
-    """Return whether an index's name has signs of strftime; ``%%`` is a plain %."""
+    """Return whether an index's name has format codes of strftime; ``%%`` is a plain %."""
     return "%" in _COLUMN.sub("", index)
 
 
@@ -223,7 +223,7 @@ def urls_of(settings: ElasticsearchSettings) -> list[str]:
 
 
 def check_connection(settings: ElasticsearchSettings) -> None:
-    """Check the options of the connection. Raises OptionError, which never quotes what may hold a password."""
+    """Check the options of the connection. Raises OptionError, which never quotes a text that may hold a password."""
     for url in urls_of(settings):
         parts = urlsplit(url.strip())
         if parts.username is not None or parts.password is not None:
