@@ -103,18 +103,18 @@ class PrintSink(Sink):
 
     @property
     def stream(self) -> TextIO:
-        """Where rows are printed: looked up at each use, since programs and tests redirect it."""
+        """The stream to print to: looked up at each use, because programs and tests redirect it."""
         return sys.stdout if self.settings.target == "stdout" else sys.stderr
 
     def _write(self, text: str) -> None:
         stream = self.stream
         encoding = stream.encoding or "utf-8"
         try:
-            # What the terminal cannot show is escaped: no row is lost because of it.
+            # Characters that the terminal cannot show are escaped, so no row is lost.
             stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
             stream.flush()
         except (OSError, ValueError) as error:
-            # Whoever read it has gone (``| head``). The rows are not to blame, and trying again does not help.
+            # The program that read the output has ended (``| head``). This is no error of the rows, and trying again does not help.
             raise JobError(
                 f"cannot print to {self.settings.target}: {error}",
                 plugin="print",
