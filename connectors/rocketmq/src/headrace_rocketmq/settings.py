@@ -18,7 +18,7 @@ from headrace_rocketmq.remoting import parse_name_servers
 from headrace_rocketmq.transport import Tls
 
 PLUGIN = "rocketmq"
-#: What rocketmq-client-python cannot do, or what does not make sense for its pushed messages.
+#: Options that rocketmq-client-python does not support, or that make no sense for its pushed messages.
 _NOT_NATIVE = (
     "offsets", "sql", "deduplicate", "allocation", "exclusive", "security_token", "tls", "address_map", "topics_broker",
 )  # fmt: skip
@@ -150,7 +150,7 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
         return self.group or "headrace-" + "-".join(self.topics)
 
     def message_filter(self) -> Filter:
-        """Return what brokers shall filter by. Raises OptionError."""
+        """Return the filter for the brokers. Raises OptionError."""
         try:
             if self.sql is not None:
                 return Filter.by_sql(self.sql)
