@@ -35,7 +35,7 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     offsets: Annotated[
         dict[str | int, int] | None,
         option(
-            "first offset by partition (3, or 'topic-3'), for partitions without a committed offset; has priority over start"
+            "first offset by partition (3, or 'topic-3'), for partitions without a stored offset; has priority over start"
         ),
     ] = None
     isolation: Annotated[

@@ -34,7 +34,7 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
     offsets: Annotated[
         dict[str | int, int] | None,
         option(
-            "first offset by queue (3, 'broker/3' or 'topic/broker/3'), for queues without a committed offset; has priority "
+            "first offset by queue (3, 'broker/3' or 'topic/broker/3'), for queues without a stored offset; has priority "
             "over start"
         ),
     ] = None

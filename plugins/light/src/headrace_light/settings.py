@@ -30,9 +30,8 @@ class LightSettings(Settings, frozen=True, kw_only=True):
     reliability: Annotated[
         Literal["high", "fast"] | None,
         option(
-            "how instances of the job share keyed state: 'high' keeps it on the broker or in a shared store, so that it "
-            "survives when a shard moves; 'fast' keeps it on this machine, so that it is lost when a shard moves; default: "
-            "the job runs in one process"
+            "how instances share keyed state: 'high' keeps it on the broker or in a shared store; 'fast' keeps it on this machine, and "
+            "it is lost when a shard moves; default: not shared, one process runs the job"
         ),
     ] = None
     quick_start: Annotated[
