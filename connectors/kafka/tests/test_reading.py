@@ -279,7 +279,7 @@ def test_a_position_of_an_earlier_topic_of_that_name_stops_the_job(
     world.create_topic(topic)
     world.write(topic, bodies(1))
     with pytest.raises(
-        DataError, match=rf"offset 10 is not in partition {topic}-0, which holds 0 to 1: the topic was made"
+        DataError, match=rf"offset 10 is not in partition {topic}-0, which holds 0 to 1: the topic was created again"
     ):
         reading.job(memory()).run("light", checkpoint=tmp_path)
 

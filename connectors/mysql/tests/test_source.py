@@ -268,7 +268,7 @@ class TestPoll:
             source.open(Queue("t"), ReadPosition(4))
         assert str(caught.value) == (
             "position 4 is greater than 1, the position of the table's next row: the table was emptied or created again"
-            " [plugin 'mysql', queue 't', offset 4]\n  hint: start with a new checkpoint to read it from its begin"
+            " [plugin 'mysql', queue 't', offset 4]\n  hint: start with a new checkpoint to read it from its beginning"
         )
 
     def test_negative_keys_are_refused(self, table: Database) -> None:
