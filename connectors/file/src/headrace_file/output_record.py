@@ -45,8 +45,8 @@ class OutputRecord:
                 complete: InputRead | None = stored["complete"]
                 if complete is None or stored["digest"] != output.digest:
                     raise self._refused(
-                        f"{self._directory} holds results of this job, from a run that did not come to the end of its input or from "
-                        "several. Without a checkpoint all of them are made again, and would be there twice"
+                        f"{self._directory} holds results of this job, from a run that did not reach the end of its input, or "
+                        "from several runs. Without a checkpoint all of them are made again, and would be there twice"
                     )
                 return complete
         if stored is None or stored["digest"] != output.digest or stored["complete"] is not None:
