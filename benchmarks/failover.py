@@ -39,7 +39,9 @@ from tests.servers.sharing import own_server
 
 PROBES = 64
 _KEYS_A_MESSAGE = 1_000
-_BEGUN = re.compile(r"shard (\S+) begins at \d+ with \d+ rows of state(?: and more to come)?, after ([0-9.]+) s")
+_BEGUN = re.compile(
+    r"shard (\S+) starts at offset \d+ with \d+ rows of state(?: \(the rest is loaded later\))?, after ([0-9.]+) s"
+)
 _RESTORED = re.compile(r"shard (\S+) has all of its (\d+) rows of state, after ([0-9.]+) s")
 _FILL_SECONDS_MAX = 600.0
 

@@ -30,7 +30,7 @@ from tests.servers.mysql import MySQLServer
 from tests.servers.sharing import own_server
 
 _LOOK_SECONDS = 0.25
-_BEGINS = re.compile(r"shard \S+ begins at .* after ([0-9.]+) s")
+_BEGINS = re.compile(r"shard \S+ starts at offset .* after ([0-9.]+) s")
 
 
 @dataclass

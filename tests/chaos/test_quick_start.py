@@ -86,7 +86,7 @@ class World:
 
     def begun_quickly(self) -> int:
         """Return how often a shard began before its state was there."""
-        return sum(log.read_text().count("and more to come") for log in self.logs)
+        return sum(log.read_text().count("the rest is loaded later") for log in self.logs)
 
     def close(self) -> None:
         for instance in list(self.running):

@@ -139,7 +139,7 @@ def test_a_job_may_be_stopped_by_it_instead(backend: str) -> None:
     with pytest.raises(JobFailedError, match="is not valid gzip") as caught:
         job.run(backend, broken_queues="stop")
     assert isinstance(caught.value.__cause__, BrokenQueueError)
-    assert "mend or remove the file" in str(caught.value)
+    assert "repair or remove the file" in str(caught.value)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

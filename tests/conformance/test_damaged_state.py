@@ -194,10 +194,10 @@ def test_a_checkpoint_says_what_it_stands_on(prepared: Counter[str]) -> None:
 
 #: What is done to the state, and what the refusal says of it.
 NAMED = {
-    "remove": "is missing, which the checkpoint stands on",
-    "empty": "is damaged, or not what the checkpoint stands on",
-    "foreign": "is damaged, or not what the checkpoint stands on",
-    "older": "is missing, which the checkpoint stands on",
+    "remove": "is missing, and the checkpoint needs it",
+    "empty": "is damaged, or does not belong to the checkpoint",
+    "foreign": "is damaged, or does not belong to the checkpoint",
+    "older": "is missing, and the checkpoint needs it",
 }
 
 

@@ -52,7 +52,7 @@ def test_the_same_stateless_job_again_adds_nothing_and_another_one_is_refused(ba
     stateless(10).run(backend)
     assert len(rows()) == 10
 
-    with pytest.raises(JobError, match="out holds what another job has written") as failure:
+    with pytest.raises(JobError, match="out holds the output of another job with the same name") as failure:
         stateless(5).run(backend)
     for text in ('"v" >= 10', '"v" >= 5', "--replace-output", "writer="):
         assert text in str(failure.value)
@@ -125,7 +125,7 @@ def test_results_of_a_run_that_did_not_come_to_its_end_are_not_taken_for_all() -
             handle.wait(timedelta(milliseconds=10))
     handle.stop()
     before = rows()
-    with pytest.raises(JobError, match="did not come to the end of its input"):
+    with pytest.raises(JobError, match="did not reach the end of its input"):
         keyed("sum(v)").run("light")
     assert rows() == before
 
@@ -199,7 +199,7 @@ def test_dead_letters_with_a_way_of_their_own_are_refused_as_rows_are() -> None:
     job(10, "out").run("light")
     job(10, "out").run("light")
     assert len(rows("bad")) == 1
-    with pytest.raises(JobError, match="bad holds what another job"):
+    with pytest.raises(JobError, match="bad holds the output of another job"):
         job(5, "elsewhere").run("light")
 
 

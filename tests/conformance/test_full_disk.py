@@ -100,7 +100,7 @@ def test_a_full_device_below_the_checkpoint(
     assert "make room on the device" in message
     ballast.unlink()
     append(200, 50)
-    eventually(lambda: counted() == wanted(250), "the job goes on")
+    eventually(lambda: counted() == wanted(250), "the job continues")
     handle.stop()
     append(250, 10)
     job(output, keyed=keyed).run(backend, checkpoint=small_device / "state", **options)
@@ -119,7 +119,7 @@ def test_a_full_device_below_the_output(backend: str, small_device: Path) -> Non
     threading.Event().wait(0.5)
     assert len(rows(output)) == 100
     ballast.unlink()
-    eventually(lambda: sorted(row["n"] for row in rows(output)) == list(range(200)), "the job goes on")
+    eventually(lambda: sorted(row["n"] for row in rows(output)) == list(range(200)), "the job continues")
     handle.stop()
 
 
@@ -132,7 +132,7 @@ def test_a_directory_that_is_away_for_a_while(small_device: Path, caplog: pytest
     append(100, 100)
     eventually(lambda: any("bring it back" in record.message for record in caplog.records), "it is said")
     Path("elsewhere").rename(state)
-    eventually(lambda: "goes on" in caplog.text, "it goes on")
+    eventually(lambda: "continues: its checkpoint can be written again" in caplog.text, "it continues")
     handle.stop()
     assert sorted(row["n"] for row in rows(output)) == list(range(200))
     assert json.loads((state / "light/checkpoint.json").read_text())["queues"][0]["offset"] == 200
@@ -149,7 +149,7 @@ def test_a_stop_while_it_is_full_says_what_comes_again(small_device: Path) -> No
     handle.stop()
     with pytest.raises(JobFailedError, match="No space left on device") as caught:
         handle.wait()
-    assert "the next start goes on from the last checkpoint that was written" in str(caught.value)
+    assert "the next start continues from the last checkpoint that was written" in str(caught.value)
     ballast.unlink()
     job(Path("out"), keyed=False).run("light", checkpoint=state)
     assert sorted(row["n"] for row in rows(Path("out"))) == list(range(120))

@@ -152,7 +152,7 @@ def counts() -> hr.Job:
 
 
 def test_a_server_that_stays_away_fails_the_job() -> None:
-    with pytest.raises(JobFailedError, match=r"server that an operator asks was away: .*connection refused"):
+    with pytest.raises(JobFailedError, match=r"server that an operator uses was not available: .*connection refused"):
         counts().run("light", retry_timeout="200 ms", show_progress=False)
 
 
@@ -164,4 +164,4 @@ def test_a_job_that_waits_for_a_server_can_be_stopped(caplog: pytest.LogCaptureF
             break
     handle.stop(timedelta(seconds=20))
     assert handle.status().state is JobState.FAILED
-    assert "stopped while the server that an operator asks was away" in str(handle.status().error)
+    assert "stopped while the server that an operator uses was not available" in str(handle.status().error)

@@ -42,7 +42,7 @@ def test_from_light_to_spark_and_back(tmp_path: Path, verbs: tuple[str, ...]) ->
         max_micro_batch_records=60, checkpoint="checkpoint", **SPARK,
     )  # fmt: skip
     assert Savepoint.read(second).place.shards == dict.fromkeys(Savepoint.read(first).place.shards, 3)
-    with pytest.raises(CheckpointError, match="has begun already"):
+    with pytest.raises(CheckpointError, match="has already started"):
         run_to_the_end(fork, parts, "spark", from_savepoint=second, checkpoint="checkpoint", **SPARK)
     run_to_the_end(build, parts, "light", shards=1, from_savepoint=second)
     assert differences(outputs(parts), outputs(whole)) == []

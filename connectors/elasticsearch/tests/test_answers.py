@@ -274,7 +274,7 @@ class TestSource:
 
         with scripted({"GET /t/_stats/indexing": self.stats(*copies)}) as server:
             source = self.source(server)
-            assert "has no primary copy now" in text_of(expected, lambda: source.open(Queue("t/0"), EARLIEST))
+            assert "has no primary copy at the moment" in text_of(expected, lambda: source.open(Queue("t/0"), EARLIEST))
             source.close()
 
     def test_the_number_of_what_is_done_is_that_of_the_primary(self) -> None:
@@ -330,7 +330,7 @@ class TestSource:
         from datetime import timedelta
 
         def check(reader: Any, server: ScriptedServer) -> None:
-            assert "does not keep the numbers" in text_of(JobError, lambda: reader.poll(10, timedelta(0)))
+            assert "does not store sequence numbers" in text_of(JobError, lambda: reader.poll(10, timedelta(0)))
 
         self.reading((200, {"hits": {"hits": [{"_id": "x", "sort": [2**63 - 1, 0], "_source": {}}]}}), check)
 

@@ -75,7 +75,7 @@ def test_everything_that_a_column_can_decide() -> None:
                    "version_type": "external_gte"}},
         None,
     ]  # fmt: skip
-    assert made.refused == {2: "the name of its index needs a value that is NULL (option index)"}
+    assert made.refused == {2: "a value in the name of its index is NULL (option index)"}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_everything_that_a_column_can_decide() -> None:
         ({"routing": "tenant"}, "its routing is NULL or empty (option routing)"),
         ({"id": "k{id}", "version": "id"}, "its id is NULL or empty (option id)"),
         ({"data_stream": True, "index_time": "at"}, "it has no time (option index_time)"),
-        ({"index": "t-%Y", "index_time": "at"}, "the name of its index needs a value that is NULL (option index)"),
+        ({"index": "t-%Y", "index_time": "at"}, "a value in the name of its index is NULL (option index)"),
     ],
 )
 def test_a_row_that_lacks_what_is_needed_is_refused_alone(options: dict[str, Any], reason: str) -> None:
@@ -167,7 +167,7 @@ class TestChanges:
         assert CHANGE.encode() not in b"".join(lines_of(made))
 
     def test_what_they_need(self) -> None:
-        assert "name the column that does: id='...'" in text_of(JobError, self.made)
+        assert "name the column that identifies it: id='...'" in text_of(JobError, self.made)
         assert "option 'mode'" in text_of(JobError, lambda: self.made(id="id", mode="create"))
 
 

@@ -32,9 +32,9 @@ class TestBeforeTheStart:
         cluster.create("events")
         text = text_of(JobError, lambda: cluster.sink(ID, index=cluster.name("event")))
         assert text == (
-            f"Elasticsearch at {cluster.url}: there is no index, alias or data stream '{cluster.name('event')}' that may"
-            " be seen [plugin 'elasticsearch', option 'index']\n"
-            f"  hint: did you mean '{cluster.name('events')}'?; create_index=True makes it"
+            f"Elasticsearch at {cluster.url}: there is no index, alias or data stream '{cluster.name('event')}' that the"
+            " user can see [plugin 'elasticsearch', option 'index']\n"
+            f"  hint: did you mean '{cluster.name('events')}'?; create_index=True creates it"
         )
 
     def test_missing_index_for_which_there_is_a_template(self, cluster: Cluster) -> None:
@@ -154,7 +154,7 @@ class TestIndices:
         reasons = {row["offset"]: row["reason"] for made in refused for row in made.frame.to_dicts()}
         assert sorted(reasons) == [1, 2, 4]
         assert "must be lowercase" in reasons[1]
-        assert "needs a value that is NULL" in reasons[2]
+        assert "a value in the name of its index is NULL" in reasons[2]
         assert cluster.ids() == [0, 3]
         assert relay.heard[b"/_bulk"] == 1
 

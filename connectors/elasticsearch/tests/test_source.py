@@ -227,7 +227,7 @@ class TestPositions:
         cluster.add(cluster.name(), documents(0, 9))
         for use in (lambda: reader.latest, lambda: source.open(queue, position)):
             text = text_of(DataError, use)
-            assert "made anew" in text
+            assert "deleted and created again" in text
             assert "hint: start with a new checkpoint" in text
         reader.close()
         source.close()

@@ -60,7 +60,7 @@ class TestDamage:
         assert found == list(range(len(found)))
         assert 0 < len(found) < 20_000
         assert "is not valid gzip" in str(error)
-        assert "mend or remove the file" in str(error)
+        assert "repair or remove the file" in str(error)
         with pytest.raises(BrokenQueueError):
             reader.poll(100, timeout=NO_WAIT)
         with pytest.raises(BrokenQueueError):

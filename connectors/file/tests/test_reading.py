@@ -455,7 +455,7 @@ class TestManyFiles:
 
 class TestErrors:
     def test_a_missing_path_is_named(self, world: World) -> None:
-        with pytest.raises(JobError, match=r"nothing\.log is not there"):
+        with pytest.raises(JobError, match=r"nothing\.log does not exist"):
             world.source("nothing.log").queues()
 
     @pytest.mark.parametrize(

@@ -332,7 +332,7 @@ class TestStateFile:
         path = self._file(tmp_path)
         content = path.read_bytes()
         path.write_bytes(content[:gone] + bytes(2048) + content[gone + 2048 :])
-        with pytest.raises(JobError, match="one of its two slots is not there"):
+        with pytest.raises(JobError, match="one of its two slots is missing"):
             make_sink(tmp_path).last_offset(Queue("q"))
 
     @pytest.mark.parametrize("commits", [1, 2, 3])

@@ -64,5 +64,7 @@ def test_what_is_accepted() -> None:
     assert KafkaSink(settings(key="k")).accepts == "upsert"
     assert KafkaSink(settings(key="k", tombstone="gone")).accepts == "append"
     check_changes(settings(key="k"), Changes(("k",)))
-    with pytest.raises(JobError, match="changes rows by k, window_end, but records have the key 'k'"):
+    with pytest.raises(
+        JobError, match="the stream is a changelog with the key k, window_end, but records have the key 'k'"
+    ):
         check_changes(settings(key="k"), Changes(("k", "window_end")))

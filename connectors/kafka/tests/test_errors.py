@@ -124,7 +124,7 @@ def test_no_permission_for_the_topic(connect: Callable[[Options], None], driver:
     assert text_of(connect, outsider(security, driver=driver), JobError) == (
         f"Kafka at {security.sasl_plaintext}: user 'outsider' has no permission for topic 'orders' "
         "[plugin 'kafka', option 'topic']\n"
-        "  hint: grant it (see the servers' ACLs), or log in as somebody who may"
+        "  hint: grant it (see the ACLs of the brokers), or log in as a user who has it"
     )
 
 
@@ -193,7 +193,7 @@ def test_unknown_property(connect: Callable[[Options], None], driver: str, secur
 def test_properties_that_guarantees_rest_on_are_not_taken(name: str) -> None:
     options = {"servers": "127.0.0.1:1", "driver": "confluent", "conf": {name: "x"}}
     assert text_of(connect_source, options, OptionError) == (
-        f"'{name}' is not for conf: the guarantees rest on it, or another option sets it [plugin 'kafka', option 'conf']"
+        f"'{name}' cannot be set in conf: the guarantees depend on it, or another option sets it [plugin 'kafka', option 'conf']"
         "\n  hint: see docs/connectors/kafka.md for the option that sets it"
     )
 
@@ -223,7 +223,7 @@ def test_no_permission_for_the_group(driver: str, security: KafkaSecurity, allow
     assert text_of(connect_source, outsider(security, driver=driver), JobError) == (
         f"Kafka at {security.sasl_plaintext}: user 'outsider' has no permission for group 'headrace-orders' "
         "[plugin 'kafka', option 'group']\n"
-        "  hint: grant it (see the servers' ACLs), or log in as somebody who may"
+        "  hint: grant it (see the ACLs of the brokers), or log in as a user who has it"
     )
 
 
@@ -232,7 +232,7 @@ def test_reader_may_not_write(driver: str, security: KafkaSecurity, allow: Calla
     assert text_of(connect_sink, outsider(security, driver=driver), JobError) == (
         f"Kafka at {security.sasl_plaintext}: user 'outsider' may not write to topic 'orders' "
         "[plugin 'kafka', option 'topic']\n"
-        "  hint: grant it (see the servers' ACLs), or log in as somebody who may"
+        "  hint: grant it (see the ACLs of the brokers), or log in as a user who has it"
     )
 
 
@@ -253,7 +253,7 @@ def test_writer_without_permission_for_transactions(
     assert str(caught.value) == (
         f"Kafka at {security.sasl_plaintext}: user 'outsider' has no permission for transactional id "
         "[plugin 'kafka', option 'transactional_id']\n"
-        "  hint: grant it (see the servers' ACLs), or log in as somebody who may"
+        "  hint: grant it (see the ACLs of the brokers), or log in as a user who has it"
     )
 
 
@@ -263,7 +263,7 @@ def test_no_permission_to_create_the_topic(driver: str, security: KafkaSecurity,
     assert text_of(connect_sink, options, JobError) == (
         f"Kafka at {security.sasl_plaintext}: user 'outsider' has no permission for topic 'made_anew' "
         "[plugin 'kafka', option 'topic']\n"
-        "  hint: grant it (see the servers' ACLs), or log in as somebody who may"
+        "  hint: grant it (see the ACLs of the brokers), or log in as a user who has it"
     )
 
 

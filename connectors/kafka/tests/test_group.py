@@ -196,7 +196,7 @@ def test_an_instance_with_the_other_driver_is_refused(world: KafkaWorld, topic: 
     first = start(sink)
     eventually(lambda: numbers(sink) == [0], "the first instance reads")
     second = start(memory(), driver="kafka-python" if driver == "confluent" else "confluent")
-    with pytest.raises(JobFailedError, match="all need the same"):
+    with pytest.raises(JobFailedError, match="all instances need the same one"):
         second.wait(timedelta(seconds=120))
     assert first.status().state is JobState.RUNNING
 
@@ -207,7 +207,7 @@ def test_of_two_instances_with_one_name_the_older_ends(world: KafkaWorld, topic:
     first = start(sinks[0], instance_id="a")
     eventually(lambda: len(read_by(first)) == 2, "the first instance reads")
     second = start(sinks[1], instance_id="a")
-    with pytest.raises(JobFailedError, match="another instance has joined as 'a'") as caught:
+    with pytest.raises(JobFailedError, match="another instance has joined with the instance_id 'a'") as caught:
         first.wait(timedelta(seconds=20))
     assert "instance_id of its own" in str(caught.value)
     world.write(topic, numbered(0, 5))

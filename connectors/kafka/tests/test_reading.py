@@ -265,7 +265,7 @@ def test_records_removed_before_they_were_read_stop_the_job(reading: Reading, wo
     assert str(caught.value) == (
         f"offset 10 is not in partition {topic}-0, which holds 20 to 30: records were removed (by retention, or by hand) "
         f"before they were read [plugin 'kafka', queue '{topic}-0', offset 10]\n"
-        "  hint: to go on with what is there, start with another group, and a new checkpoint directory if there is one"
+        "  hint: to continue with what is there, start with another group, and with a new checkpoint directory if the job has one"
     )
 
 
@@ -279,7 +279,7 @@ def test_a_position_of_an_earlier_topic_of_that_name_stops_the_job(
     world.create_topic(topic)
     world.write(topic, bodies(1))
     with pytest.raises(
-        DataError, match=rf"offset 10 is not in partition {topic}-0, which holds 0 to 1: the topic was made"
+        DataError, match=rf"offset 10 is not in partition {topic}-0, which holds 0 to 1: the topic was created again"
     ):
         reading.job(memory()).run("light", checkpoint=tmp_path)
 

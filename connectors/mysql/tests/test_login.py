@@ -166,7 +166,7 @@ def test_password_is_not_given_to_a_server_that_was_not_checked(
     with serving(method, script, server_context(certificates) if with_tls else None) as server:
         error = log_in(server.port)
     assert isinstance(error, JobError)
-    assert "gives the password to whoever answers, and its certificate was not checked" in str(error)
+    assert "sends the password to the server, but the server's certificate was not checked" in str(error)
     assert "option 'ssl'" in str(error)
     assert "set ssl_ca to" in str(error)
     assert PASSWORD not in str(error)
@@ -179,7 +179,7 @@ def test_full_login_goes_on_where_the_certificate_was_checked(certificates: Cert
     with serving(b"caching_sha2_password", ask_for_all, server_context(certificates)) as server:
         error = log_in(server.port, ssl_ca=str(certificates.authority))
     assert PASSWORD.encode() + b"\0" in server.heard
-    assert "gives the password" not in str(error)
+    assert "sends the password to the server" not in str(error)
 
 
 def test_hash_is_enough_for_a_server_that_knows_the_user() -> None:

@@ -38,12 +38,12 @@ def test_the_same_stateless_job_adds_nothing_and_another_one_is_refused(table: D
     job(10).run("light")
     job(10).run("light")
     assert len(table.rows("t")) == 10
-    with pytest.raises(JobError, match="what another job has written") as failure:
+    with pytest.raises(JobError, match="the output of another job with the same name") as failure:
         job(5).run("light")
     assert f"table {table.name}.t" in str(failure.value)
     shown = [line for line in str(failure.value).splitlines() if '"v" >= 10' in line]
     assert any('"v" >= 5' in line for line in shown), f"both definitions are shown: {failure.value}"
-    with pytest.raises(JobError, match="rows of a table are not removed"):
+    with pytest.raises(JobError, match="rows of a table cannot be removed"):
         job(5).run("light", replace_output=True)
     assert len(table.rows("t")) == 10
     table.execute("TRUNCATE t")  # and then nothing is there that could be taken for its rows
@@ -87,7 +87,7 @@ def test_an_edited_job_goes_on_from_its_checkpoint(table: Database, tmp_path: Pa
     job(30, 25).run("light", checkpoint=tmp_path)
     job(40, 35).run("light", checkpoint=tmp_path)
     assert len(table.rows("t")) == 10 + 5 + 5
-    with pytest.raises(JobError, match="what another job has written"):
+    with pytest.raises(JobError, match="the output of another job with the same name"):
         job(40, 10).run("light")
 
 
@@ -127,7 +127,7 @@ def test_a_definition_of_an_older_version_or_that_is_damaged_is_left_out_of_the_
     ):
         job(10).run("light")
         table.execute(damage)
-        with pytest.raises(JobError, match="what another job has written") as failure:
+        with pytest.raises(JobError, match="the output of another job with the same name") as failure:
             job(5).run("light")
         assert '"v" >= 10' not in str(failure.value)
         table.execute("TRUNCATE t")
@@ -148,6 +148,6 @@ def test_a_long_definition_is_kept_in_pieces_or_left_out(
     job(10).run("light")
     job(10).run("light")
     assert len(table.rows("t")) == 10
-    with pytest.raises(JobError, match="what another job has written") as failure:
+    with pytest.raises(JobError, match="the output of another job with the same name") as failure:
         job(5).run("light")
     assert ('"v" >= 5' in str(failure.value)) is (pieces_max > 0)

@@ -127,7 +127,7 @@ def test_an_error_amid_the_rows_is_raised() -> None:
 
 def test_what_is_no_utf8_is_named() -> None:
     given = cursor(packets([value(b"1") + value(b"\xff\xfe and some more bytes"), EOF]), [INTEGER, TEXT])
-    with pytest.raises(DataError, match="column 'text' holds what is no UTF-8"):
+    with pytest.raises(DataError, match="column 'text' holds bytes that are not UTF-8"):
         RowPackets(given).columns({"text": pl.String()}, pl.Int64())
 
 

@@ -58,7 +58,7 @@ class TestBeforeTheStart:
         assert text == (
             f"MySQL at {server.host}:{server.port}: there is no table 'event' in database '{database.name}' that user"
             f" '{server.user}' may see [plugin 'mysql', option 'table']\n"
-            "  hint: did you mean 'events'?; create_table=True makes it"
+            "  hint: did you mean 'events'?; create_table=True creates it"
         )
 
     def test_missing_column_names_the_nearest(self, database: Database) -> None:
@@ -123,7 +123,7 @@ class TestBeforeTheStart:
         database.execute("CREATE TABLE t (id BIGINT)")
         database.execute("CREATE TABLE other (id BIGINT)")
         text = text_of(JobError, lambda: database.sink(ID, offsets_table="other"))
-        assert f"table {database.name}.other is not one that holds positions" in text
+        assert f"table {database.name}.other is not a table of positions" in text
 
     def test_a_view_is_written_through(self, database: Database) -> None:
         database.execute("CREATE TABLE base (id BIGINT)")
@@ -334,7 +334,9 @@ def test_unknown_errors_stop_the_job_and_send_nothing_to_the_dead_letters(databa
     text = text_of(JobError, lambda: insert(sink, numbers("q", 0, 3)))
     assert "Unknown column 'id'" in text
     database.execute("DROP TABLE t")
-    assert "it has gone or changed since the job started" in text_of(JobError, lambda: insert(sink, numbers("q", 0, 3)))
+    assert "it was removed or changed since the job started" in text_of(
+        JobError, lambda: insert(sink, numbers("q", 0, 3))
+    )
     assert sink.last_offset(Queue("q")) is None
     sink.close()
 

@@ -115,7 +115,9 @@ class TestScan:
         add(table, 1, 2)
         options = {"checkpoint": str(tmp_path), "show_progress": False}
         hr.stream("test", "scan").from_mysql(**table.options(range_size=10)).to(MemorySink()).run("light", **options)
-        with pytest.raises(JobError, match=r"knows the range 't\[0,10\)', of another size than 20") as caught:
+        with pytest.raises(
+            JobError, match=r"the checkpoint has the range 't\[0,10\)', of another size than 20"
+        ) as caught:
             hr.stream("test", "scan").from_mysql(**table.options(range_size=20)).to(MemorySink()).run(
                 "light", **options
             )
@@ -126,7 +128,7 @@ class TestScan:
 
         from headrace.interfaces.source import StartAt
 
-        with pytest.raises(JobError, match="a table has no times to start at"):
+        with pytest.raises(JobError, match="rows of a table have no time, so a time cannot be the start"):
             table.source().open(Queue("t[0,1000000)"), StartAt(datetime.now(UTC)))
 
 
@@ -265,8 +267,8 @@ class TestPoll:
         with pytest.raises(DataError) as caught:
             source.open(Queue("t"), ReadPosition(4))
         assert str(caught.value) == (
-            "position 4 lies behind 1, where the table's next row comes: it was emptied or made anew"
-            " [plugin 'mysql', queue 't', offset 4]\n  hint: start with a new checkpoint to read it from its begin"
+            "position 4 is greater than 1, the position of the table's next row: the table was emptied or created again"
+            " [plugin 'mysql', queue 't', offset 4]\n  hint: start with a new checkpoint to read it from its beginning"
         )
 
     def test_negative_keys_are_refused(self, table: Database) -> None:
@@ -296,5 +298,5 @@ class TestPoll:
         options = {"until": "end", "checkpoint": str(tmp_path), "show_progress": False}
         job.run("light", **options)
         table.execute("TRUNCATE t")
-        with pytest.raises((DataError, JobFailedError), match="it was emptied or made anew"):
+        with pytest.raises((DataError, JobFailedError), match="the table was emptied or created again"):
             job.run("light", **options)

@@ -222,7 +222,7 @@ def test_a_damaged_part_is_named(database: Database, make: Make) -> None:
 
 def test_another_table_of_that_name_is_refused(database: Database, make: Make) -> None:
     database.execute("CREATE TABLE taken (id INT)")
-    with pytest.raises(JobError, match="not one that holds state"):
+    with pytest.raises(JobError, match="is not a table of state"):
         numbers(make(table="taken"))
 
 

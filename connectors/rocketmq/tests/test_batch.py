@@ -79,7 +79,7 @@ def test_a_damaged_message_never_harms_more_than_itself(message: StoredMessage, 
 
 
 def test_something_else_than_messages_is_named() -> None:
-    with pytest.raises(ProtocolError, match="no message"):
+    with pytest.raises(ProtocolError, match="that is not a message"):
         decode(bytes(200))
 
 
@@ -97,7 +97,7 @@ def test_a_body_that_cannot_be_unpacked_does_not_stop_the_others() -> None:
     batch = decode(good.encode() + bad.encode(), bomb.encode() + good.encode())
     assert [batch.bodies[0], batch.bodies[1], batch.bodies[3]] == [b"good", b"rubbish", b"good"]
     assert sorted(batch.errors) == [1, 2]
-    assert "over 1000 bytes" in str(batch.errors[2])
+    assert "larger than 1000 bytes" in str(batch.errors[2])
 
 
 def test_a_batch_stored_as_one_message_is_taken_apart() -> None:

@@ -242,7 +242,7 @@ def test_a_topic_that_was_made_anew_stops_the_job(
     assert error.queue is not None
     assert error.queue.endswith(f"/{queue}")
     assert error.message == (
-        "offset 7 is not in the queue, which holds 0 to 0: the topic was made anew, or the broker lost messages"
+        "offset 7 is not in the queue, which holds 0 to 0: the topic was created again, or the broker has lost messages"
     )
     assert error.hint is not None
     assert "another group" in error.hint

@@ -241,7 +241,7 @@ def test_its_options_need_it() -> None:
 def test_what_it_cannot_do_is_said_before_the_start() -> None:
     source = source_of()
     assert isinstance(source, NativeRocketMQSource)
-    with pytest.raises(OptionError, match="no end to read to"):
+    with pytest.raises(OptionError, match="pushed messages have no end"):
         source.use_run(until="end")
     source.start = LATEST
     with pytest.raises(OptionError, match=r"option 'start'"):

@@ -310,7 +310,7 @@ def test_servers_that_are_away_are_named() -> None:
     assert message_of(RetriableError, source.queues) == (
         "cannot connect to 127.0.0.1:1: Connection refused; is it running, and is this its address? "
         "(name servers 127.0.0.1:1, topic t) [plugin 'rocketmq']\n"
-        "  hint: start RocketMQ, or mend the option name_servers; brokers in containers may need address_map"
+        "  hint: start RocketMQ, or correct the option name_servers; brokers in containers may need address_map"
     )
     source.close()
 

@@ -141,7 +141,7 @@ class TestWithSamplePlugins:
     def test_an_unknown_name_has_a_hint(self, headrace: Command) -> None:
         result = headrace("plugins", "telvision")
         assert result.exit_code == 2
-        assert result.stderr.startswith("error: no plug-in 'telvision' is installed, and none offers it")
+        assert result.stderr.startswith("error: no plug-in 'telvision' is installed, and no plug-in offers it")
         assert "did you mean 'television'?" in result.stderr
 
 

@@ -110,7 +110,7 @@ def test_files_and_metadata(kind: str, headrace: Command, tmp_path: Path) -> Non
 def test_names_that_are_none(headrace: Command, tmp_path: Path, name: str) -> None:
     result = headrace("new", "sink", "--", name)
     assert result.exit_code == 2
-    assert "is no name for a plug-in" in result.stderr
+    assert "cannot be the name of a plug-in" in result.stderr
     assert "use a-z, 0-9 and single dashes" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -119,7 +119,7 @@ def test_names_that_are_none(headrace: Command, tmp_path: Path, name: str) -> No
     ("kind", "name", "message"),
     [
         ("sink", "print", "the plug-in 'print' is installed already: headrace-print"),
-        ("sink", "class", "'class' is a word of Python's own"),
+        ("sink", "class", "'class' is a reserved word of Python"),
         ("operator", "where", "the operator 'where' exists already: plug-in 'columnar' offers it"),
         ("operator", "union", "a verb cannot be called 'union'"),
         ("operator", "to-upper", "a verb cannot be called 'to_upper'"),

@@ -143,7 +143,7 @@ def test_a_bug_in_a_backend_is_a_message_too(
     assert result.exit_code == 1
     assert (
         result.stderr
-        == "error: ZeroDivisionError: oh\n  hint: this should not have ended so; --debug shows the whole traceback\n"
+        == "error: ZeroDivisionError: oh\n  hint: this error was not expected; --debug shows the whole traceback\n"
     )
 
 
@@ -272,7 +272,7 @@ def test_a_signal_stops_gracefully_with_a_report(
     process.send_signal(number)
     _, messages = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
-    assert "stopping: finishing the batch at hand" in messages
+    assert "stopping: finishing the current batch" in messages
     assert "✓ test.endless on light: stopped after" in messages
     assert "  rows written  1 to to_print" in messages
 

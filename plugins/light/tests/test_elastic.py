@@ -174,7 +174,7 @@ def test_fast_loses_what_a_moved_shard_remembered_and_says_so(world: World, capl
 
 
 def test_what_cannot_be_shared_is_refused_before_anything_is_read(world: World, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="none of them knows when all has been read"):
+    with pytest.raises(OptionError, match="none of them knows when all input has been read"):
         world.job().run("light", reliability="high")
     with pytest.raises(OptionError, match="state store 'directory' is on one machine"):
         world.start(state_store="directory")
@@ -223,5 +223,5 @@ def test_a_sink_that_is_ahead_of_the_topics_is_refused(world: World) -> None:
         second.wait(timedelta(minutes=1))
     assert isinstance(failure.value.__cause__, CheckpointError)
     assert len(world.table.rows) == before
-    with pytest.raises(OptionError, match="none of them can begin behind"):
+    with pytest.raises(OptionError, match="they cannot start after a sink's rows"):
         world.start(sinks_ahead="write")

@@ -473,5 +473,5 @@ def test_an_edited_job_goes_on_where_its_group_has_committed_and_is_refused_in_a
     assert run(group, 0) == 10
     group.append("a", *bodies[10:])
     assert run(group, 25) == 10 + 5
-    with pytest.raises(JobError, match="what another job has written"):
+    with pytest.raises(JobError, match="the output of another job with the same name"):
         run(MemoryGroup({"a": bodies}), 20)

@@ -180,7 +180,7 @@ def test_what_an_operator_could_not_do_for_now_is_done_later(tmp_path: Path, key
 def test_an_operator_that_is_away_for_long_fails_the_job() -> None:
     _AwayAtTimes.failures = ["table away"] * 10_000
     stream = hr.stream("test", "away").from_(MemorySource({"a": bodies(1)}), format="json", schema={"n": "int64"})
-    with pytest.raises(JobFailedError, match=r"server that an operator asks was away .* table away"):
+    with pytest.raises(JobFailedError, match=r"server that an operator uses was not available .* table away"):
         stream.apply(_AwayAtTimesSpec()).to(MemorySink()).run("light", retry_timeout="500 ms")
 
 

@@ -108,7 +108,7 @@ def test_the_log_of_another_checkpoint_is_refused(tmp_path: Path) -> None:
     stages.close()
     other = StoredCheckpoint(0, sequence=7)
     again = local(made)
-    with pytest.raises(CheckpointError, match="it is of another checkpoint, or a part of it is missing"):
+    with pytest.raises(CheckpointError, match="it belongs to another checkpoint, or a part of it is missing"):
         list(again.replay(other, at_once))
     again.close()
 

@@ -359,5 +359,5 @@ def test_instances_with_quick_start_give_what_one_process_gives(
     finally:
         world.close()
     assert sorted(map(str, world.sink().table())) == wanted
-    assert "and more to come" in caplog.text
+    assert "the rest is loaded later" in caplog.text
     del places[world.broker.name]

@@ -147,7 +147,7 @@ def test_a_restart_with_the_same_savepoint_goes_on_from_the_checkpoint(tmp_path:
 def test_a_checkpoint_that_has_begun_otherwise_is_not_written_over(tmp_path: Path) -> None:
     world = World(40)
     world.begun(read=40, checkpoint=str(tmp_path / "checkpoint")).stop(savepoint=tmp_path / "here")
-    with pytest.raises(CheckpointError, match="has begun already"):
+    with pytest.raises(CheckpointError, match="has already started"):
         world.job().run("light", checkpoint=str(tmp_path / "checkpoint"), from_savepoint=tmp_path / "here")
 
 

@@ -73,7 +73,7 @@ def test_a_row_that_no_record_can_hold_is_refused() -> None:
     "record", [b"", b"{}", b"\x80", msgspec.msgpack.encode({"format": 1, "time_us": 1, "envelopes": [["rows"]]})]
 )
 def test_what_is_no_record_is_refused(record: bytes) -> None:
-    with pytest.raises(DataError, match="none of headrace's"):
+    with pytest.raises(DataError, match="was not written by headrace"):
         decoded(record)
 
 

@@ -123,7 +123,7 @@ def test_explain_tells_which_of_many_messages_it_is_about(place: Path) -> None:
     rules: list[str | Path] = ["--rules", place / "rules.yaml", "--columns", COLUMNS]
     (place / "two.ndjson").write_text(f"{json.dumps({**MESSAGE, 'process': 'bash'})}\n{json.dumps(MESSAGE)}\n")
     found = headrace("explain", "bash", "--on", place / "two.ndjson", *rules)
-    assert "has 2 messages: this is about the first" in found.stderr.replace("\n", " ")
+    assert "has 2 messages: only the first is explained" in found.stderr.replace("\n", " ")
     assert "  true   process = 'bash'\n  matches" in found.stdout
 
 

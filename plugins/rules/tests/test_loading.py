@@ -84,7 +84,7 @@ def test_what_is_wrong_with_a_rule_is_told(entry: object, reason: str) -> None:
 
 def test_two_rules_with_one_id(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("- {id: same, expression: x = 1}\n- {id: same, expression: x = 2}")
-    with pytest.raises(RulesError, match=r"the id is taken already, by .*a.yaml, rule 1"):
+    with pytest.raises(RulesError, match=r"the id is already used by .*a.yaml, rule 1"):
         load_strictly(str(tmp_path / "a.yaml"))
 
 
@@ -93,12 +93,12 @@ def test_a_file_that_is_no_yaml_does_not_hide_the_others(tmp_path: Path) -> None
     (tmp_path / "b.yaml").write_text("rules: [}")
     loaded = load(str(tmp_path / "*.yaml"))
     assert [rule.id for rule in loaded.rules] == ["one"]
-    assert str(loaded.rejections[0]).startswith(f"{tmp_path}/b.yaml: this is no YAML:")
+    assert str(loaded.rejections[0]).startswith(f"{tmp_path}/b.yaml: this is not valid YAML:")
 
 
 def test_yaml_makes_no_objects(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("- !!python/object/apply:os.system ['true']")
-    assert "this is no YAML" in str(load(str(tmp_path / "a.yaml")).rejections[0])
+    assert "this is not valid YAML" in str(load(str(tmp_path / "a.yaml")).rejections[0])
 
 
 def test_no_file_and_no_rule(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ detection:
         ("{a: {x|base64: y}, condition: a}", "modifier 'base64' is not supported"),
         ("{a: {x: y}, condition: b}", "no search is called 'b'"),
         ("{a: {x: y}, condition: a | count() > 5}", "aggregations"),
-        ("{a: [word], condition: a}", "keywords have no column"),
+        ("{a: [word], condition: a}", "keywords are not supported"),
         ("{a: {x: y}, condition: a and}", "ends too early"),
         ("{a: {x: y}, timeframe: 5m, condition: a}", "timeframe"),
     ],

@@ -284,7 +284,7 @@ def test_checkpoints_belong_to_one_job_at_a_time(source: CountingSource, sink: D
         ({"master": "locl[2]"}, "knows no such master"),
         ({"mastre": "local[2]"}, "did you mean 'master'"),
         ({"memory": "lots"}, "memory"),
-        ({"session": 5}, "is no SparkSession"),
+        ({"session": 5}, "is not a SparkSession"),
         ({"parallelism": 0}, "parallelism"),
     ],
 )
@@ -305,7 +305,7 @@ def test_a_session_of_the_users_own(source: CountingSource, sink: DatabaseSink, 
     report = stream_of(source, "own").to(sink).run("spark", session=own, checkpoint=tmp_path / "state")
     assert report.records_read == 0
     assert own.range(3).count() == 3, "the session is left as it was"
-    with pytest.raises(OptionError, match="a session that is given has its own"):
+    with pytest.raises(OptionError, match="the given session has its own settings"):
         stream_of(source, "own").to(sink).run("spark", session=own, master="local[1]")
 
 

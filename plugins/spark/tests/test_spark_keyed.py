@@ -60,7 +60,7 @@ def test_windows_over_restarts(source: CountingSource, windows: WindowSink, tmp_
 
     source.set_count("c", 300)
     source.set_count("a", 1001)
-    with pytest.raises(CheckpointError, match="with 3 shards, and 4 are asked for"):
+    with pytest.raises(CheckpointError, match="with 3 shards, but the job asks for 4"):
         job.run("spark", checkpoint=state, shards=4)
     again = job.run("spark", checkpoint=state, parallelism=1)
     assert again.late_rows == 200 + 100, "the test's windows up to the watermark are closed"

@@ -39,9 +39,9 @@ def test_an_outage_is_logged_once_and_its_end_too(tmp_path: Path, caplog: pytest
     worker.back("orders/a")
     planner.back("orders/c")
     assert logged(tmp_path, caplog) == [
-        "job test.job: orders/a is away, trying again: connection refused",
-        "job test.job: orders/b is away, trying again: connection refused",
-        "job test.job: orders/a is there again",
+        "job test.job: orders/a is not available, trying again: connection refused",
+        "job test.job: orders/b is not available, trying again: connection refused",
+        "job test.job: orders/a is available again",
     ]
 
 
@@ -54,7 +54,7 @@ def test_tasks_that_run_again_are_logged_once_for_each_stage_of_a_micro_batch(
             notes.begun("source stage", batch_id, 0 if task == 0 else 1)
             notes.begun("sink stage", batch_id, 0)
     assert logged(tmp_path, caplog) == [
-        f"job test.job: micro-batch {number}: the source stage is done again (attempt 2): a worker process was killed, or failed"
+        f"job test.job: micro-batch {number}: the source stage is run again (attempt 2): a worker process was killed or has failed"
         for number in (3, 4)
     ]
 
@@ -73,8 +73,8 @@ def test_the_planner_tells_of_servers_that_are_away(tmp_path: Path, caplog: pyte
     start = begun(planner)
     troubles = Troubles("test.job")
     assert logged(tmp_path, caplog, troubles) == [
-        "job test.job: flaky is away, trying again: the server is away",
-        "job test.job: flaky is there again",
+        "job test.job: flaky is not available, trying again: the server is away",
+        "job test.job: flaky is available again",
     ]
     for _ in range(4):
         source.calls_away = 1
@@ -107,6 +107,6 @@ def test_a_worker_tells_of_what_an_operator_asks(tmp_path: Path, caplog: pytest.
     assert sorted(row["n"] for row in sink.rows()) == list(range(10))
     texts = logged(tmp_path / "run", caplog)
     assert [text.partition(": ")[2] for text in texts] == [
-        "what an operator of queue counting/a asks is away, trying again: the table is away",
-        "what an operator of queue counting/a asks is there again",
+        "the server of an operator of queue counting/a is not available, trying again: the table is away",
+        "the server of an operator of queue counting/a is available again",
     ]

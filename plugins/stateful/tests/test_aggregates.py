@@ -394,6 +394,6 @@ def test_a_server_that_stays_away_is_told_as_such() -> None:
         plan.partial(inputs, [])
     with (
         waiting(Waiting(ManualClock(), 60, away=lambda error: None, back=lambda: None)),
-        pytest.raises(JobFailedError, match=r"for 6\d s the server that an operator asks was away"),
+        pytest.raises(JobFailedError, match=r"for 6\d s the server that an operator uses was not available"),
     ):
         plan.partial(inputs, [])

@@ -1,4 +1,7 @@
-"""Answers of a server, bounded in size and time: whoever answers may send without end, or what unpacks to anything."""
+"""Answers of a server, limited in size and time.
+
+A server could send without end, or send data that becomes very large when it is decompressed.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from typing import Any
 
 import urllib3
 
-#: More than any page of documents that a job asks for. Compressed answers count as what they unpack to.
+#: More than any page of documents that a job asks for. Compressed answers count with their decompressed size.
 ANSWER_BYTES_MAX = 512 * 1024**2
-#: An answer that trickles in is given up after so many times what one read may take.
+#: A slow answer is given up after so many times the time-out of one read.
 _TIMEOUTS_MAX = 10
 _PIECE_BYTES = 1024**2
 
@@ -26,7 +29,7 @@ def bounded(urlopen: Open, timeout_seconds: float) -> Open:
         pieces: list[bytes] = []
         size = 0
         try:
-            while piece := response.read1(_PIECE_BYTES):  # one read of the socket: each is timed
+            while piece := response.read1(_PIECE_BYTES):  # one read of the socket: each has a time-out
                 pieces.append(piece)
                 size += len(piece)
                 if size > ANSWER_BYTES_MAX:
@@ -36,10 +39,10 @@ def bounded(urlopen: Open, timeout_seconds: float) -> Open:
                         f"the answer has not ended after {_TIMEOUTS_MAX * timeout_seconds:g} s"
                     )
         except BaseException:
-            response.close()  # what comes behind belongs to no other request
+            response.close()  # later bytes belong to no other request
             raise
         response.release_conn()
-        response._body = b"".join(pieces)  # what ``data`` gives
+        response._body = b"".join(pieces)  # the value of ``data``
         return response  # type: ignore[no-any-return]
 
     return opened

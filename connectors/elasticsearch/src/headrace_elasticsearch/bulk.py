@@ -1,4 +1,4 @@
-"""Bulk requests, several at a time, and what the server says of each row."""
+"""Bulk requests, several at a time, and the server's answer for each row."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _answer = msgspec.json.Decoder(_Answer).decode
 
 @dataclass
 class Outcome:
-    """What became of a request's rows: which are stored, which refused and why, and what is to be raised afterwards."""
+    """The outcome of a request's rows: which are stored, which are refused and why, and which error must be raised afterwards."""
 
     stored: list[int]
     refused: dict[int, str]
     error: HeadraceError | None = None
 
     def add(self, other: Outcome) -> None:
-        """Take the outcome of other rows. What stops the job comes before bad rows, and these before what passes."""
+        """Add the outcome of other rows. Errors that stop the job have priority over bad rows, and bad rows over temporary errors."""
         self.stored += other.stored
         self.refused |= other.refused
         self.error = max((self.error, other.error), key=_weight)
@@ -87,7 +87,7 @@ class Bulk:
         for begin, end in self._groups(len(rows)):
             try:
                 lines = make(rows[begin:end])
-            except DataError as error:  # what is under way is waited for
+            except DataError as error:  # wait for the requests in progress
                 whole.error = error
                 break
             parts = list(self._parts(lines))
@@ -138,7 +138,7 @@ class Bulk:
         return self._judged(items, first)
 
     def _halved(self, lines: Sequence[bytes], first: int) -> Outcome:
-        """Send what was too large for the server in two halves; a row that is too large by itself is refused."""
+        """Send a request that was too large for the server in two halves; a row that is too large by itself is refused."""
         if len(lines) == 1:
             size = len(lines[0])
             return Outcome(
@@ -169,7 +169,7 @@ class Bulk:
         return item.status == 409 and settled
 
     def _error(self, item: _Item) -> HeadraceError | str:
-        """Return why the row is refused, or what is to be raised when it is not the row's fault."""
+        """Return why the row is refused, or the error to raise when it is not the row's fault."""
         error = item.error if isinstance(item.error, dict) else {"reason": item.error}
         kind, reason = str(error.get("type", "")), reason_of(error)
         text = f"{reason} (status {item.status}, {kind})"

@@ -20,14 +20,14 @@ from headrace_elasticsearch.settings import ElasticsearchSettings, urls_of
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-#: What passes: too busy, starting, shutting down, a shard without its primary, a gateway in between.
+#: Temporary errors: too busy, starting, shutting down, a shard without its primary, a gateway in between.
 RETRIABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
-#: Parts of the texts of TLS errors that do not pass by themselves, unlike a connection that is cut in the handshake.
+#: Parts of the texts of TLS errors that are permanent, unlike a connection that is cut in the handshake.
 _TLS_FAULTS = ("CERTIFICATE", "certificate", "WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "ingerprint", "ALERT")
 
 
 class _Bytes(Serializer):
-    """Leaves bodies as they are: what they mean is up to who asked."""
+    """Leaves bodies unchanged: the caller decodes them."""
 
     mimetype = JSON
 
@@ -39,9 +39,9 @@ class _Bytes(Serializer):
 
 
 class _Node(Urllib3HttpNode):
-    """A node that trusts what its TLS context trusts, and nothing else.
+    """A node that trusts only the certificates of its TLS context.
 
-    The base class adds the authorities of Mozilla, or of the system, to those that were named.
+    The base class adds the authorities of Mozilla, or of the system, to the given ones.
     """
 
     def __init__(self, config: NodeConfig) -> None:
@@ -90,8 +90,7 @@ class Connection:
     ) -> tuple[int, bytes]:
         """Send a request; return status and body when it is 2xx or one of ``allow``.
 
-        Raises RetriableError for what passes, JobError for everything else, naming ``option`` where the server does
-        not say more.
+        Raises RetriableError for temporary errors, JobError for all others, with ``option`` if the server's answer says no more.
         """
         target = path + ("?" + urlencode(query) if query else "")
         headers = {"accept": JSON}
@@ -115,7 +114,7 @@ class Connection:
         return decoded(content) if content else None
 
     def check_product(self) -> None:
-        """See that Elasticsearch answers there. Raises JobError: address, certificates, login, or another server."""
+        """Check that Elasticsearch answers at the address. Raises JobError: address, certificates, login, or another server."""
         about = self.ask("GET", "/", option="url")
         version = about.get("version") if isinstance(about, dict) else None
         if not isinstance(version, dict) or not isinstance(version.get("number"), str):
@@ -152,7 +151,7 @@ class Connection:
         elif status == 403:
             option, hint = self._login_option, "grant it what it needs, see docs/connectors/elasticsearch.md"
         else:
-            hint = "is it there, and spelt right?" if status == 404 else None  # type: ignore[assignment]
+            hint = "does it exist, and is its name right?" if status == 404 else None  # type: ignore[assignment]
         return JobError(where, plugin="elasticsearch", option=option, hint=hint)
 
     @property
@@ -177,7 +176,7 @@ def path_of(*parts: str) -> str:
 
 
 def index_path(index: str, *parts: str) -> str:
-    """Return a path that begins with an expression of index names, whose commas and stars mean something."""
+    """Return a path that begins with an expression of index names, whose commas and stars have a meaning."""
     return "/" + quote(index, safe=",*") + path_of(*parts)
 
 
@@ -226,10 +225,10 @@ def index_names(connection: Connection) -> list[str]:
 
 
 def no_such_index(connection: Connection, index: str, *, hint: str = "") -> JobError:
-    """Return the error for an index that is not there, with the nearest name that is."""
+    """Return the error for an index that does not exist, with the most similar name."""
     nearest = did_you_mean(index, index_names(connection), known="indices")
     return JobError(
-        f"{connection.where}: there is no index, alias or data stream {index!r} that may be seen",
+        f"{connection.where}: there is no index, alias or data stream {index!r} that the user can see",
         plugin="elasticsearch",
         option="index",
         hint=nearest + hint,
@@ -246,7 +245,7 @@ def _authorization(settings: ElasticsearchSettings) -> str | None:
 
 
 def _tls_context(settings: ElasticsearchSettings) -> ssl.SSLContext | None:
-    """Return what is trusted; None for a fingerprint, which the transport compares."""
+    """Return the TLS context with the trusted certificates; None for a fingerprint, which the transport compares."""
     if settings.ssl_fingerprint is not None:
         return None
     naming = "ssl_ca"
@@ -266,7 +265,7 @@ def _tls_context(settings: ElasticsearchSettings) -> ssl.SSLContext | None:
     if not settings.ssl_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        # The user has said so, and need not be told at each connection.
+        # The user has chosen this, so no warning at each connection.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return context
 

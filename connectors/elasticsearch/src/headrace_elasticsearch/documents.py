@@ -33,10 +33,10 @@ _PLAIN = (pl.String, pl.Boolean, pl.Date, pl.Categorical, pl.Enum)
 
 
 class Documents:
-    """What a batch's rows become: documents to store or to delete, and rows that cannot be either.
+    """The documents of a batch's rows: to store or to delete, and rows that give no document.
 
-    What tells which is made at once, the lines of a request when they are asked for: making them takes time, in which
-    the server can be at work already.
+    The actions are made at once; the lines of a request are made when they are needed, because this takes time in which the
+    server can already work.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Documents:
         self._kinds = batch.frame[CHANGE].to_numpy() if CHANGE in batch.frame.columns else None
         #: Why a row cannot become a document, by its place in the batch.
         self.refused = refused
-        #: Tells equal documents: rows with the same text concern the same one. None: each row has its own.
+        #: Identifies documents: rows with the same text concern the same document. None: each row has its own.
         self.identities: pl.Series | None = None
         if settings.id is not None:
             named = pl.col("^(_index|routing|_id)$")
@@ -63,7 +63,7 @@ class Documents:
 
     @property
     def sendable(self) -> NDArray[np.bool_]:
-        """Which rows there is something to send for. Of those with one identity only the last is to be sent."""
+        """The rows that must be sent. Of rows with the same identity only the last is sent."""
         found = np.ones(self._frame.height, dtype=np.bool_)
         found[list(self.refused)] = False
         return found
@@ -76,7 +76,7 @@ class Documents:
         verb = f'{{"{self._verb}":'
         found = [f"{verb}{action}}}\n".encode() + document for action, document in zip(actions, documents, strict=True)]
         if self._kinds is not None:
-            # The new half of an update need not come: a WHERE may have left it out, or its document is another one.
+            # The new half of an update may be missing: a WHERE may have left it out, or it has another document.
             for row in np.flatnonzero(np.isin(self._kinds[places], _GONE)).tolist():
                 found[row] = f'{{"delete":{actions[row]}}}\n'.encode()
         return found
@@ -102,13 +102,13 @@ class DocumentMaker:
         return Documents(batch, frame, header, self._encoder, self._settings, problems.reasons)
 
     def _header(self, batch: SinkBatch, named: dict[str, pl.Series], problems: _Problems) -> pl.DataFrame:
-        """Return what the first lines say, in columns."""
+        """Return the contents of the action lines, as columns."""
         settings = self._settings
         columns: list[pl.Series] = []
         if has_time(settings.index) or columns_of(settings.index):
             time = named[settings.index_time] if settings.index_time else None
             index = _index_names(settings.index, named, time, len(batch))
-            problems.add("index", index.is_null() | (index == ""), "the name of its index needs a value that is NULL")
+            problems.add("index", index.is_null() | (index == ""), "a value in the name of its index is NULL")
             columns.append(index.alias("_index"))
         if settings.id is None:
             columns.append(pl.Series("_id", row_ids(batch), dtype=pl.String))
@@ -206,14 +206,14 @@ def _check_changes(settings: ElasticsearchSinkSettings) -> None:
     """Raise JobError when rows that change earlier ones cannot be stored as such."""
     if settings.id is None:
         raise JobError(
-            "the stream's rows are changes of earlier ones, and it is not said what identifies a row",
+            "the stream is a changelog, but no option says what identifies a row",
             plugin="elasticsearch",
             option="id",
-            hint="name the column that does: id='...'",
+            hint="name the column that identifies it: id='...'",
         )
     if settings.creates:
         raise JobError(
-            "the stream's rows are changes of earlier ones, and documents that are there are kept as they are",
+            "the stream is a changelog, but documents that exist are kept as they are",
             plugin="elasticsearch",
             option="data_stream" if settings.data_stream else "mode",
             hint="write to an index with mode='index'",

@@ -1,4 +1,4 @@
-"""How the types of a stream's columns go together with the field types of an index."""
+"""Which types of a stream's columns fit which field types of an index."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def is_strict(mappings: Mapping[str, Any]) -> bool:
 
 
 def misfit(kind: pl.DataType, field: Mapping[str, Any], *, any_json: bool = False) -> str | None:
-    """Return why an index refuses all values of a type in a field, or None when it takes at least some.
+    """Return why an index refuses all values of a type in a field, or None when it accepts at least some.
 
-    A text may hold what a field of numbers or dates takes, so that is a matter of each row.
+    A text may be valid for a field of numbers or dates, so that is decided for each row.
     """
     if any_json or field.get("enabled") is False:
         return None
@@ -84,7 +84,7 @@ def misfit(kind: pl.DataType, field: Mapping[str, Any], *, any_json: bool = Fals
     elif wanted == "boolean":
         fits = texts or isinstance(kind, pl.Boolean)
     elif wanted in _DATES:
-        # Times of day are written as texts, which a format of the field's own may fit.
+        # Times of day are written as texts; the field may have a format for them.
         fits = texts or moments or kind.is_integer() or (isinstance(kind, pl.Time) and "format" in field)
     elif wanted in _TEXTS:
         fits = not structured

@@ -1,7 +1,7 @@
-"""Which rows of a batch are settled, so that the next call for it concerns the others alone.
+"""Which rows of a batch are done, so that the next call for it sends only the others.
 
-The writer repeats a call after a retriable error, and halves a batch to find the bad rows in it. The server has said of
-each row what became of it, so neither needs to send a row twice.
+The writer repeats a call after a retriable error, and halves a batch to find the bad rows in it. The server's answer has a
+result for each row, so no row needs to be sent twice.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Progress:
         return found
 
     def store(self, rows: NDArray[np.int64]) -> None:
-        """Take that these rows are stored."""
+        """Mark these rows as stored."""
         self._states[rows] = STORED
 
     def refuse(self, row: int, reason: str) -> None:
-        """Take that a row can never be stored."""
+        """Mark a row that can never be stored."""
         self._states[row] = REFUSED
         self._reasons[row] = reason
 
@@ -58,7 +58,7 @@ class Progress:
 
     @property
     def clean(self) -> bool:
-        """Whether every row is stored: then nobody will ask again."""
+        """Whether every row is stored: then no further call comes."""
         return bool((self._states == STORED).all())
 
 

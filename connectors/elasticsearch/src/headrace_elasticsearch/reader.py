@@ -62,12 +62,11 @@ def asked(query: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 class ElasticsearchReader(Reader):
-    """Reads from snapshots of the shard, taken when they are needed; the numbers of its writes are the offsets.
+    """Reads from snapshots of the shard, which are taken when they are needed; the sequence numbers of writes are the offsets.
 
-    Writes come to be visible in no particular order. But the server knows up to which number all of them are done on
-    every copy of the shard (the global checkpoint), and a refresh after that makes them visible: a snapshot taken then
-    lacks none of them, and no more than these are read from it. Without the right to refresh, what was written in the
-    moments before may be missed for good.
+    Writes become visible in no particular order. But the server knows the number up to which all writes are done on every copy
+    of the shard (the global checkpoint), and a refresh makes them visible. A snapshot taken after that has all of them, and
+    only these are read from it. Without the right to refresh, documents that were written just before may be missed.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class ElasticsearchReader(Reader):
         self._next = 0
         self._uuid = ""
         self._snapshot: str | None = None
-        #: The offset behind the last one that the snapshot has whole.
+        #: The offset up to which the snapshot is complete.
         self._snapshot_end = 0
 
     # ----------------------------------------------------------------------------------------------- where to begin
@@ -91,17 +90,17 @@ class ElasticsearchReader(Reader):
         self._next = end if latest else 0
 
     def restore(self, position: ReadPosition) -> None:
-        """Take a checkpoint's position. Raises DataError when the index cannot have reached it: it was made anew."""
+        """Take a checkpoint's position. Raises DataError when the index cannot have reached it, because it was created again."""
         end = self._end()
         known = position.hint.get("index_uuid", self._uuid)
         if position.offset > end or known != self._uuid:
             raise DataError(
-                f"position {position.offset} is not one of this index, whose shard is written up to {end}: the index was"
-                " deleted and made anew",
+                f"position {position.offset} is not in this index, whose shard is written up to {end}: the index was"
+                " deleted and created again",
                 plugin="elasticsearch",
                 queue=self._queue.id,
                 offset=position.offset,
-                hint="start with a new checkpoint to read it from its begin",
+                hint="start with a new checkpoint to read it from its beginning",
             )
         self._next = position.offset
 
@@ -159,7 +158,7 @@ class ElasticsearchReader(Reader):
         if not hits:
             self._next = end
             return None
-        # Fewer than asked for: there are no more. The end of a run waits for the position to get there.
+        # Fewer than requested: there are no more. The end of a run waits until the position reaches it.
         self._next = end if len(hits) < size else hits[-1].sort[0] + 1
         offsets = np.fromiter((hit.sort[0] for hit in hits), dtype=np.int64, count=len(hits))
         if int(offsets[-1]) == _OFFSET_MAX:
@@ -168,7 +167,7 @@ class ElasticsearchReader(Reader):
         return RawBatch(offsets, self.position, bodies=bodies, keys=[hit.id.encode() for hit in hits])
 
     def _look_up_to(self, end: int, *, needed: int) -> None:
-        """Have a snapshot that is whole up to ``end``, if there can be anything in it from ``needed`` on."""
+        """Take a snapshot that is complete up to ``end``, if it can contain documents from ``needed`` on."""
         if end <= needed or (self._snapshot is not None and self._snapshot_end >= end):
             return
         self._drop_snapshot()
@@ -203,7 +202,7 @@ class ElasticsearchReader(Reader):
         settings, shard = self._settings, self._shard
         filters: list[Mapping[str, Any]] = [
             {"range": {"_seq_no": {"gte": begin, "lt": end}}},
-            {"term": {"_index": shard.index}},  # behind an alias there can be other indices
+            {"term": {"_index": shard.index}},  # an alias can have other indices
             asked(settings.query),
         ]
         body: dict[str, Any] = {
@@ -219,7 +218,7 @@ class ElasticsearchReader(Reader):
         return body
 
     def _whole(self, content: bytes) -> _Page:
-        """Return a page of which nothing is missing."""
+        """Return a complete page."""
         try:
             page = _page(content)
         except msgspec.DecodeError as error:
@@ -235,7 +234,7 @@ class ElasticsearchReader(Reader):
         return page
 
     def _end(self) -> int:
-        """Return the offset behind the last write that is done on all copies of the shard."""
+        """Return the offset after the last write that is done on all copies of the shard."""
         shard = self._shard
         filters = ("uuid", "shards.*.routing.primary", "shards.*.seq_no.global_checkpoint")
         query = {"level": "shards", "filter_path": ",".join(f"indices.*.{name}" for name in filters)}
@@ -251,20 +250,20 @@ class ElasticsearchReader(Reader):
             if copy["routing"]["primary"] and "seq_no" in copy:
                 if self._uuid and self._uuid != found["uuid"]:
                     raise DataError(
-                        f"index {shard.index!r} was deleted and made anew meanwhile",
+                        f"index {shard.index!r} was deleted and created again meanwhile",
                         plugin="elasticsearch", queue=self._queue.id, hint="start with a new checkpoint",
                     )  # fmt: skip
                 self._uuid = found["uuid"]
                 return int(copy["seq_no"]["global_checkpoint"]) + 1
         raise RetriableError(
-            f"{self._connection.where}: shard {shard.number} of index {shard.index!r} has no primary copy now",
+            f"{self._connection.where}: shard {shard.number} of index {shard.index!r} has no primary copy at the moment",
             plugin="elasticsearch",
             queue=self._queue.id,
         )
 
     def _without_numbers(self) -> JobError:
         return JobError(
-            f"index {self._shard.index!r} does not keep the numbers of its writes",
+            f"index {self._shard.index!r} does not store sequence numbers",
             plugin="elasticsearch",
             option="index",
             queue=self._queue.id,
@@ -275,7 +274,7 @@ class ElasticsearchReader(Reader):
         snapshot, self._snapshot = self._snapshot, None
         self._snapshot_end = 0
         if snapshot is not None:
-            # One that the server does not know any more is as good.
+            # It does not matter if the server has already dropped it.
             self._connection.request("DELETE", "/_pit", {"id": snapshot}, allow=(404,))
 
     def close(self) -> None:
@@ -286,4 +285,4 @@ class ElasticsearchReader(Reader):
         try:
             self._connection.request("DELETE", "/_pit", {"id": snapshot}, allow=(404,))
         except RetriableError:
-            return  # the server is away; it forgets the snapshot by itself after keep_alive
+            return  # the server is not available; it drops the snapshot by itself after keep_alive

@@ -12,49 +12,62 @@ from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Secret, Settings, option
 from headrace.interfaces.sink import SinkSettings
 
-_Url = Annotated[str | list[str], option("address of the server, or several of one cluster")]
-_User = Annotated[str | None, option("user")]
-_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads the environment')]
+_Url = Annotated[str | list[str], option("URL of the server, or a list of URLs of one cluster")]
+_User = Annotated[str | None, option("user name")]
+_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')]
 _ApiKey = Annotated[
-    Secret | None, option('API key in its encoded form, instead of user and password; "${VARIABLE}" too')
+    Secret | None, option('encoded API key, instead of user and password; "${VARIABLE}" reads an environment variable')
 ]
-_SslCa = Annotated[str | None, option("file with the certificates to trust, instead of the system's")]
+_SslCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system")]
 _SslFingerprint = Annotated[
-    str | None, option("SHA-256 of the server's certificate, which is then trusted without authorities")
+    str | None,
+    option("SHA-256 fingerprint of the server's certificate, which is then trusted without a certificate authority"),
 ]
 _SslCertificate = Annotated[str | None, option("file with the client's certificate")]
-_SslKey = Annotated[str | None, option("file with the client's key, when it is not in ssl_certificate")]
-_SslVerify = Annotated[bool, option("check the server's certificate and name; False is open to whoever stands between")]
-_Compress = Annotated[bool, option("compress what goes over the network with gzip")]
-_RequestTimeout = Annotated[timedelta, option("how long to wait for an answer")]
+_SslKey = Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")]
+_SslVerify = Annotated[
+    bool,
+    option(
+        "whether the server's certificate and host name are checked; with False, anybody on the way can read and change "
+        "the data"
+    ),
+]
+_Compress = Annotated[bool, option("whether requests and answers are compressed with gzip")]
+_RequestTimeout = Annotated[timedelta, option("how long to wait for the answer to a request")]
 
 
 class ElasticsearchSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_elasticsearch``."""
 
-    index: Annotated[str, option("index, alias or data stream to read; several by a pattern or separated by commas")]
+    index: Annotated[str, option("index, alias or data stream to read; several as a pattern or separated by commas")]
     url: _Url = "http://localhost:9200"
     query: Annotated[
         str | dict[str, Any] | None,
-        option("documents to read: a query as JSON object, or in the syntax of Lucene; default: all"),
+        option("query for the documents to read, as JSON object or in Lucene's syntax; default: all documents"),
     ] = None
     fields: Annotated[list[str] | None, option("fields that the server sends; default: whole documents")] = None
-    slices: Annotated[int, option("queues per shard, which can be read at the same time", ge=1, le=1024)] = 1
-    page_rows: Annotated[int, option("most documents in one answer of the server", ge=1, le=10_000)] = 2_000
-    keep_alive: Annotated[timedelta, option("how long the server keeps a snapshot of which nothing is asked")] = (
-        timedelta(minutes=5)
+    slices: Annotated[
+        int, option("number of queues per shard of the index; queues can be read in parallel", ge=1, le=1024)
+    ] = 1
+    page_rows: Annotated[int, option("maximum number of documents in one answer of the server", ge=1, le=10_000)] = (
+        2_000
     )
+    keep_alive: Annotated[
+        timedelta, option("how long the server keeps an unused snapshot of the index (point in time)")
+    ] = timedelta(minutes=5)
     refresh: Annotated[
-        bool, option("make what is written visible before it is read; False for users who may only read")
+        bool,
+        option(
+            "whether the index is refreshed before it is read, so that all written documents are visible; False for users "
+            "who may only read"
+        ),
     ] = True
     user: _User = None
     password: _Password = None
     api_key: _ApiKey = None
     plaintext_login: Annotated[
         bool,
-        option(
-            "let a login that holds the password go over a network without TLS, where anybody on the way can read it"
-        ),
+        option("allow a login that sends the password without TLS; anybody on the network can then read it"),
     ] = False
     ssl_ca: _SslCa = None
     ssl_fingerprint: _SslFingerprint = None
@@ -76,57 +89,75 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
     index: Annotated[
         str,
         option(
-            'index, alias or data stream to write; "alerts-%Y.%m.%d" goes by index_time, "alerts-{tenant}" by a column'
+            'index, alias or data stream to write; "alerts-%Y.%m.%d" inserts the time of index_time, "alerts-{tenant}" the '
+            "value of a column"
         ),
     ]
     url: _Url = "http://localhost:9200"
     id: Annotated[
         str | None,
         option(
-            'column that identifies a document, or a text with columns, "{tenant}-{order}"; default: the row\'s place'
+            'id of the document: a column, or a text with columns such as "{tenant}-{order}"; default: the row\'s position in '
+            "its source"
         ),
     ] = None
-    index_time: Annotated[str | None, option("timestamp or date column for the % signs of index; in UTC")] = None
+    index_time: Annotated[
+        str | None, option("timestamp or date column whose time (in UTC) replaces the % signs in index")
+    ] = None
     mode: Annotated[
         Literal["index", "create"],
-        option("what happens to a document that is there: index replaces it, create keeps it"),
+        option("what happens when the document already exists: index replaces it, create keeps it"),
     ] = "index"
     version: Annotated[
         str | None,
-        option('"offset", or an integer column: a document is replaced only by one whose version is not smaller'),
+        option(
+            'version of a document: "offset", or an integer column; a row with a smaller version does not replace the '
+            "document"
+        ),
     ] = None
-    routing: Annotated[str | None, option("column, or text with columns, whose value chooses the shard")] = None
-    pipeline: Annotated[str | None, option("ingest pipeline that the documents go through")] = None
+    routing: Annotated[str | None, option("column, or text with columns, whose value selects the shard")] = None
+    pipeline: Annotated[str | None, option("ingest pipeline that processes the documents")] = None
     exclude: Annotated[
-        list[str] | None, option("columns that are not stored, such as those for id, routing, index or version alone")
+        list[str] | None,
+        option(
+            "columns that are not stored in the document, for example those that only give id, routing, index or version"
+        ),
     ] = None
-    data_stream: Annotated[bool, option("index is a data stream; index_time becomes @timestamp if there is none")] = (
-        False
-    )
+    data_stream: Annotated[
+        bool, option("whether index is a data stream; index_time becomes @timestamp if there is no such column")
+    ] = False
     create_index: Annotated[
-        bool, option("create what is missing, with mappings from the stream's columns; for patterns an index template")
+        bool,
+        option(
+            "create a missing index, with mappings from the stream's columns; for patterns and data streams, an index "
+            "template"
+        ),
     ] = False
     mappings: Annotated[
         dict[str, Any] | None,
-        option('with create_index: types of columns where the default does not do, {"message": "text"}'),
+        option('with create_index: field types that differ from the default, such as {"message": "text"}'),
     ] = None
-    index_settings: Annotated[dict[str, Any] | None, option('with create_index: settings, {"number_of_shards": 3}')] = (
-        None
-    )
+    index_settings: Annotated[
+        dict[str, Any] | None, option('with create_index: settings of the index, such as {"number_of_shards": 3}')
+    ] = None
     refresh: Annotated[
-        Literal["false", "wait_for", "true"], option("wait until searches see the rows, or make them see them at once")
+        Literal["false", "wait_for", "true"],
+        option(
+            "when searches see the rows: 'false' after the next refresh, 'wait_for' waits for that refresh, 'true' refreshes "
+            "at once"
+        ),
     ] = "false"
-    request_rows: Annotated[int, option("most rows in one request", ge=1)] = 1_000
-    request_bytes: Annotated[int, option("most bytes in one request, before compression", ge=1)] = 8 * 1024**2
-    parallel_requests: Annotated[int, option("requests under way at the same time", ge=1, le=64)] = 4
+    request_rows: Annotated[int, option("maximum number of rows in one request", ge=1)] = 1_000
+    request_bytes: Annotated[int, option("maximum size of one request in bytes, before compression", ge=1)] = (
+        8 * 1024**2
+    )
+    parallel_requests: Annotated[int, option("maximum number of requests at the same time", ge=1, le=64)] = 4
     user: _User = None
     password: _Password = None
     api_key: _ApiKey = None
     plaintext_login: Annotated[
         bool,
-        option(
-            "let a login that holds the password go over a network without TLS, where anybody on the way can read it"
-        ),
+        option("allow a login that sends the password without TLS; anybody on the network can then read it"),
     ] = False
     ssl_ca: _SslCa = None
     ssl_fingerprint: _SslFingerprint = None
@@ -138,7 +169,7 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
     @property
     def creates(self) -> bool:
-        """Whether a document that is there is kept: the only thing that data streams can do."""
+        """Whether an existing document is kept: data streams can do nothing else."""
         return self.data_stream or self.mode == "create"
 
     def validate(self) -> None:
@@ -146,7 +177,7 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
         if not self.index.strip():
             raise _refused("index", "the name is empty")
         if has_time(self.index) and self.index_time is None:
-            raise _refused("index_time", f"index {self.index!r} has % signs, and no column says of what time")
+            raise _refused("index_time", f"index {self.index!r} has % signs, but no column gives the time for them")
         if self.index_time is not None and not has_time(self.index) and not self.data_stream:
             raise _refused(
                 "index_time", "index has no % signs, so that this column has no effect", "write 'alerts-%Y.%m.%d'"
@@ -158,7 +189,9 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
                 "version", "documents that are never replaced need no version", "remove it, or mode='create'"
             )
         if self.version is not None and self.id is None:
-            raise _refused("version", "a version compares documents of one id, and no id is given", "name it: id='...'")
+            raise _refused(
+                "version", "a version compares documents with the same id, but no id is given", "name it: id='...'"
+            )
         for name in ("mappings", "index_settings"):
             if getattr(self, name) is not None and not self.create_index:
                 raise _refused(name, "it has an effect only together with create_index", "add create_index=True")
@@ -180,7 +213,7 @@ def key_columns(key: str) -> list[str]:
 
 
 def has_time(index: str) -> bool:
-    """Return whether an index's name has signs of strftime; ``%%`` is a plain %."""
+    """Return whether an index's name has format codes of strftime; ``%%`` is a plain %."""
     return "%" in _COLUMN.sub("", index)
 
 
@@ -190,7 +223,7 @@ def urls_of(settings: ElasticsearchSettings) -> list[str]:
 
 
 def check_connection(settings: ElasticsearchSettings) -> None:
-    """Check the options of the connection. Raises OptionError, which never quotes what may hold a password."""
+    """Check the options of the connection. Raises OptionError, which never quotes a text that may hold a password."""
     for url in urls_of(settings):
         parts = urlsplit(url.strip())
         if parts.username is not None or parts.password is not None:
@@ -210,7 +243,7 @@ def check_connection(settings: ElasticsearchSettings) -> None:
             raise _refused(given[0], f"{url!r} is no address with TLS", "write https://")
         logs_in = settings.api_key is not None or settings.password is not None
         if parts.scheme == "http" and logs_in and not settings.plaintext_login and not _is_loopback(parts.hostname):
-            raise _refused("url", f"{url!r} has no TLS: the login would go over the network as it is, to whoever answers",
+            raise _refused("url", f"{url!r} has no TLS: the login would be sent unencrypted, to a server whose identity is not checked",
                            "write https://; plaintext_login=True allows it in a network that you trust")  # fmt: skip
     if settings.api_key is not None and (settings.user is not None or settings.password is not None):
         raise _refused("api_key", "an API key takes the place of user and password", "give one of them")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class ElasticsearchSink(IdempotentSink):
     """Writes rows as documents by bulk requests. Guarantee: exactly once as readers see it, by the documents' ids.
 
-    See ``docs/connectors/elasticsearch.md`` for what that rests on. May be pickled at any time; a copy connects anew.
-    Calls for several queues may come at once; they share the requests that may be under way.
+    See ``docs/connectors/elasticsearch.md`` for the conditions. May be pickled at any time; a copy makes its own connections.
+    Calls for several queues may come at once; they share the limit of parallel requests.
     """
 
     Settings: ClassVar[type[SinkSettings]] = ElasticsearchSinkSettings
@@ -47,7 +47,7 @@ class ElasticsearchSink(IdempotentSink):
         self._connection: Connection | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._maker: DocumentMaker | None = None
-        #: What became of the rows of a queue's last batch, while not all of them are stored.
+        #: The outcome of a queue's last batch, until all of its rows are stored.
         self._progress: dict[Queue, Progress] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class ElasticsearchSink(IdempotentSink):
         self._schema = schema
 
     def prepare(self, schema: Schema | None) -> None:
-        """Make what is missing; check index, mappings, pipeline and the user's rights. Raises JobError."""
+        """Create what is missing; check index, mappings, pipeline and the user's rights. Raises JobError."""
         if self.changes is not None:
             check_changes(self.settings, self.changes)
         connection = Connection(self.settings)
@@ -74,13 +74,13 @@ class ElasticsearchSink(IdempotentSink):
             connection.close()
 
     def open(self) -> None:
-        """Make ready to connect; the first request does it. Raises JobError for certificates that cannot be used."""
+        """Prepare the connection; the first request opens it. Raises JobError for certificates that cannot be used."""
         self._opened()
 
     def batch_insert(self, batch: SinkBatch) -> None:
         """Store the rows that are not stored yet. Raises RetriableError, JobError, and DataError when rows are refused.
 
-        After an error the same call, or one for a part of the batch, sends only what the server has not settled.
+        After an error the same call, or one for a part of the batch, sends only the rows whose outcome is not known.
         """
         connection, executor, maker = self._opened()
         bulk = Bulk(self.settings, connection)
@@ -106,10 +106,10 @@ class ElasticsearchSink(IdempotentSink):
         executor: ThreadPoolExecutor,
         maker: DocumentMaker,
     ) -> None:
-        """Send rows, one of each document: requests overtake each other. Settles at least one, or raises.
+        """Send rows, one of each document, because requests overtake each other. At least one row gets an outcome, or it raises.
 
-        Of rows that concern the same document only the one is sent that counts in the end. When it is stored the others
-        count as stored, when it is refused the next one is sent in its stead by the next call.
+        Of rows that concern the same document, only the one is sent that counts in the end. When it is stored, the others count
+        as stored. When it is refused, the next call sends the next one instead.
         """
         documents = maker.make(batch)
         for row, reason in documents.refused.items():
@@ -132,7 +132,7 @@ class ElasticsearchSink(IdempotentSink):
             raise outcome.error
 
     def queue_removed(self, queue: Queue) -> None:
-        """Forget what became of the queue's last batch."""
+        """Drop the outcome of the queue's last batch."""
         self._progress.pop(queue, None)
 
     def close(self) -> None:

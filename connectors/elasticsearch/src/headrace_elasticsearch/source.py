@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.flow.schema import Schema
     from headrace.interfaces.codec import Codec
 
-#: A source's readers share so many connections.
+#: The number of connections that a source's readers share.
 _CONNECTIONS = 10
 
 
@@ -29,8 +29,8 @@ class ElasticsearchSource(Source):
     """Reads the documents of indices by the number that the server gives to each write of a shard (``_seq_no``).
 
     A queue is a shard, or one of the ``slices`` of a shard; its offsets are these numbers. Each queue is read page by
-    page, each after the last number of the one before, from a snapshot (a point in time). Numbers stay with a document
-    until it is changed, so a position outlives the snapshot: a later one goes on there, and a changed document comes
+    page, each after the last number of the one before, from a snapshot (a point in time). A document keeps its number until it
+    is changed, so a position stays valid after the snapshot: a later snapshot continues there, and a changed document comes
     again, with a new number.
     """
 
@@ -57,12 +57,12 @@ class ElasticsearchSource(Source):
         self._schema = schema if format == "json" else None
 
     def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """See that shards are sliced as they were. Raises JobError when not: documents would be read again."""
+        """Check that shards have the same slices as before. Raises JobError when not: documents would be read again."""
         for queue in positions:
             found = _parts_of(queue.name)
             if found is not None and found[3] != self.settings.slices:
                 raise JobError(
-                    f"the checkpoint knows the queue {queue.name!r}, of another number of slices than {self.settings.slices}",
+                    f"the checkpoint has the queue {queue.name!r}, of another number of slices than {self.settings.slices}",
                     plugin="elasticsearch",
                     option="slices",
                     hint=f"set slices={found[3]} as before, or start with a new checkpoint",
@@ -93,7 +93,7 @@ class ElasticsearchSource(Source):
         return queues
 
     def open(self, queue: Queue, start: StartPosition) -> Reader:
-        """Return a reader. Raises JobError for a start by time, DataError for a position that the shard has not."""
+        """Return a reader. Raises JobError for a start by time, DataError for a position that the shard does not have."""
         if isinstance(start, StartAt):
             raise JobError(
                 "documents are not ordered by time", plugin="elasticsearch", option="start",
@@ -125,7 +125,7 @@ class ElasticsearchSource(Source):
         return self._connection
 
     def _look(self, connection: Connection) -> None:
-        """See that the query can be run, and that the columns are fields. Raises JobError."""
+        """Check that the query can be run, and that the columns are fields. Raises JobError."""
         settings = self.settings
         body = {"size": 0, "terminate_after": 1, "query": asked(settings.query), "track_total_hits": False}
         connection.ask("POST", index_path(settings.index, "_search"), body, option="query")

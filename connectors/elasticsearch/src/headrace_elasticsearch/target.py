@@ -1,4 +1,4 @@
-"""What a sink writes to: looked at, and made, before anything is read."""
+"""The index that a sink writes to: checked, and created, before anything is read."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def check_columns(settings: ElasticsearchSinkSettings, schema: Schema | None) ->
 
 
 def check_changes(settings: ElasticsearchSinkSettings, changes: Changes) -> None:
-    """Check that rows which change earlier ones name the same document as those. Raises JobError."""
+    """Check that rows which change earlier ones have the same document as these. Raises JobError."""
     key = list(changes.key or ())
     named = f"id={key[0]!r}" if len(key) == 1 else f"id={'-'.join('{' + name + '}' for name in key)!r}"
     if settings.id is None:
-        raise _refused("id", "the stream's rows change earlier ones, and it is not said what identifies a row", named)
+        raise _refused("id", "the stream is a changelog, but no option says what identifies a row", named)
     missing = [name for name in key if name not in key_columns(settings.id)]
     if missing:
-        problem = f"rows that differ in {missing[0]!r} alone would have the same id, and take the place of each other"
+        problem = f"rows that differ in {missing[0]!r} alone would have the same id and replace each other"
         raise _refused("id", problem, named)
 
 
@@ -88,12 +88,12 @@ def _check_name(settings: ElasticsearchSinkSettings) -> None:
         hint = 'names are of lower case, without blanks and any of \\ / * ? " < > | , # :, and do not begin with - _ +'
         raise _refused("index", f"{plain!r} cannot be the name of an index", hint)
     if settings.create_index and not _prefix(settings.index).strip("-_."):
-        hint = "begin the name with something: 'alerts-{tenant}'"
+        hint = "begin the name with a fixed text: 'alerts-{tenant}'"
         raise _refused("index", "an index template for all names would concern other indices too", hint)
 
 
 def _example(text: str) -> str:
-    """Return what a text with signs of strftime looks like. Raises JobError for signs that nobody knows."""
+    """Return an example of a text with format codes of strftime. Raises JobError for unknown codes."""
     import datetime as dt
 
     try:
@@ -103,7 +103,7 @@ def _example(text: str) -> str:
 
 
 def _prefix(index: str) -> str:
-    """Return what the names of all indices begin with."""
+    """Return the common start of the names of all indices."""
     return re.split(r"\{[^{}]+\}|%", index)[0]
 
 
@@ -117,7 +117,7 @@ class Target:
     def prepare(self, schema: Schema | None) -> None:
         """Create what is missing, if asked for, and check the rest. Raises JobError and RetriableError."""
         settings = self._settings
-        self._connection.check_product()  # says clearly what is wrong with address, certificates or login
+        self._connection.check_product()  # its errors name what is wrong with address, certificates or login
         self._check_rights()
         self._check_pipeline()
         if has_time(settings.index) or columns_of(settings.index):
@@ -134,7 +134,7 @@ class Target:
         settings = self._settings
         if not settings.create_index:
             if not self._has_template():
-                raise no_such_index(self._connection, settings.index, hint="; create_index=True makes it")
+                raise no_such_index(self._connection, settings.index, hint="; create_index=True creates it")
             return
         if settings.data_stream:
             self._create_template(schema, settings.index)
@@ -142,7 +142,9 @@ class Target:
         status, content = self._connection.request(
             "PUT", index_path(settings.index), self._definition(schema), allow=(400,), option="mappings"
         )
-        if status == 400 and error_of(content)[0] != "resource_already_exists_exception":  # another was quicker
+        if (
+            status == 400 and error_of(content)[0] != "resource_already_exists_exception"
+        ):  # another instance was quicker
             raise self._connection.refused(status, content, "mappings")
 
     def _create_template(self, schema: Schema | None, pattern: str) -> None:
@@ -171,13 +173,13 @@ class Target:
         return found
 
     def _has_template(self) -> bool:
-        """Return whether the server has a template for the index: then it is to be created by the first document."""
+        """Return whether the server has a template for the index: then the first document creates it."""
         path = path_of("_index_template", "_simulate_index", self._settings.index)
         status, content = self._connection.request("POST", path, allow=_NOT_THERE | {403})
         return status == 200 and bool(decoded(content).get("template"))
 
     def _check_rights(self) -> None:
-        """Ask whether the user may write. A server without access control does not know the question."""
+        """Ask whether the user may write. A server without access control does not support this request."""
         settings = self._settings
         goes_by_row = has_time(settings.index) or bool(columns_of(settings.index))
         name = _prefix(settings.index) + "*" if goes_by_row else settings.index

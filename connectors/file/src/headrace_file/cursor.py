@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 _WINDOW_BYTES_MIN = 64 * 1024
 _FIRST_GUESS_RECORD_BYTES = 256
 _SEARCH_BYTES = 1024 * 1024
-#: Steps without a record (header, switch of file) that one call may take before it gives up for the moment.
+#: Steps without a record (header, change of file) that one call may make before it returns.
 _STEPS_MAX = 1000
 
 
 @dataclass
 class Context:
-    """What all cursors of one source object share."""
+    """The objects that all cursors of one source object share."""
 
     settings: FileSourceSettings
     framing: Framing
@@ -68,11 +68,11 @@ def _signature(status: os.stat_result | None) -> _Signature | None:
 
 
 class _Again(Exception):
-    """Not an error: the cursor has moved to where it must look anew."""
+    """Not an error: the cursor has moved and must look again."""
 
 
 class Cursor:
-    """Walks one queue from a place on. Used by one thread at a time."""
+    """Reads one queue from a place on. Used by one thread at a time."""
 
     def __init__(self, context: Context, name: str, place: Place) -> None:
         self.name = name
@@ -92,13 +92,13 @@ class Cursor:
         self._bound: Place | None = None
         self._record_bytes = _FIRST_GUESS_RECORD_BYTES
         self._window = 0
-        #: Up to where an overlong record without end was searched for its newline.
+        #: How far an overlong record was searched for its newline.
         self._searched = 0
         self._before_taking: tuple[int, int] | None = None
-        #: What the file at the path was like before the last read, and when a read found nothing more in it.
+        #: The status of the file at the path before the last read, and when a read found nothing more in it.
         self._before_reading: _Signature | None = None
         self._quiet: _Signature | None = None
-        #: The file that was seen at the path instead of this one, and where this one was then.
+        #: The file that was seen at the path instead of this one, and the path of this one then.
         self._left_for: tuple[int, int] | None = None
         self._left_to = ""
         self._warned = False
@@ -107,7 +107,7 @@ class Cursor:
 
     @property
     def place(self) -> Place:
-        """Where the cursor stands."""
+        """The place of the cursor."""
         if self._tail is not None:
             self._tail_mark = Fingerprint.of(self._tail)
         self._refresh_head()
@@ -116,16 +116,16 @@ class Cursor:
         )
 
     def stands_at(self, place: Place) -> bool:
-        """Return whether this is the same place, whatever is known about its file."""
+        """Return whether this is the same place, also when its file is known better."""
         mine = (self.offset, self.generation, self.byte, self.taken)
         return mine == (place.offset, place.generation, place.byte, place.taken)
 
     def bind(self, end: Place | None) -> None:
-        """Read to ``end``, which a plan has fixed, and no further: what was unfinished or not rotated then stays so."""
+        """Read up to ``end``, which a plan has fixed: what was unfinished or not rotated then is treated as such."""
         self._bound = end
         known = end.file if end is not None and end.generation == self.generation else None
         if known is not None and known != self._file:
-            # The plan may have seen more of the file than there was when the place was noted.
+            # The plan may have seen more of the file than existed when the place was stored.
             self._file = known
             self.close()
 
@@ -149,21 +149,21 @@ class Cursor:
         raise RetriableError(f"{self.name} changes faster than it can be read", plugin="file", queue=self.name)
 
     def _is_quiet(self) -> bool:
-        """Return whether the file at the path is as it was when this cursor came to its end: then nothing is new."""
+        """Return whether the file at the path has not changed since this cursor reached its end: then nothing is new."""
         return self._quiet is not None and self._bound is None and self._quiet == _signature(stat_or_none(self.name))
 
     def untake(self) -> None:
-        """Undo the taking of an unfinished line, if that came last: for counts, which must not hold on to it."""
+        """Undo the taking of an unfinished line, if that was the last step: for counts, which must not keep it."""
         if self._before_taking is not None:
             self.offset, self.taken = self._before_taking
             self._before_taking = self._quiet = None
 
     def forget_taking(self) -> None:
-        """Hold on to an unfinished line that was taken: the next reading begins behind it."""
+        """Keep an unfinished line that was taken: the next read begins after it."""
         self._before_taking = None
 
     def prepare(self) -> None:
-        """Open the file at the place, to see whether it is there. Raises BrokenQueueError when known records are gone."""
+        """Open the file at the place, to check whether it exists. Raises BrokenQueueError when known records are gone."""
         try:
             self._open()
         except FileMovedError:
@@ -171,13 +171,13 @@ class Cursor:
                 self._lost("records after this one were there")
 
     def release(self) -> None:
-        """Let go of the file descriptor and of what is kept of the content; go on later."""
+        """Close the file descriptor and drop buffered content; reading can continue later."""
         if self._stream is not None:
             self._stream.keep_from(self.byte - (len(self._tail) if self._tail is not None else 0))
             self._stream.release()
 
     def close(self) -> None:
-        """Let go of everything. ``advance`` opens it again."""
+        """Close everything. ``advance`` opens it again."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -220,7 +220,7 @@ class Cursor:
         return self._give(data, lead, begin, ends[:max_records], build)
 
     def _give(self, data: bytes, lead: int, begin: int, ends: NDArray[np.int64], build: bool) -> Segment:
-        """Make a segment of complete records and move behind it."""
+        """Make a segment of complete records and move after it."""
         starts = np.empty_like(ends)
         starts[0] = begin
         np.add(ends[:-1], 1, out=starts[1:])
@@ -241,7 +241,7 @@ class Cursor:
         return segment
 
     def _move(self, data: bytes, lead: int, end: int) -> None:
-        """Stand at ``data[end:]``."""
+        """Move to ``data[end:]``."""
         self.byte += end - lead
         self._tail = data[max(0, end - TAIL_BYTES) : end]
         self.taken = self._searched = 0
@@ -258,7 +258,7 @@ class Cursor:
         return max(smallest, min(guess, self._settings.read_bytes))
 
     def _pass_over(self, data: bytes, lead: int, begin: int, ends: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
-        """Leave out what is no record: the header, and a taken line that has got its newline and nothing else."""
+        """Leave out what is no record: the header, and a taken line to which only the newline was added."""
         header = self._context.header_records
         if not self.byte and header and len(ends) >= header:
             if self._settings.header and self._context.check_header is not None:
@@ -319,7 +319,7 @@ class Cursor:
     def _step_overlong(
         self, data: bytes, lead: int, begin: int, at_bound: bool, build: bool, cross: bool
     ) -> Segment | None:
-        """The record is longer than the limit: find its end without holding it."""
+        """The record is longer than the limit: find its end without keeping it in memory."""
         stream = self._open()
         limit = self._context.max_record_bytes
         body = data[begin : begin + limit]
@@ -365,12 +365,12 @@ class Cursor:
 
     @property
     def _is_cut(self) -> bool:
-        """Whether the file, as far as it is there, ends within its compressed data."""
+        """Whether the file ends in the middle of its compressed data."""
         return isinstance(self._stream, CompressedStream) and self._stream.is_cut
 
     @property
     def _ends_there(self) -> bool:
-        """Whether nothing is to come any more in this file: the run ends with the input, or the file has left its path."""
+        """Whether no more data will come in this file: the run ends with the input, or the file has left its path."""
         return self._bound is None and (self._context.until_end or self._is_finished())
 
     def _quiet_for(self, time: timedelta) -> bool:
@@ -379,7 +379,7 @@ class Cursor:
         return self._context.clock.now() - modified >= time.total_seconds()
 
     def _has_left(self) -> bool:
-        """Return whether another file has taken the path. Goes on with it when it is a copy of this one."""
+        """Return whether another file has taken the path. Continues with that file when it is a copy of this one."""
         status = stat_or_none(self.name)
         if status is None or (status.st_dev, status.st_ino) == self._open().file.expected:
             return False
@@ -398,7 +398,7 @@ class Cursor:
         return self._has_left() and self._quiet_for(self._settings.rotate_wait)
 
     def _step_at_end(self, cross: bool, *, unfinished: bool) -> None:
-        """Nothing more is in this file now: see whether another has taken its place."""
+        """This file has no more data now: check whether another file has taken its place."""
         if self._bound is not None:
             self._step_to_bound(self._bound)
         if self._is_cut and self._ends_there:
@@ -424,11 +424,11 @@ class Cursor:
             raise _Again
 
     def _step_to_bound(self, bound: Place) -> None:
-        """Follow a plan: it says where the file ended and which file came next."""
+        """Follow a plan: it has the end of the file and the next file."""
         if bound.generation == self.generation:
-            self._lost("the plan reaches further than the file")
+            self._lost("the planned range ends behind the end of the file")
         if self.offset != bound.first or bound.file is None:
-            self._lost("the plan goes on in a later file, but this one has ended before")
+            self._lost("the planned range continues in a later file, but this file ends earlier")
         self._enter(bound.file, bound.generation)
         raise _Again
 
@@ -440,7 +440,7 @@ class Cursor:
         return self._file
 
     def _open(self) -> ByteStream:
-        """Return the stream of the file at the place. Raises FileMovedError when it is not to be found."""
+        """Return the stream of the file at the place. Raises FileMovedError when it is not found."""
         if self._stream is not None:
             return self._stream
         if self._file is None:
@@ -460,7 +460,7 @@ class Cursor:
         return locate(self.name, self._context.names, self._settings.compression, self._known_file(), marks)
 
     def _switch(self, path: str) -> ByteStream:
-        """Read on from the file at ``path``, which begins as the one at the place did."""
+        """Continue in the file at ``path``, which begins like the file of the place."""
         stream = open_stream(path, self._settings.compression, near=self.byte)
         if self._file is None or not self._file.head.length or stream.file.expected != self._file.key:
             fresh = open_stream(path, self._settings.compression, stream.file.expected)
@@ -483,7 +483,7 @@ class Cursor:
         return self._tail
 
     def _refresh_head(self) -> None:
-        """Know more of a file's beginning as it grows: what is known tells it from the next one."""
+        """Learn more of a file's beginning as it grows: this distinguishes it from the next file."""
         file = self._file
         if file is None or self._stream is None or file.head.length >= min(HEAD_BYTES, self.byte):
             return
@@ -501,7 +501,7 @@ class Cursor:
             self._file = replace(file, head=Fingerprint.of(head))
 
     def _find_again(self, cross: bool) -> bool:
-        """The file is not where it was, or not what it was. Return whether to look again."""
+        """The file was moved or changed. Return whether to look again."""
         self.close()
         if self._file is None:
             return False
@@ -517,7 +517,7 @@ class Cursor:
             self._lost("its file is gone or was changed, and records after it were there")
         if self.byte:
             logger.warning(
-                "%s was truncated or replaced after record %d and no copy of it was found: going on with what is there "
+                "%s was truncated or replaced after record %d and no copy of it was found: reading continues with what is there "
                 "now; what was written in between, if anything, is lost",
                 self.name,
                 self.offset,
@@ -544,7 +544,7 @@ class Cursor:
         return True
 
     def _enter(self, file: FileIdentity | None, generation: int) -> None:
-        """Stand at the beginning of another file."""
+        """Move to the beginning of another file."""
         self.close()
         self._left_for, self._left_to, self._quiet = None, "", None
         self._file, self.generation, self.first = file, generation, self.offset
@@ -553,7 +553,7 @@ class Cursor:
         self._before_taking = None
 
     def _lost(self, why: str) -> None:
-        """Records that should be there are gone: stop, or skip what is asked for, as the option says."""
+        """Records that should exist are missing: stop, or skip the requested records, as the option says."""
         until = f" to {self._bound.offset - 1}" if self._bound is not None else " and later ones"
         message = f"records {self.offset}{until} of {self.name} are no longer there: {why}"
         if self._settings.if_lost == "fail":
@@ -562,7 +562,7 @@ class Cursor:
                 plugin="file",
                 queue=self.name,
                 offset=self.offset,
-                hint="keep rotated files until they are read, or go on without the records by if_lost='skip'",
+                hint="keep rotated files until they are read, or continue without the records: if_lost='skip'",
             )
         logger.warning("%s; skipped, as if_lost='skip' says", message)
         if self._bound is not None:

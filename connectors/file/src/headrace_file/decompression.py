@@ -64,7 +64,7 @@ class _GzipDecompressor(Decompressor):
         self._input += raw
         if self._current is None:
             if not self._held_back:
-                # Tools pad members with zeros.
+                # Some tools fill up members with zeros.
                 self._input = self._input.lstrip(b"\x00")
             if not self._input:
                 return b""

@@ -64,7 +64,7 @@ class PartEncoder:
         return _compressed(lines, self._compression)
 
     def _with_change_column(self, schema: Schema | None) -> Schema | None:
-        """Return the columns of the files. Raises OptionError when there is no place for the column of changes."""
+        """Return the columns of the files. Raises OptionError when the column of changes cannot be added."""
         import polars as pl
         from headrace.flow.schema import Schema
 

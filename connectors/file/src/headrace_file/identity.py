@@ -1,4 +1,4 @@
-"""What makes a file the same after it was renamed, copied or compressed, and places in it that outlive restarts."""
+"""How a file is recognised after it was renamed, copied or compressed, and places in it that stay valid after restarts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headrace.foundation.errors import CheckpointError
 if TYPE_CHECKING:
     from headrace_file.streams import ByteStream
 
-#: Bytes at the beginning of a file, after decompression, that tell it from others.
+#: Bytes at the beginning of a file, after decompression, that distinguish it from others.
 HEAD_BYTES = 1024
-#: Bytes before a place that are compared when reading goes on there.
+#: Bytes before a place that are compared when reading continues there.
 TAIL_BYTES = 64
 
 
 def digest(data: bytes) -> str:
-    """Return a short hash for telling files apart by accident, not by malice."""
+    """Return a short hash that distinguishes files; it does not protect against files that are made to deceive."""
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
@@ -52,7 +52,7 @@ class FileIdentity:
     head: Fingerprint = _NOTHING_SEEN
     #: When it was last seen to change, nanoseconds since the epoch: orders rotated files.
     modified_ns: int = 0
-    #: Which of the files of its queue it is.
+    #: The number of this file among the files of its queue.
     generation: int = 0
 
     @property
@@ -78,7 +78,7 @@ class FileIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a queue: which of the files that bore its name, and where in it. ``byte`` starts a record.
+    """A place in a queue: one of the files that had its name, and the byte in it. ``byte`` starts a record.
 
     ``taken`` is not 0 when the unfinished record at ``byte`` was given as far as it went, ``taken`` bytes, under the
     number before ``offset``.
@@ -93,11 +93,11 @@ class Place:
     file: FileIdentity | None = None
     tail: Fingerprint = _NOTHING_SEEN
     taken: int = 0
-    #: Whether bytes after this place are known to have been there.
+    #: Whether bytes after this place are known to have existed.
     more: bool = False
 
     def to_position(self, past: Sequence[FileIdentity] = ()) -> ReadPosition:
-        """Return the position that stands in checkpoints. ``past`` are files read before that may be met again."""
+        """Return the position that checkpoints store. ``past`` are files read before that may be found again."""
         hint: dict[str, Any] = {"generation": self.generation, "first": self.first, "byte": self.byte}
         if self.file is not None:
             hint["file"] = self.file.to_json()
@@ -130,7 +130,7 @@ class Place:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"the hint of a file's position is damaged or not this connector's: {dict(hint)!r:.200}",
+                f"the hint of a file's position is damaged or was not written by this connector: {dict(hint)!r:.200}",
                 plugin="file",
                 offset=position.offset,
             ) from error

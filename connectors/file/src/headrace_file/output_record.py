@@ -1,4 +1,4 @@
-"""What a directory of part files remembers of the jobs that write there: which definition each writer's rows were made by."""
+"""The record of the jobs that write to a directory of part files: with which definition each writer's rows were made."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class OutputRecord:
         self._path = self._folder / f"{hashlib.blake2b(writer.encode(), digest_size=8).hexdigest()}"
 
     def adopt(self, output: OutputDefinition) -> InputRead | None:
-        """Compare a job with what is there, and remember it; see ``Sink.adopt``. Raises JobError; OSError."""
+        """Compare a job with the stored record, and store the job; see ``Sink.adopt``. Raises JobError; OSError."""
         if output.replace:
             self._remove_everything()
         stored = self._read()
         if stored is not None and self._has_positions():
             if not output.goes_on(stored["digest"], stored["earlier"]):
                 raise self._refused(
-                    f"{self._directory} holds what another job has written under the same name: its rows would be taken for those of "
+                    f"{self._directory} holds the output of another job with the same name: its rows would be taken for those of "
                     f"this job\n{output.difference_from(stored['definition'])}"
                 )
             if output.repeats_results and self._has_parts():
                 complete: InputRead | None = stored["complete"]
                 if complete is None or stored["digest"] != output.digest:
                     raise self._refused(
-                        f"{self._directory} holds results of this job, from a run that did not come to the end of its input or from "
-                        "several. Without a checkpoint all of them are made again, and would be there twice"
+                        f"{self._directory} holds results of this job, from a run that did not reach the end of its input, or "
+                        "from several runs. Without a checkpoint all of them are made again, and would be there twice"
                     )
                 return complete
         if stored is None or stored["digest"] != output.digest or stored["complete"] is not None:
@@ -56,7 +56,7 @@ class OutputRecord:
         return None
 
     def completed(self, read: InputRead) -> None:
-        """Remember that all results over an input are there. Raises OSError."""
+        """Store that all results over an input are written. Raises OSError."""
         stored = self._read()
         if stored is not None:
             self._write({**stored, "complete": read.to_json()})
@@ -83,7 +83,7 @@ class OutputRecord:
         for path in [*self._directory.iterdir()] if self._directory.is_dir() else []:
             if is_part(path.name) and path.is_file():
                 path.unlink(missing_ok=True)
-        # The positions last: after a crash in between the rows that are gone are not taken for known.
+        # The positions last: after a crash in between, removed rows must not count as written.
         for folder in ("tmp", "state"):
             for path in [*(self._directory / HIDDEN / folder).glob("*")]:
                 path.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ class OutputRecord:
         head, _, text = content.partition(b"\n")
         try:
             if int(head, 16) != crc32(text):
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum does not match")
             stored: dict[str, Any] = json.loads(text)
             if stored["format"] > _FORMAT:
                 raise ValueError(f"a newer version of headrace wrote it (format {stored['format']})")
@@ -115,7 +115,7 @@ class OutputRecord:
             raise JobError(
                 f"{self._path} is damaged: {error}",
                 plugin="file",
-                hint="it says which job has written here: remove it if that is this job, as it is now",
+                hint="it says which job has written here: remove it if this job, in its present form, has written the files",
             ) from error
 
     def _write(self, content: Mapping[str, Any]) -> None:

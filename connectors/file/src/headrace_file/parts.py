@@ -1,4 +1,4 @@
-"""Names of part files, and what they tell: which queue's rows a part holds, and up to which position."""
+"""Names of part files. A name says which queue's rows a part holds, and up to which position."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 
 from headrace.flow.messages import Position, Queue
 
-#: Everything of the sink's that is not a finished part lies below this folder; readers leave names with ``_`` out.
+#: All files of the sink except finished parts are below this folder; readers leave out names that begin with ``_``.
 HIDDEN = "_headrace"
 _SLUG_MAX = 60
 _PART = re.compile(r"^.+-(?P<key>[0-9a-f]{16})-(?P<offset>\d{19})-(?P<index>\d{10})\.[A-Za-z0-9.]+$")
 
 
 def queue_key(queue: Queue, writer: str) -> str:
-    """Return what tells the queue's files from those of others, whatever characters its id has."""
+    """Return a key that distinguishes the queue's files from those of others, whatever characters its id has."""
     return hashlib.blake2b(f"{writer}\0{queue.id}".encode(), digest_size=8).hexdigest()
 
 

@@ -30,10 +30,10 @@ class PathSet:
         self._excluded = re.compile("|".join(map(fnmatch.translate, exclude)) or r"(?!)").match
         self._recursive = recursive
         self._follow_symlinks = follow_symlinks
-        #: What was said of entries that are left out: once for each.
+        #: The warnings about entries that are left out: one for each.
         self._told: set[tuple[str, str]] = set()
         self._seen: set[str] = set()
-        #: Patterns that matched no file at the last look.
+        #: Patterns that matched no file at the last check.
         self._empty: set[str] = set()
 
     @property
@@ -45,10 +45,10 @@ class PathSet:
         """Return the regular files that exist now by name, in order; each file under one name. Heads are not read.
 
         An entry of a directory that cannot be looked at, whose name is no text, or that is a link out of the directory
-        is left out, and a warning says so once: whoever may write into the directory must not stop the job by it.
+        is left out, and a warning says so once: a user who may write into the directory must not be able to stop the job.
 
-        ``known`` are names whose absence is no error. Raises JobError when a path was never there, RetriableError when
-        a directory that was there is away.
+        ``known`` are names whose absence is no error. Raises JobError when a path was never there, RetriableError when a
+        directory that existed is missing.
         """
         found: dict[str, FileIdentity] = {}
         for path in self._paths:
@@ -66,7 +66,7 @@ class PathSet:
                         self._leave_out(name, "a link leads out of the directory; follow_symlinks=True allows it")
                         continue
                 except (FileNotFoundError, NotADirectoryError):
-                    continue  # gone since it was listed
+                    continue  # removed since it was listed
                 except OSError as error:
                     if named:
                         raise read_error(name, error) from error
@@ -95,10 +95,10 @@ class PathSet:
             if os.path.exists(path):
                 yield path
         elif path in self._seen:
-            raise RetriableError(f"the directory {path} is away", plugin="file")
+            raise RetriableError(f"the directory {path} is missing", plugin="file")
         else:
             raise JobError(
-                f"{path} is not there",
+                f"{path} does not exist",
                 plugin="file",
                 option="path",
                 hint=f"the working directory is {os.getcwd()}; to wait for a file that comes later, name its directory",
@@ -110,12 +110,12 @@ class PathSet:
         if os.path.isdir(root):
             self._seen.add(root)
         elif root in self._seen:
-            raise RetriableError(f"the directory {root} is away", plugin="file")
+            raise RetriableError(f"the directory {root} is missing", plugin="file")
         else:
-            raise JobError(f"{root}, where {pattern} looks for files, is not there", plugin="file", option="path")
+            raise JobError(f"{root}, where {pattern} looks for files, does not exist", plugin="file", option="path")
         wanted = pattern.split(os.sep)[plain:]
         if "**" in wanted:
-            # Not by glob, which goes round a link to a folder above again and again.
+            # Not with glob, which follows a link to a parent folder again and again.
             start = len(root.rstrip(os.sep)) + 1 if plain else 2
             for name in self._inside(root, recursive=True):
                 if _matches_parts(name[start:].split(os.sep), wanted):
@@ -136,7 +136,7 @@ class PathSet:
             except OSError as error:
                 self._leave_out(folder, error.strerror or str(error))
                 continue
-            # A link to a folder above would be gone round for ever.
+            # A link to a parent folder would be followed for ever.
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))

@@ -1,16 +1,15 @@
-"""What the sink keeps of one queue beside its parts, and how a part and the queue's position change together.
+"""The state of one queue that the sink stores beside the parts, and how a part and the queue's position change together.
 
 A small state file per queue holds the position, and which part that position belongs to. Committing a part:
 
 1. the rows are written to a hidden temporary file and synced;
-2. under a lock on the state file the stored position is compared with what the writer believes;
-3. the state file is told the new position, the temporary file and the part's name: this is the moment of the commit;
+2. under a lock on the state file the stored position is compared with the position that the writer expects;
+3. the new position, the temporary file and the part's name are written to the state file: this is the commit;
 4. the temporary file is renamed to the part's name.
 
-Whoever comes after a crash between 3 and 4 finds the temporary file still there and renames it. So the position never
-depends on finished parts staying where they are. The state file has two slots with check sums which are written in
-turn, so that a torn write leaves the one before. A slot names its queue and its writer, and counts: a file that was
-exchanged with another, or that has lost a slot, is refused.
+After a crash between 3 and 4, the next writer finds the temporary file and renames it. So finished parts may be moved away. The
+state file has two slots with checksums, which are written in turn, so that a torn write leaves the other one. A slot names its
+queue and its writer, and has a counter: a file that was exchanged with another one, or that has lost a slot, is refused.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ _HINTS = {
     errno.EPERM: "let the job's user write there",
     errno.ENOSPC: "make room on the device",
     errno.EDQUOT: "raise the quota or make room",
-    errno.ENOENT: "the directory has gone: is it mounted?",
+    errno.ENOENT: "the directory is missing: is it mounted?",
 }
 
 
 def write_error(path: str, error: OSError) -> JobError | RetriableError:
-    """Return what a failed system call on ``path`` means for the job: full or away is retried, forbidden is not."""
+    """Return the job's error for a failed system call on ``path``: a full device is retried, a missing permission is not."""
     kind = JobError if error.errno in _MEND else RetriableError
     hint = _HINTS.get(error.errno or 0)
     return kind(f"cannot write {path}: {error.strerror or error}", plugin="file", hint=hint)
 
 
 def boot_id() -> str:
-    """Return what changes when the machine restarts, or a text that never compares equal where that is not known."""
+    """Return what changes when the machine restarts, or, where that is not known, a text that is never equal to another."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -100,9 +99,9 @@ class QueueState:
     # ------------------------------------------------------------------------------------------------ position
 
     def position(self, listed: Position | None) -> Position | None:
-        """Return the stored position; ``listed`` is that of the parts found, which counts after a machine's crash.
+        """Return the stored position; ``listed`` is the position of the parts that exist, which is used after a crash of the machine.
 
-        Finishes what a killed writer has begun, and removes what it has left. Raises RetriableError or JobError.
+        Finishes the commit of a killed writer, and removes its temporary files. Raises RetriableError or JobError.
         """
         with self._locked() as descriptor:
             slot = self._recover(descriptor)
@@ -133,8 +132,8 @@ class QueueState:
     def commit(self, data: bytes, after: Position | None, last: Position, part: str) -> bool:
         """Store ``data`` as ``part`` together with the position ``last``, if the stored position is ``after``.
 
-        Returns False, with nothing stored, when it is another. Raises RetriableError or JobError; then too nothing is
-        stored, except when the error came after the commit, which the next look at the position tells.
+        Returns False, with nothing stored, when the stored position is another one. Raises RetriableError or JobError; then
+        nothing is stored either, except when the error came after the commit; the next read of the position shows that.
         """
         temporary = os.path.join(self._temporary, f"{self.key}-{os.getpid()}-{os.urandom(6).hex()}.tmp")
         descriptor = -1
@@ -184,7 +183,7 @@ class QueueState:
             if slot is None or slot.temporary != os.path.basename(temporary):
                 os.unlink(temporary)
         except FileNotFoundError:
-            pass  # renamed, or the folder has gone: either way nothing is left
+            pass  # renamed, or the folder was removed: in both cases nothing is left
         finally:
             os.close(descriptor)
 
@@ -230,7 +229,7 @@ class QueueState:
             self._clock.wait(never, _LOCK_RETRY_SECONDS)
 
     def _recover(self, descriptor: int) -> _Slot | None:
-        """Return the newest slot after finishing the rename that it may stand for. Called under the lock."""
+        """Return the newest slot; finish its rename first if that is still open. Called under the lock."""
         content = os.pread(descriptor, 2 * _SLOT_BYTES, 0)
         slot = _newest(content)
         if slot is None:
@@ -251,10 +250,10 @@ class QueueState:
                 hint="use that version, or write to another directory",
             )
         if slot.format == _FORMAT and slot.key != self.key:
-            raise self._refused(f"holds the position of another queue or writer ({slot.key}): it was exchanged")
+            raise self._refused(f"holds the position of another queue or writer ({slot.key}): it was replaced")
         # The first commit writes one slot, each later one the other of both. A torn write leaves something of its slot.
         if slot.sequence > 1 and len(_slots(content)) < 2:
-            raise self._refused("is damaged: one of its two slots is not there")
+            raise self._refused("is damaged: one of its two slots is missing")
 
     def _refused(self, what: str) -> JobError:
         return JobError(

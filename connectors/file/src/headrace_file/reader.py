@@ -17,14 +17,14 @@ _COUNT_RECORDS = 1_000_000
 
 
 class FileReader(Reader):
-    """Reads one file and those that take its place. Made by ``FileSource.open``; used by one thread at a time."""
+    """Reads one file and the files that replace it. Made by ``FileSource.open``; used by one thread at a time."""
 
     def __init__(self, context: Context, name: str, start: Place | ReadPosition) -> None:
         """Begin at ``start``. Raises DataError when it is a position that the queue does not hold."""
         self._context = context
         self._name = name
         self._files = context.tracker.queue(name)
-        #: Positions that came from outside: where reading begins, and where ``limit`` ends it.
+        #: Positions from outside: the begin of reading, and its end by ``limit``.
         self._given: ReadPosition | None = None
         self._end: ReadPosition | None = None
         if isinstance(start, Place):
@@ -60,7 +60,7 @@ class FileReader(Reader):
         return RawBatch(offsets=segment.offsets, next_position=self.position, bodies=segment.bodies)
 
     def _rest(self) -> None:
-        """Note how far it is; hold no descriptor between polls when there are too many."""
+        """Store the position; close the descriptor between polls when too many are open."""
         self._context.tracker.reached(self._name, self._cursor.place)
         self._spare_descriptor()
 
@@ -75,10 +75,10 @@ class FileReader(Reader):
         self._spare_descriptor()
 
     def limit(self, end: ReadPosition) -> None:
-        """Read to ``end`` and no further: a place that ``position_after`` gave for this queue, in whatever process.
+        """Read up to ``end``: a position that ``position_after`` gave for this queue, in whatever process.
 
         With it, reading a planned range again gives the same records even if the file was rotated, continued or
-        replaced meanwhile; where that cannot be, ``poll`` raises BrokenQueueError instead of giving others. When the end is
+        replaced meanwhile; if that is not possible, ``poll`` raises BrokenQueueError. When the end is
         reached, ``position`` is ``end`` itself.
         """
         self._end = end if end.hint else None
@@ -93,14 +93,14 @@ class FileReader(Reader):
 
     @property
     def earliest(self) -> int:
-        """The number of the first record of the file that is read now; those of files before it are not looked for."""
+        """The number of the first record of the present file; records of earlier files are not searched."""
         return self._cursor.first
 
     @property
     def latest(self) -> int:
-        """The number after the last record that is there now.
+        """The number after the last record that exists now.
 
-        Counts the records after the furthest place counted before: cheap when little was added.
+        Counts only the records after the last counted place: cheap when little was added.
         """
         with self._files.lock:
             ahead: Cursor | None = self._files.ahead
@@ -130,7 +130,7 @@ class FileReader(Reader):
                 except BrokenQueueError:
                     if plan.offset == begin.offset:
                         raise
-                    break  # what comes before the damage can be read
+                    break  # records before the damage can be read
             self._context.tracker.reached(self._name, plan.place)
             position = plan.place.to_position(self._context.tracker.past(self._name))
             plan.release()
@@ -162,7 +162,7 @@ class FileReader(Reader):
             cursor = Cursor(context, name, place)
             with self._files.lock:
                 planned = self._files.plan is not None and self._files.plan.stands_at(place)
-            if not planned:  # else the planner, which goes on here, has just been there
+            if not planned:  # else the planner, which continues here, has just checked it
                 cursor.prepare()
             return cursor
         self._given = self._end = None

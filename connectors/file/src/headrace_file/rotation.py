@@ -29,7 +29,7 @@ class Sibling:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The file that holds the next generation. Not ``settled``: it may still be made, look again later."""
+    """The file that holds the next generation. Not ``settled``: it may still be written, check again later."""
 
     path: str
     settled: bool
@@ -63,7 +63,7 @@ def siblings(path: str) -> Iterator[Sibling]:
 
 
 class RotatedNames:
-    """Tells which names rotation gives to a file, by the patterns of the option ``rotated``."""
+    """Knows the names that rotation gives to a file, by the patterns of the option ``rotated``."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = tuple(patterns)
@@ -96,7 +96,7 @@ def _filled(pattern: str, values: dict[str, str]) -> str:
 
 
 def order_key(path: str, modified_ns: int) -> tuple[int, int, str]:
-    """Return what orders rotated files from old to new: the last change, then app.log.2 before app.log.1."""
+    """Return the sort key of rotated files, from old to new: the last change, then app.log.2 before app.log.1."""
     number = re.search(r"\.(\d{1,6})(?:\.\w+)?$", path)
     return (modified_ns, -int(number[1]) if number else 0, path)
 
@@ -135,7 +135,7 @@ def glimpse(path: str, compression: str) -> Glimpse | None:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place that was read, and the bytes that were before it then."""
+    """A place that was read, and the bytes before it."""
 
     byte: int
     tail: Fingerprint
@@ -168,9 +168,9 @@ def holds(path: str, compression: str, file: FileIdentity, marks: Sequence[Mark]
 
 
 def locate(path: str, names: RotatedNames, compression: str, file: FileIdentity, marks: Sequence[Mark]) -> str | None:
-    """Return where the file that was read at ``path`` is now, or None when it is nowhere near.
+    """Return where the file that was read at ``path`` is now, or None when it is not found.
 
-    The same inode goes first: at its path, then under another name; then copies under the names that rotation gives;
+    The search order is: the same inode, at its path or under another name; then copies under the names that rotation gives;
     then the path itself when a copy was put in its place. Raises BrokenQueueError when the same inode cannot be read.
     """
 

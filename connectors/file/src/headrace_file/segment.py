@@ -60,7 +60,7 @@ def make_segment(
     begin, end = int(starts[0]), int(ends[-1])
     kept = np.ones(end - begin, dtype=bool)
     kept[ends[returns] - 1 - begin] = False
-    # The newline of a blank record goes with it; that of the very last record lies outside what is kept.
+    # The newline of a blank record is left out with it; that of the last record is not part of the segment.
     newlines = ends[blank] - begin
     kept[newlines[newlines < end - begin]] = False
     # Bytes left out before each record: its own carriage return comes after it.

@@ -63,7 +63,7 @@ class FileSink(TransactionalSink):
         self._schema = schema
 
     def prepare(self, schema: Schema | None) -> None:
-        """Make the directory, see that it can be written, and finish what a killed job has left there.
+        """Create the directory, check that it can be written, and finish the commits of a killed job.
 
         Raises JobError when it cannot be made or written.
         """
@@ -76,18 +76,18 @@ class FileSink(TransactionalSink):
         except OSError as error:
             raise self._stopping(write_error(error.filename or temporary, error)) from error
         for key in sorted(left):
-            # A queue that never comes back must not leave its last part hidden.
+            # The last part of a queue that never comes back must not stay hidden.
             self._state(key).position(None)
 
     def adopt(self, output: OutputDefinition) -> InputRead | None:
-        """Compare the job with the one whose rows are there. Raises JobError when it is another one."""
+        """Compare the job with the job whose rows are in the directory. Raises JobError when it is another one."""
         try:
             return self._record.adopt(output)
         except OSError as error:
             raise self._stopping(write_error(error.filename or self._hidden, error)) from error
 
     def completed(self, read: InputRead) -> None:
-        """Remember that all results over an input are there. Raises JobError when that cannot be written."""
+        """Store that all results over an input are written. Raises JobError when that is not possible."""
         try:
             self._record.completed(read)
         except OSError as error:
@@ -98,7 +98,7 @@ class FileSink(TransactionalSink):
         return OutputRecord(self.settings.path, self.settings.writer or self.writer_name)
 
     def open(self) -> None:
-        """See that the directory is there. Raises JobError when it is not and cannot be made."""
+        """Check that the directory exists. Raises JobError when it does not and cannot be created."""
         self._make_folders()
 
     def _make_folders(self) -> None:
@@ -111,7 +111,7 @@ class FileSink(TransactionalSink):
 
     @staticmethod
     def _stopping(error: JobError | RetriableError) -> JobError:
-        """At the start of a job there is nothing to wait for: a person must mend it."""
+        """At the start of a job waiting does not help: a person must repair it."""
         return error if isinstance(error, JobError) else JobError(error.message, plugin="file", hint=error.hint)
 
     # ------------------------------------------------------------------------------------------------ writing
@@ -177,7 +177,7 @@ class FileSink(TransactionalSink):
 
 
 class _Writing:
-    """One queue as this process writes it. Calls for one queue never overlap, so its encoder is its own."""
+    """One queue as this process writes it. Calls for one queue never overlap, so each queue has its own encoder."""
 
     def __init__(self, state: QueueState, encoder: PartEncoder) -> None:
         self.state = state

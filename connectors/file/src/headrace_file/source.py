@@ -34,8 +34,8 @@ class FileSource(Source):
     """Reads files: each is a queue whose name is its path as it was found, and whose offsets number its records.
 
     A file is followed through rotation (renamed or copied, compressed afterwards or not), replacement and truncation:
-    the queue's numbers go on growing. See ``docs/connectors/file.md`` for the rules. May be pickled at any time; a copy
-    begins without what was learned of the files, which positions carry.
+    the queue's numbers go on growing. See ``docs/connectors/file.md`` for the rules. May be pickled at any time; a copy begins
+    without knowledge of the files; positions carry it.
     """
 
     Settings: ClassVar[type[Settings]] = FileSourceSettings
@@ -129,14 +129,14 @@ class FileSource(Source):
         return CsvFraming(delimiter, quote) if self.framing == "csv" and quote else NewlineFraming()
 
     def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """Take what a checkpoint knows of the files: which are read, and which belong to which queue."""
+        """Take the files of a checkpoint: which are read, and which belong to which queue."""
         for queue, position in positions.items():
             self.context.tracker.learn(queue.name, position)
 
     def queues(self) -> Collection[Queue]:
-        """Return a queue for each file that is there now, but for rotated files of queues that are known.
+        """Return a queue for each file that exists now, except for rotated files of known queues.
 
-        Raises JobError when a path was never there, RetriableError when a directory that was there is away.
+        Raises JobError when a path was never there, RetriableError when a directory that existed is missing.
         """
         return [Queue(name) for name in self.context.tracker.discover()]
 
@@ -162,7 +162,7 @@ class FileSource(Source):
             reader.seek(end)
 
     def close(self) -> None:
-        """Forget what was learned of the files; readers are closed by who opened them."""
+        """Drop the knowledge of the files; readers are closed by their users."""
         if self._context is not None:
             self._context.tracker.close()
             self._context = None

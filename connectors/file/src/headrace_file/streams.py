@@ -1,7 +1,6 @@
 """Bytes of one file by their place, whether it is compressed or not.
 
-A stream lets go of its file descriptor when asked to and opens it again by itself; it notices when another file has
-taken the place meanwhile.
+A stream can close its file descriptor, and opens it again by itself; it notices when another file has replaced its own meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _RAW_BYTES = 256 * 1024
 _RAW_TAIL_BYTES = 64
 _SKIP_BYTES = 1024 * 1024
 _PARKED_MAX = 8
-#: What waiting does not mend: what is at the path is no file, or its disk cannot give it.
+#: Errors that waiting does not repair: there is no file at the path, or its disk cannot read it.
 _BROKEN = (errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO, errno.EBADMSG)
 
 
@@ -39,13 +38,13 @@ def read_error(path: str, error: OSError) -> BrokenQueueError | RetriableError:
         hint = "let the job's user read it, or exclude it"
         return BrokenQueueError(f"no permission to read {path}", plugin="file", hint=hint)
     if error.errno in _BROKEN:
-        hint = "mend or remove it, or exclude it"
+        hint = "repair or remove it, or exclude it"
         return BrokenQueueError(f"cannot read {path}: {error.strerror}", plugin="file", hint=hint)
     return RetriableError(f"cannot read {path}: {error.strerror or error}", plugin="file")
 
 
 class OpenFile:
-    """One file, known by device and inode, held open for reading or let go of for a while."""
+    """One file, known by device and inode, open for reading or closed for a while."""
 
     def __init__(self, path: str, expected: tuple[int, int] | None = None) -> None:
         """Open ``path``. Raises FileMovedError when it is not there or is not the ``expected`` (device, inode)."""
@@ -95,7 +94,7 @@ class OpenFile:
         return data
 
     def release(self) -> None:
-        """Let go of the descriptor. The next use opens the path again."""
+        """Close the descriptor. The next use opens the path again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -119,10 +118,10 @@ class ByteStream(ABC):
         """Return whether the file is known to hold bytes at or after ``position``."""
 
     def keep_from(self, position: int) -> None:
-        """Forget what is kept of the content before ``position``."""
+        """Drop buffered content before ``position``."""
 
     def release(self) -> None:
-        """Let go of the file descriptor until the next read."""
+        """Close the file descriptor until the next read."""
         self.file.release()
 
     def close(self) -> None:
@@ -140,11 +139,11 @@ class PlainStream(ByteStream):
 
 
 class CompressedStream(ByteStream):
-    """A compressed file. Reading on is cheap; going back begins anew, in memory bounded by what is asked for.
+    """A compressed file. Reading on is cheap; going back starts from the beginning, with memory bounded by the read's size.
 
     Files of several members (gzip) or frames (zstd) are read as one. A file that ends within a member gives what can
     be decompressed so far, and more when it grows. What one read decompresses is given only if all of it is valid: the bytes
-    before the place where damage shows are those that are most likely wrong.
+    just before the place where the damage is noticed are most likely wrong.
     """
 
     def __init__(self, file: OpenFile, kind: str) -> None:
@@ -158,7 +157,7 @@ class CompressedStream(ByteStream):
         self._raw_tail = b""
         self._kept = b""
         self._kept_at = 0
-        #: What is wrong with the content, and the file's size and time of change when that was found.
+        #: The error of the content, and the file's size and time of change when it was found.
         self._damage: tuple[BrokenQueueError, tuple[int, int]] | None = None
 
     @property
@@ -174,7 +173,7 @@ class CompressedStream(ByteStream):
         if position < self._kept_at:
             self._begin_anew()
         while self._position < position:
-            # Skip: nothing before the place is kept, but for what the last step brings beyond it.
+            # Skip: bytes before the place are not kept, only those of the last step after it.
             piece = self._produce(min(_SKIP_BYTES, position - self._position))
             if not piece:
                 return b""
@@ -216,7 +215,7 @@ class CompressedStream(ByteStream):
             broken = BrokenQueueError(
                 f"{self.file.path} is not valid {self.kind} after {self._position} decompressed bytes: {error}",
                 plugin="file",
-                hint="mend or remove the file; records before the damage were read",
+                hint="repair or remove the file; records before the damage were read",
             )
             self._damage = broken, self._version()
             raise broken from error
@@ -247,7 +246,7 @@ class CompressedStream(ByteStream):
         park(self)
 
     def reaches(self, position: int) -> bool:
-        """Return whether ``position`` can be read without beginning anew."""
+        """Return whether ``position`` can be read without starting again from the beginning."""
         return self._kept_at <= position
 
     @property
@@ -269,7 +268,7 @@ _parked_lock = threading.Lock()
 
 
 def park(stream: CompressedStream) -> None:
-    """Keep a stream for whoever reads on where it stands: the next range of the same file, in a new reader."""
+    """Keep a stream for the reader that continues at its position: the next range of the same file, in a new reader."""
     if stream.at_start or stream.is_damaged or stream.file.expected is None:
         return
     with _parked_lock:

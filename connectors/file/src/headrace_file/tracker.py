@@ -1,8 +1,8 @@
 """Which file belongs to which queue: followed through rotation, so that no file is read under two names.
 
 A queue keeps the name under which its first file was found. The file it reads now (``current``), those it has read
-(``past``) and those it is going to read after a rotation (``claimed``) are its own: discovery does not make queues of
-them, and other queues do not go on with them.
+(``past``) and those it is going to read after a rotation (``claimed``) are its own: discovery does not make queues of them, and
+other queues do not continue with them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from headrace_file.paths import PathSet
 from headrace_file.rotation import Glimpse, RotatedNames, glimpse, order_key, siblings, stat_or_none
 
 Key = tuple[int, int]
-#: Past files remembered of a queue whose rotated files discovery never meets: only order of change needs them.
+#: The number of past files that are remembered for a queue whose rotated files discovery never finds: they are needed only for the order.
 _PAST_MAX = 16
-#: Queues that have gone of which it is remembered where they ended, in case their path appears again.
+#: The number of removed queues whose ends are remembered, in case their paths appear again.
 _GONE_MAX = 10_000
 
 
 @dataclass
 class QueueFiles:
-    """What is known of one queue's files. ``lock`` guards the cursors that run ahead of the readers."""
+    """The known files of one queue. ``lock`` guards the cursors that run ahead of the readers."""
 
     name: str
-    #: Where reading from the earliest record begins.
+    #: The place of the earliest record.
     beginning: Place
     #: The furthest place that a reader or a plan has reached.
     place: Place
@@ -76,7 +76,7 @@ class Tracker:
         self._clock = clock
         self._lock = threading.RLock()
         self._queues: dict[str, QueueFiles] = {}
-        #: The names of queues that have gone, the earliest first.
+        #: The names of removed queues, the earliest first.
         self._gone: dict[str, None] = {}
 
     # ------------------------------------------------------------------------------------------------ what is known
@@ -89,7 +89,7 @@ class Tracker:
             return self._queues[name]
 
     def close(self) -> None:
-        """Let go of the files that counts and plans hold open."""
+        """Close the files that counts and plans hold open."""
         with self._lock:
             for state in self._queues.values():
                 for cursor in (state.ahead, state.plan):
@@ -109,7 +109,7 @@ class Tracker:
         return place
 
     def reached(self, name: str, place: Place) -> None:
-        """Note how far a queue was read or planned."""
+        """Store how far a queue was read or planned."""
         with self._lock:
             state = self.queue(name)
             if (place.generation, place.offset) >= (state.place.generation, state.place.offset):
@@ -153,7 +153,7 @@ class Tracker:
     # ------------------------------------------------------------------------------------------------ discovery
 
     def discover(self) -> list[str]:
-        """Look at the paths again; return the names of the queues that exist now, in order."""
+        """Check the paths again; return the names of the queues that exist now, in order."""
         with self._lock:
             found = self._paths.files(known=list(self._queues))
             names: list[str] = []
@@ -171,7 +171,7 @@ class Tracker:
             return sorted(names)
 
     def _resolve(self, found: Mapping[str, FileIdentity], changed: Sequence[QueueFiles]) -> list[str]:
-        """Return which of the queues whose path has changed are still there, and the new ones."""
+        """Return which of the queues whose path has changed still exist, and the new ones."""
         known = dict(self._queues)
         owners = {f.key: (state, f) for state in known.values() for f in state.files()}
         # Shorter names first: app.log claims its rotated files before app.log.1 asks for what now bears its name.
@@ -217,7 +217,7 @@ class Tracker:
             located = self._locate(state, current)
             self._claim_successors(state, current, located, owners)
         except BrokenQueueError:
-            return True  # its folder cannot be looked into: reading it will say so
+            return True  # its folder cannot be read: the error comes when the file is read
         if file is not None:
             owners[file.key] = (state, file)
             state.claimed.append(file)
@@ -259,7 +259,7 @@ class Tracker:
         return seen is not None and seen.is_same_as(known)
 
     def _revive(self, state: QueueFiles, file: FileIdentity) -> None:
-        """A file appears under a name that had vanished: record numbers go on where they ended."""
+        """A file appears again under a name that had disappeared: record numbers continue after the last one."""
         state.gone, state.missing_since = False, None
         self._gone.pop(state.name, None)
         if state.current is not None and state.current.key == file.key and self._is_current(state):
@@ -277,7 +277,7 @@ class Tracker:
         return seen is not None and state.current is not None and seen.is_same_as(state.current)
 
     def _claim_after_truncation(self, state: QueueFiles, owners: Owners) -> None:
-        """Claim the copies made since, when the queue's file was copied and truncated: its inode does not tell."""
+        """Claim the copies that were made when the queue's file was copied and truncated: the inode does not show this."""
         current = state.current
         if state.gone or current is None or not current.head.length:
             return
@@ -312,7 +312,7 @@ class Tracker:
         return not seen.compressed and status.st_size > place.byte + place.taken
 
     def _in_grace(self, state: QueueFiles) -> bool:
-        """Return whether the path may only be between being renamed and being made again."""
+        """Return whether the path is probably only missing between a rename and the creation of the next file."""
         now = self._clock.monotonic()
         if state.missing_since is None:
             state.missing_since = now
@@ -335,7 +335,7 @@ class Tracker:
             try:
                 seen = glimpse(name, self._compression)
             except DataError:
-                return None  # reading it will say what is wrong
+                return None  # reading it will raise the error
             if seen is None or not seen.head:
                 return ""
             copied = next((known for known in self._heads(state) if known.head.matches(seen.head)), None)
@@ -364,7 +364,7 @@ class Tracker:
             return None  # damaged: not a file that was read
 
     def _forget_past(self, present: set[Key]) -> None:
-        """Forget past files that discovery cannot meet any more."""
+        """Drop past files that discovery cannot find any more."""
         if self._paths.may_hold_rotated:
             for state in self._queues.values():
                 state.past = [known for known in state.past if known.key in present]

@@ -1,4 +1,7 @@
-"""Rows that change earlier ones, as records of a compacted topic: the last record of a key is its row, a tombstone none."""
+"""Rows that change earlier ones, as records of a compacted topic.
+
+The last record of a key is its row; a tombstone means that the key has no row.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,25 @@ from headrace_kafka.settings import KafkaSinkSettings
 
 
 def accepts(settings: KafkaSinkSettings) -> str:
-    """Return which changes the sink takes: by key, when there is one and tombstones are not the stream's own."""
+    """Return which changes the sink takes: by key, when there is a key and the stream writes no tombstones itself."""
     return "append" if settings.key is None or settings.tombstone is not None else "upsert"
 
 
 def check_changes(settings: KafkaSinkSettings, changes: Changes) -> None:
-    """Raise JobError unless the record's key is what names a row of the stream's result."""
+    """Raise JobError unless the record's key is the key of the stream's result."""
     if changes.key == (settings.key,):
         return
-    named = ", ".join(changes.key or ()) or "nothing: it has one row"
+    named = ", ".join(changes.key or ()) or "of no column (it has one row)"
     raise JobError(
-        f"the stream changes rows by {named}, but records have the key {settings.key!r}",
+        f"the stream is a changelog with the key {named}, but records have the key {settings.key!r}",
         plugin="kafka",
         option="key",
-        hint="key the stream by one column, made of all that name a row: key_by(id=\"CONCAT(a, '-', b)\")",
+        hint="give the stream a key of one column, made of all columns of the key: key_by(id=\"CONCAT(a, '-', b)\")",
     )
 
 
 def split_changes(batch: SinkBatch, key: str) -> tuple[SinkBatch, SinkBatch]:
-    """Return what the batch comes to: rows to write, and rows whose keys get tombstones; no key is in both or twice."""
+    """Return the final state of the batch: rows to write, and rows whose keys get tombstones; each key is in one of them, once."""
     difference = collapsed(batch.frame, (key,))
     frames = (each.drop(CHANGE).sort(OFFSET, INDEX) for each in (difference.upserts, difference.deletes))
     written, deleted = (SinkBatch(batch.queue, frame, batch.after, batch.writer) for frame in frames)

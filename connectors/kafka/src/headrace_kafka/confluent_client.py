@@ -24,7 +24,7 @@ from headrace_kafka.settings import KafkaSettings, check_files, milliseconds, wi
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: What librdkafka adds to texts that says nothing, or differs from run to run.
+#: Parts of librdkafka's texts that are not useful, or differ from run to run.
 _CIRCUMSTANCES = re.compile(
     r" \(after \d+ms in state .*\)$|/(bootstrap|\d+)(?=: )|^\w+://"
     r"|Connect to \S+ failed: |Failed to resolve '\S+': "
@@ -47,7 +47,7 @@ _AWAY = (
     ck.KafkaError.CONCURRENT_TRANSACTIONS,
     ck.KafkaError.UNSTABLE_OFFSET_COMMIT,
 )
-#: How long the first try of a request waits before it is looked whether librdkafka has told why nobody answers.
+#: How long the first try of a request waits before we check whether librdkafka has reported why no broker answers.
 _LOOK_SECONDS = 0.25
 _FILE_OPTIONS = {
     "ssl.ca": "ssl_ca",
@@ -58,7 +58,7 @@ _FILE_OPTIONS = {
 
 
 class _DebugLog:
-    """Takes what librdkafka would print to stderr. Whatever counts reaches us by ``error_cb`` too."""
+    """Takes the lines that librdkafka would print to stderr. Important errors also come through ``error_cb``."""
 
     def log(self, _: int, message: str, *arguments: Any) -> None:
         logger.debug(message, *arguments)
@@ -92,7 +92,7 @@ def confluent_properties(settings: KafkaSettings, reserved: Mapping[str, Any]) -
 
 
 def made(kind: Callable[[dict[str, Any]], T], properties: dict[str, Any], settings: KafkaSettings) -> T:
-    """Make a client. Raises OptionError when librdkafka does not take a property."""
+    """Make a client. Raises OptionError when librdkafka does not accept a property."""
     check_files(settings)
     try:
         return kind(properties)
@@ -113,13 +113,13 @@ def confluent_error(
     code, text = error.code(), _CIRCUMSTANCES.sub("", str(error.str()))
     if code == LOCAL_AUTHENTICATION and "handshake failed" in text:
         code = UNSUPPORTED_MECHANISM
-    if code == ck.KafkaError._FATAL and "same group.instance.id" in text:  # a consumer tells the code in the text only
-        code, text = FENCED_INSTANCE, "it is a member no more"
+    if code == ck.KafkaError._FATAL and "same group.instance.id" in text:  # a consumer gives the code only in the text
+        code, text = FENCED_INSTANCE, "it is no longer a member"
     return of_code(code, text, settings, queue=queue, offset=offset)
 
 
 class Troubles:
-    """What librdkafka tells beside the calls, in ``error_cb``: it explains why a call gets no answer.
+    """The errors that librdkafka reports outside of calls, through ``error_cb``: they explain why a call gets no answer.
 
     librdkafka itself tries again and again, whatever is wrong.
     """
@@ -131,11 +131,11 @@ class Troubles:
         self._mendable: JobError | None = None
         self._denied: JobError | None = None
         self._reason: str | None = None
-        #: Whether no broker answers, as far as is known.
+        #: Whether all brokers seem unavailable.
         self.away = False
 
     def note(self, error: Any) -> None:
-        """Take what librdkafka tells. Called by it, from ``poll``, ``consume`` and ``flush``."""
+        """Take an error of librdkafka. Called by it, from ``poll``, ``consume`` and ``flush``."""
         code = error.code()
         found = confluent_error(error, self._settings)
         if code in _MENDABLE:
@@ -157,11 +157,11 @@ class Troubles:
 
     @property
     def final(self) -> JobError | None:
-        """What waiting will not mend. A cluster that was reached before is taken to come back."""
+        """The error that waiting will not repair, if there is one. A cluster that was reached before is expected to come back."""
         return self._denied or (None if self._reached else self._mendable)
 
     def error(self) -> HeadraceError:
-        """Return why nobody answers."""
+        """Return why no broker answers."""
         return self.final or unreachable(self._settings, self._reason)
 
     def asked(self, request: Callable[[float], T], serve: Callable[[], object]) -> T:

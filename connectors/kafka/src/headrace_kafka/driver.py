@@ -12,8 +12,7 @@ from headrace.flow.messages import Bodies
 from headrace.foundation.errors import HeadraceError
 from numpy.typing import NDArray
 
-#: What a record costs beside its body, in bytes, with key and headers: how much is fetched ahead is bounded by memory, not
-#: by payload.
+#: The memory of a record besides its body, in bytes, with key and headers: prefetching is limited by memory, not by payload.
 RECORD_BYTES = 150
 
 
@@ -45,15 +44,15 @@ class Fetched:
     offsets: NDArray[np.int64]
     #: Records without a value (tombstones) have an empty one.
     bodies: Bodies
-    #: Milliseconds since the Unix epoch; None: nobody wants to know.
+    #: Milliseconds since the Unix epoch; None: not requested.
     times: NDArray[np.int64] | None
     keys: list[bytes | None] | None = None
     headers: list[Mapping[str, bytes]] | None = None
     #: Which records have no value; None: all have one.
     tombstones: NDArray[np.bool_] | None = None
-    #: Where the next record will be at the earliest, if that is known: markers of transactions take offsets too.
+    #: The smallest possible offset of the next record, if it is known: markers of transactions have offsets, too.
     next_offset: int | None = None
-    #: What is wrong with the partition behind these records.
+    #: The error of the partition after these records.
     error: HeadraceError | None = None
 
     def __len__(self) -> int:
@@ -69,7 +68,7 @@ class Fetched:
         keys: list[bytes | None] | None,
         headers: list[Mapping[str, bytes]] | None,
     ) -> Fetched:
-        """Return records as a client library gives them: one or more, a None for a value that is not there."""
+        """Return records as a client library gives them: one or more, with None for a missing value."""
         if None not in values:
             return cls(partition, offsets, Bodies.of(cast(list[bytes], values)), times, keys, headers)
         tombstones = np.fromiter((value is None for value in values), dtype=np.bool_, count=len(values))
@@ -79,7 +78,7 @@ class Fetched:
     def nothing(
         cls, partition: Partition, *, next_offset: int | None = None, error: HeadraceError | None = None
     ) -> Fetched:
-        """Return what tells of a partition without giving records of it."""
+        """Return an object without records that reports on a partition."""
         none = np.empty(0, dtype=np.int64)
         return cls(partition, none, Bodies.of([]), None, next_offset=next_offset, error=error)
 
@@ -149,7 +148,7 @@ def _joined_marks(parts: Sequence[Fetched]) -> NDArray[np.bool_] | None:
 
 @dataclass(frozen=True)
 class GroupCallbacks:
-    """What a member of a group is told, on the thread that calls ``fetch`` or ``close``, from inside these.
+    """What a member of a group is told, in the thread that calls ``fetch`` or ``close``, from inside these.
 
     What a callback raises comes out of that call.
     """
@@ -163,7 +162,7 @@ class GroupCallbacks:
 class ConsumerDriver(ABC):
     """A consumer of a client library.
 
-    Made, it has reached the cluster. Every method may raise RetriableError (nobody answers now) and JobError (no
+    When the constructor returns, it has reached the cluster. Every method may raise RetriableError (no broker answers now) and JobError (no
     permission, …). No method waits much longer than ``connect_timeout``.
     """
 
@@ -172,18 +171,18 @@ class ConsumerDriver(ABC):
 
     @abstractmethod
     def fetch(self, max_records: int, timeout_seconds: float) -> Iterable[Fetched]:
-        """Return what has come, by partition, waiting at most ``timeout_seconds`` for the first record.
+        """Return the fetched records, by partition; wait at most ``timeout_seconds`` for the first one.
 
-        No record gets lost when it raises: what had come is given by the next call. A time-out of zero never waits.
+        No record gets lost when it raises: the next call gives them. A time-out of zero never waits.
         """
 
     @abstractmethod
     def assign(self, partition: Partition, offset: int) -> None:
-        """Read a partition from an offset on, beside those read already. Not for members of a group."""
+        """Read a partition from an offset on, in addition to the present ones. Not for members of a group."""
 
     @abstractmethod
     def unassign(self, partition: Partition) -> None:
-        """Read a partition no more. Not for members of a group."""
+        """Stop reading a partition. Not for members of a group."""
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
@@ -195,7 +194,7 @@ class ConsumerDriver(ABC):
 
     @abstractmethod
     def pause(self, partition: Partition) -> None:
-        """Fetch no more of a partition for now."""
+        """Pause fetching of a partition."""
 
     @abstractmethod
     def resume(self, partition: Partition) -> None:
@@ -211,7 +210,7 @@ class ConsumerDriver(ABC):
 
     @abstractmethod
     def bounds(self, partition: Partition) -> tuple[int, int]:
-        """Return the first offset that is held, and the offset behind the last record that may be read now."""
+        """Return the first offset that exists, and the offset after the last record that may be read now."""
 
     @abstractmethod
     def offset_at(self, partition: Partition, milliseconds: int) -> int | None:

@@ -28,7 +28,7 @@ _offset, _value, _key, _timestamp = ck.Message.offset, ck.Message.value, ck.Mess
 
 
 class ConfluentConsumer(ConsumerDriver):
-    """One librdkafka consumer. Rebalances are cooperative: partitions that stay are read on."""
+    """One librdkafka consumer. Rebalances are cooperative: partitions that stay are read without a pause."""
 
     def __init__(self, settings: KafkaSourceSettings, *, with_times: bool, with_keys: bool, with_headers: bool) -> None:
         self._settings = settings
@@ -49,9 +49,9 @@ class ConfluentConsumer(ConsumerDriver):
                 "group.id": settings.group_id,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-                # An offset that is gone is an error, never a silent jump.
+                # An offset that does not exist any more is an error, never a silent jump.
                 "auto.offset.reset": "error",
-                # Markers of transactions give no record: only the end of a partition shows that they were passed.
+                # Markers of transactions are not records: only the end of a partition shows that they were read.
                 "enable.partition.eof": True,
                 "isolation.level": settings.isolation,
                 "partition.assignment.strategy": "cooperative-sticky",
@@ -64,7 +64,7 @@ class ConfluentConsumer(ConsumerDriver):
         )
         properties.setdefault("fetch.wait.max.ms", 100)
         properties.setdefault("queued.max.messages.kbytes", 65536)
-        # With its own second, a partition rests that long whenever librdkafka has enough in store.
+        # With the default of one second, a partition pauses that long whenever librdkafka has enough records.
         properties.setdefault("fetch.queue.backoff.ms", 10)
         self._consumer: Any = made(ck.Consumer, properties, settings)
         try:
@@ -197,13 +197,13 @@ class ConfluentConsumer(ConsumerDriver):
             self._in_callback = False
 
     def _drop_arrived(self, partitions: Iterable[Any]) -> None:
-        """Drop what has come of partitions that are another's now: if they come back, it is read again from the commit."""
+        """Drop records of partitions that now belong to another member: if they come back, reading begins at the commit."""
         gone = {(one.topic, one.partition) for one in partitions}
-        # In place: a rebalance is told of while ``fetch`` adds to the list.
+        # In place: a rebalance may be announced while ``fetch`` adds to the list.
         self._arrived[:] = [one for one in self._arrived if (one.topic(), one.partition()) not in gone]
 
     def _lister(self) -> Any:
-        """Return what topics can be listed with.
+        """Return a client that can list topics.
 
         ``list_topics`` of a consumer that is just calling back makes the next callback abort the process: confluent-kafka
         2.16 keeps one state per client and thread, which the inner call clears.
@@ -241,7 +241,7 @@ class ConfluentConsumer(ConsumerDriver):
             )
 
     def _told(self, message: Any, error: Any) -> Fetched | None:
-        """Return what a message without record tells of its partition; keep what it tells of the consumer."""
+        """Return what a message without record says about its partition; keep what it says about the consumer."""
         code, topic = error.code(), message.topic()
         if topic is None or message.partition() is None or message.partition() < 0:
             if not error.retriable() or error.fatal():
@@ -254,11 +254,11 @@ class ConfluentConsumer(ConsumerDriver):
             return Fetched.nothing(partition, next_offset=offset)
         found = of_code(code, str(error.str()), self._settings, queue=str(partition), offset=offset)
         if isinstance(found, NoSuchTopic):
-            return None  # it was there a moment ago; queues() tells when it is gone for good
+            return None  # it existed a moment ago; queues() shows when it was really removed
         return Fetched.nothing(partition, error=found)
 
     def _probe(self) -> None:
-        """Ask whether the cluster is there again. Raises RetriableError when it is not."""
+        """Ask whether the cluster is available again. Raises RetriableError when it is not."""
         try:
             self._consumer.list_topics(self._settings.topics[0], timeout=_PROBE_SECONDS)
         except ck.KafkaException as error:
@@ -269,7 +269,7 @@ class ConfluentConsumer(ConsumerDriver):
         return self._troubles.asked(request, self._serve)
 
     def _serve(self) -> None:
-        """Let librdkafka tell what is wrong. What comes with it is kept for ``fetch``; rebalances are left to that."""
+        """Let librdkafka report errors. Records that come meanwhile are kept for ``fetch``; rebalances are left to ``fetch``."""
         if self._in_group:
             return
         for message in self._consumer.consume(1, 0):
@@ -295,7 +295,7 @@ def _headers(message: Any) -> dict[str, bytes]:
 
 
 def offsets_of(run: list[Any]) -> NDArray[np.int64]:
-    """Return the offsets of records of one partition. They grow; where they have no gaps, the ends tell all of them."""
+    """Return the offsets of records of one partition. They are ascending; without gaps, the first and the last give all of them."""
     first, last = run[0].offset(), run[-1].offset()
     if last - first == len(run) - 1:
         return np.arange(first, last + 1, dtype=np.int64)

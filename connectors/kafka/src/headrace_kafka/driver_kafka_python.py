@@ -23,7 +23,7 @@ from headrace_kafka.own_thread import OwnThread
 from headrace_kafka.settings import KafkaSourceSettings, milliseconds
 
 T = TypeVar("T")
-#: How much longer than its own time-out a call of the library may take before we go on without it.
+#: How much longer than its own time-out a call of the library may take before we continue without its result.
 _GRACE_SECONDS = 2.0
 
 #: How long a poll waits at least while the consumer joins its group: a poll of no time never completes the steps of joining.
@@ -31,7 +31,7 @@ _JOIN_WAIT_MS = 20
 
 
 class KafkaPythonConsumer(ConsumerDriver):
-    """One consumer of kafka-python. Rebalances stop the world: all partitions are revoked and assigned anew."""
+    """One consumer of kafka-python. Rebalances stop all members: all partitions are revoked and assigned again."""
 
     fetch_records = 2000
 
@@ -52,7 +52,7 @@ class KafkaPythonConsumer(ConsumerDriver):
             {
                 "group_id": settings.group_id,
                 "enable_auto_commit": False,
-                # An offset that is gone is an error, never a silent jump.
+                # An offset that does not exist any more is an error, never a silent jump.
                 "auto_offset_reset": "none",
                 "allow_auto_create_topics": False,
                 "isolation_level": settings.isolation,
@@ -83,7 +83,7 @@ class KafkaPythonConsumer(ConsumerDriver):
         arrived = self._polled.popleft() if self._polled else {}
         for place, records in arrived.items():
             yield self._fetched(Partition(*place), records)
-        # Markers of transactions give no record, but move the position.
+        # Markers of transactions are not records, but they move the position.
         for place in consumer.assignment() if not self._polled else ():
             if place not in arrived:
                 position = self._called(lambda place=place: consumer.position(place, timeout_ms=0))  # type: ignore[misc]
@@ -209,13 +209,13 @@ class KafkaPythonConsumer(ConsumerDriver):
         )
 
     def _drop_polled(self, partitions: Sequence[Partition]) -> None:
-        """Drop what was polled of partitions that are another's now: if they come back, it is read again from the commit."""
+        """Drop records of partitions that now belong to another member: if they come back, reading begins at the commit."""
         gone = {TopicPartition(*one) for one in partitions}
         for number, arrived in enumerate(self._polled):
             self._polled[number] = {place: records for place, records in arrived.items() if place not in gone}
 
     def _in_callers_thread(self, callback: Callable[[], object]) -> Future:
-        """Have a callback called in the thread that waits in ``fetch`` or ``close``; what it raises comes out of that."""
+        """Have a callback called in the thread that waits in ``fetch`` or ``close``; these raise its exceptions."""
         answered = Future()
         loop = self._consumer._net
 
@@ -225,7 +225,7 @@ class KafkaPythonConsumer(ConsumerDriver):
             except BaseException as error:  # raised when the library's call has come back
                 self._callback_error = error
             finally:
-                with contextlib.suppress(RuntimeError, KafkaError):  # the loop has ended: nobody waits any more
+                with contextlib.suppress(RuntimeError, KafkaError):  # the loop has ended: no thread waits any more
                     loop.call_soon_threadsafe(lambda: answered.success(None))
 
         self._own_thread.ask(answer)
@@ -263,7 +263,7 @@ class KafkaPythonConsumer(ConsumerDriver):
 
 
 class _Listener(kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc]
-    """Called in the library's input/output thread, which goes on with heartbeats while we answer."""
+    """Called in the library's input/output thread, which continues to send heartbeats while we answer."""
 
     def __init__(
         self,
@@ -284,9 +284,9 @@ class _Listener(kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc]
 
 
 def _finish_rebalances(consumer: Any) -> None:
-    """Have a rebalance that was begun be finished, also when a time-out comes between its beginning and its end.
+    """Make sure that a rebalance that has begun is finished, also when a time-out comes in between.
 
-    kafka-python 3.0 otherwise forgets one that the leader began because the topic's partitions changed: it then has no
+    Otherwise kafka-python 3.0 forgets a rebalance that the leader began because the topic's partitions changed: then it has no
     partitions, sends no heartbeats, and never asks again.
     """
     coordinator = consumer._coordinator
@@ -295,7 +295,7 @@ def _finish_rebalances(consumer: Any) -> None:
 
 
 def _tell_of_fencing(consumer: Any, tell: Callable[[FencedInstanceIdError], None]) -> None:
-    """Have it told that another consumer has joined under the same name.
+    """Report that another consumer has joined under the same name.
 
     kafka-python 3.0 writes it to its log, sends no more heartbeats, and reads on.
     """
@@ -313,7 +313,7 @@ def _tell_of_fencing(consumer: Any, tell: Callable[[FencedInstanceIdError], None
 
 
 def _let_resumed_partitions_in(consumer: Any) -> None:
-    """Let what was set aside for paused partitions be read after they were resumed.
+    """Let records that were set aside for paused partitions be read after these were resumed.
 
     kafka-python 3.0 looks at that only when it has no records under way, and takes records that were all given for that:
     if every partition has something set aside, nothing would ever be read again.

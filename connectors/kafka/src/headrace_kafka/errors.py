@@ -1,4 +1,4 @@
-"""Kafka's errors as those of headrace: what can be retried, what a person must mend, what is gone."""
+"""Kafka's errors as those of headrace: which can be retried, which a person must repair, which mean lost records."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LOCAL_SSL = -181
 LOCAL_INVALID_ARGUMENT = -186
 
 _DENIED = {29: "topic", 30: "group", 31: "cluster", 53: "transactional_id"}
-_ACL_HINT = "grant it (see the servers' ACLs), or log in as somebody who may"
+_ACL_HINT = "grant it (see the ACLs of the brokers), or log in as a user who has it"
 _CREDENTIALS = {SASL_FAILED, LOCAL_AUTHENTICATION}
 _MECHANISM = {UNSUPPORTED_MECHANISM, 34}
 _GONE = {OFFSET_OUT_OF_RANGE, -140, -139}  # auto.offset.reset=error says so, or the log was truncated
 #: Message too large, record list too large, invalid record.
 _REFUSED = {10, 18, 87}
-#: What retrying cannot mend: unsupported version or format, …
+#: Errors that retrying cannot repair: unsupported version or format, …
 _WRONG = {17, 24, 26, 35, 38, 39, 40, 42, 43, 44, 76, -192, LOCAL_INVALID_ARGUMENT}
 
 
@@ -67,10 +67,10 @@ def of_code(
     if code in _REFUSED:
         return DataError(where, plugin="kafka", queue=queue, offset=offset)
     if code == INCONSISTENT_PROTOCOL:
-        hint = "another instance of the group has another driver: all need the same"
+        hint = "another instance of the group uses another driver; all instances need the same one"
         return JobError(where, plugin="kafka", option="driver", hint=hint)
     if code == FENCED_INSTANCE:
-        named = f"{where}: another instance has joined as {getattr(settings, 'instance_id', None)!r}"
+        named = f"{where}: another instance has joined with the instance_id {getattr(settings, 'instance_id', None)!r}"
         hint = "each instance of a job needs an instance_id of its own, or none"
         return JobError(named, plugin="kafka", option="instance_id", hint=hint)
     if code in _WRONG:
@@ -92,7 +92,7 @@ def unreachable(settings: KafkaSettings, reason: str | None = None) -> Retriable
 
 
 def not_writable(settings: KafkaSettings) -> JobError:
-    """Return the error for a topic that may be seen but not written to."""
+    """Return the error for a topic that the user may see but not write to."""
     return JobError(
         f"Kafka at {settings.servers}: {_user(settings)} may not write to topic {settings.topic!r}",
         plugin="kafka",

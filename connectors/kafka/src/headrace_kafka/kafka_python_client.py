@@ -17,7 +17,7 @@ from headrace_kafka.errors import LOCAL_SSL, SASL_FAILED, of_code, unreachable
 from headrace_kafka.settings import KafkaSettings, check_files, milliseconds, with_conf
 
 T = TypeVar("T")
-#: An answer to a login is short, and a server that sends it a byte at a time is none.
+#: An answer to a login is short; a server that sends it byte by byte is not a Kafka broker.
 _ANSWER_BYTES_MAX = 1024**2
 _LOGIN_SECONDS_MAX = 60.0
 _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
@@ -46,9 +46,9 @@ def kafka_python_properties(settings: KafkaSettings, reserved: Mapping[str, Any]
 
 
 def made(kind: Callable[..., T], properties: dict[str, Any], settings: KafkaSettings) -> T:
-    """Make a client. Raises what keeps it from reaching the cluster.
+    """Make a client. Raises the error that keeps it from reaching the cluster.
 
-    kafka-python itself only says that it could not in time, so that we look first.
+    kafka-python itself only reports a time-out, so we check first.
     """
     look(settings)
     try:
@@ -85,7 +85,7 @@ def kafka_python_error(
 
 
 def look(settings: KafkaSettings) -> None:
-    """Connect to one of the servers and log in, and disconnect. Raises what keeps us from it, as precisely as it can.
+    """Connect to one of the servers and log in, and disconnect. Raises the error that prevents this, as precisely as possible.
 
     Follows https://kafka.apache.org/protocol: requests SaslHandshake v1 and SaslAuthenticate v0.
     """
@@ -206,7 +206,7 @@ def _texts(data: bytes) -> list[str]:
 
 
 def _tls_context(settings: KafkaSettings) -> ssl.SSLContext:
-    """Return what TLS connections are made with. Raises OptionError naming a file that cannot be used."""
+    """Return the context for TLS connections. Raises OptionError naming a file that cannot be used."""
     check_files(settings)
     try:
         context = ssl.create_default_context(cafile=settings.ssl_ca)

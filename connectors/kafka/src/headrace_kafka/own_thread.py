@@ -1,7 +1,7 @@
-"""Calls that wait, made in a thread of their own, while the caller's thread answers what is asked in the meantime.
+"""Calls that wait, made in a separate thread, while the caller's thread answers callbacks in the meantime.
 
-kafka-python tells of rebalances from inside its input/output thread while ``poll`` waits, where nothing of the consumer
-may be called; and some of its calls wait for ever when the brokers are away.
+kafka-python reports rebalances from inside its input/output thread while ``poll`` waits, where nothing of the consumer
+may be called; and some of its calls wait for ever when the brokers are not available.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OwnThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._calls: queue.SimpleQueue[Call[Any] | None] = queue.SimpleQueue()
-        #: What is to be done in the caller's thread, and calls that are done.
+        #: Actions for the caller's thread, and finished calls.
         self._told: queue.SimpleQueue[Callable[[], None] | Call[Any]] = queue.SimpleQueue()
         self._late: Call[Any] | None = None
         self._thread: threading.Thread | None = None
@@ -44,7 +44,7 @@ class OwnThread:
     def call(self, action: Callable[[], T], timeout_seconds: float) -> T:
         """Call ``action`` and return what it returns, answering questions meanwhile; the time for these does not count.
 
-        Raises TimeoutError when it takes longer, or when an earlier call still does; it goes on nevertheless.
+        Raises TimeoutError when it takes longer, or when an earlier call is still running; the call itself continues.
         """
         if self._answering:
             return action()

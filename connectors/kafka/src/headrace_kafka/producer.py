@@ -21,11 +21,11 @@ class Record(NamedTuple):
 
 
 class Fenced(StaleWriterError):
-    """Another producer with the same transactional id has begun: this one may write no more."""
+    """Another producer with the same transactional id has begun: this one must not write any more."""
 
 
 class TopicKeeper(ABC):
-    """Looks after the topic that is written to. Made, it has reached the cluster."""
+    """Creates and checks the topic that is written to. When the constructor returns, it has reached the cluster."""
 
     @abstractmethod
     def partition_count(self) -> int:
@@ -53,7 +53,7 @@ class TopicKeeper(ABC):
 
 
 class Producer(ABC):
-    """Writes records and waits for the brokers' word. Used by one thread at a time.
+    """Writes records and waits for the brokers' acknowledgement. Used by one thread at a time.
 
     After any error a producer may be unusable: close it and make another one.
     """
@@ -80,15 +80,14 @@ class Producer(ABC):
 
 
 class TransactionalProducer(ABC):
-    """Writes the rows of one upstream queue in transactions, each with the position behind it. Used by one thread.
+    """Writes the rows of one upstream queue in transactions, each with the position after it. Used by one thread.
 
-    The position is kept as the committed offset of a group of its own (partition 0 of the topic, the row's index as
-    metadata), which the broker makes visible together with the records. Making a producer fences those before it that
-    have the same name, and completes or aborts their last transaction; so nobody can have written between the
-    ``position`` read then and what this one writes.
+    The position is stored as the committed offset of a separate group (partition 0 of the topic, the row's index as
+    metadata), which the broker makes visible together with the records. A new producer fences earlier producers with the same
+    name, and completes or aborts their last transaction; so no other producer can have written between the ``position`` read
+    then and what this one writes.
 
-    After any error the producer may be unusable: close it and make another one, which finds out what became of the last
-    transaction.
+    After any error the producer may be unusable: close it and make another one, which finds out whether the last transaction was committed.
     """
 
     #: The position of the last committed transaction.
@@ -98,20 +97,20 @@ class TransactionalProducer(ABC):
     def write(self, records: Sequence[Record], last: Position) -> None:
         """Write records and position in one transaction.
 
-        Raises Fenced when another producer has taken over, DataError when a record is refused and JobError for what a
-        person must mend (both with the transaction undone), else RetriableError.
+        Raises Fenced when another producer has taken over, DataError when a record is refused and JobError for errors that a
+        person must repair (both after aborting the transaction), else RetriableError.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Disconnect. A transaction that was not committed is undone by the successor, or when it times out.
+        """Disconnect. A transaction that was not committed is aborted by the successor, or when it times out.
 
         May be called twice.
         """
 
 
 def make_topic_keeper(settings: KafkaSinkSettings) -> TopicKeeper:
-    """Return what looks after the topic, by the client library that the settings choose."""
+    """Return the object that creates and checks the topic, of the client library that the settings choose."""
     if driver_name(settings) == "confluent":
         from headrace_kafka.producer_confluent import ConfluentTopicKeeper
 

@@ -19,10 +19,10 @@ from headrace_kafka.producer import Fenced, Producer, Record, TopicKeeper, Trans
 from headrace_kafka.settings import KafkaSinkSettings, milliseconds
 
 T = TypeVar("T")
-#: Lets the key, or the producer, choose (RD_KAFKA_PARTITION_UA).
+#: The key, or the producer, selects the partition (RD_KAFKA_PARTITION_UA).
 _NO_PARTITION = -1
 _QUEUE_FULL = ck.KafkaError._QUEUE_FULL
-#: Fenced; invalid producer epoch, id mapping, transaction state: somebody else has the transactional id now.
+#: Fenced; invalid producer epoch, id mapping, transaction state: another producer has the transactional id now.
 _FENCED = {ck.KafkaError._FENCED, 47, 48, 49, 90}
 _GRACE_SECONDS = 5.0
 _ABORT_SECONDS = 1.0
@@ -55,7 +55,7 @@ class _Writing:
     def __init__(self, settings: KafkaSinkSettings, **reserved: Any) -> None:
         self._settings = settings
         self._troubles = Troubles(settings)
-        #: What became of records that were not acknowledged, and their topics.
+        #: The errors of records that were not acknowledged, and their topics.
         self._failed: list[tuple[Any, str]] = []
         self._closed = False
         self._producer: Any = made(ck.Producer, _properties(settings, self._troubles, **reserved), settings)
@@ -69,7 +69,7 @@ class _Writing:
             raise
 
     def _write(self, by_topic: Mapping[str, Sequence[Record]]) -> None:
-        """Hand records over and wait until all are acknowledged. Raises what became of the first that was not."""
+        """Send records and wait until all are acknowledged. Raises the error of the first one that was not."""
         self._failed.clear()
         deadline = time.monotonic() + self._settings.delivery_timeout.total_seconds()
         refusal: tuple[Any, str] | None = None
@@ -101,17 +101,17 @@ class _Writing:
         return refusal
 
     def _served(self, method: Callable[[float], int], seconds: float) -> int:
-        """Let librdkafka call our callbacks. Raises what it says is fatal."""
+        """Let librdkafka call our callbacks. Raises errors that it reports as fatal."""
         try:
             return method(seconds)
         except ck.KafkaException as error:
             raise self._translated(error.args[0]) from error
         except SystemError as error:
-            # The library calls further callbacks while the exception for something fatal is already under way.
+            # The library calls further callbacks while the exception of a fatal error is already being raised.
             raise self._broken(error) from error
 
     def _broken(self, error: SystemError) -> HeadraceError:
-        """Return what is behind a call of the library that failed to say what is fatal."""
+        """Return the fatal error behind a failed call of the library that does not name it."""
         if isinstance(error.__cause__, ck.KafkaException):
             return self._translated(error.__cause__.args[0])
         return RetriableError(f"the producer is broken: {error}", plugin="kafka")
@@ -124,7 +124,9 @@ class _Writing:
         if not self._closed:
             self._closed = True
             self._producer.purge()
-            with contextlib.suppress(ck.KafkaException, SystemError):  # what was purged, and why: nobody asks
+            with contextlib.suppress(
+                ck.KafkaException, SystemError
+            ):  # which records were purged, and why, is not needed
                 self._producer.flush(0)
 
     def _about(self, topic: str) -> KafkaSinkSettings:
@@ -136,8 +138,8 @@ class _Writing:
         if error.code() in (ck.KafkaError._MSG_TIMED_OUT, ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT):
             return self._troubles.error()
         if error.code() in (UNKNOWN_TOPIC, ck.KafkaError._UNKNOWN_TOPIC):
-            # It was there when the job began: brokers that start know nothing for a while.
-            return RetriableError(f"topic {settings.topic!r} is gone", plugin="kafka", option="topic")
+            # It existed when the job began: brokers that are starting do not know their topics for a while.
+            return RetriableError(f"topic {settings.topic!r} does not exist any more", plugin="kafka", option="topic")
         return confluent_error(error, settings)
 
     def _not_acknowledged(self, count: int) -> str:
@@ -201,7 +203,7 @@ class ConfluentTransactionalProducer(_Writing, TransactionalProducer):
     def _broken(self, error: SystemError) -> HeadraceError:
         if not isinstance(error.__cause__, ck.KafkaException):
             try:
-                self._producer.abort_transaction(_ABORT_SECONDS)  # says what is fatal, if something is
+                self._producer.abort_transaction(_ABORT_SECONDS)  # raises the fatal error, if there is one
             except ck.KafkaException as fatal:
                 return self._translated(fatal.args[0])
         return super()._broken(error)
@@ -212,7 +214,7 @@ class ConfluentTransactionalProducer(_Writing, TransactionalProducer):
         found = super()._translated(error, topic)
         if isinstance(found, DataError | RetriableError) or error.code() in (29, 30, 53):
             return found
-        # What else is fatal to a producer need not be so to its successor.
+        # Other errors are fatal only for this producer; its successor may succeed.
         return RetriableError(found.message, plugin="kafka")
 
     def _group_and_position(self, name: str) -> tuple[Any, Position | None]:
@@ -235,7 +237,7 @@ class ConfluentTransactionalProducer(_Writing, TransactionalProducer):
 
 
 class ConfluentTopicKeeper(TopicKeeper):
-    """Looks after the topic with confluent-kafka's admin client."""
+    """Creates and checks the topic with confluent-kafka's admin client."""
 
     def __init__(self, settings: KafkaSinkSettings) -> None:
         self._settings = settings

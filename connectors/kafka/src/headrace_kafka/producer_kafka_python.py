@@ -63,7 +63,7 @@ class _Writing:
         self._producer: Any = made(kafka.KafkaProducer, properties, settings)
 
     def _write(self, by_topic: Mapping[str, Sequence[Record]]) -> None:
-        """Hand records over and wait until all are acknowledged. Raises what became of the first that was not."""
+        """Send records and wait until all are acknowledged. Raises the error of the first one that was not."""
         send = self._producer.send
 
         def write() -> None:
@@ -92,8 +92,8 @@ class _Writing:
 
     def _translated(self, error: BaseException, settings: KafkaSinkSettings) -> HeadraceError:
         if getattr(error, "errno", None) == UNKNOWN_TOPIC:
-            # It was there when the job began: brokers that start know nothing for a while.
-            return RetriableError(f"topic {settings.topic!r} is gone", plugin="kafka", option="topic")
+            # It existed when the job began: brokers that are starting do not know their topics for a while.
+            return RetriableError(f"topic {settings.topic!r} does not exist any more", plugin="kafka", option="topic")
         if isinstance(error, ValueError):
             # The sink has seen that there is such a partition: this producer does not know it yet.
             return RetriableError(str(error), plugin="kafka", option="partition")
@@ -111,7 +111,7 @@ class _Writing:
 
     def _close_producer(self) -> None:
         if self._failed:
-            # It has records that were not delivered, and would try to deliver them for ever, in a thread of its own.
+            # It has undelivered records, and would try to deliver them for ever, in its own thread.
             self._producer._sender.force_close()
             self._producer._sender.join(_CLOSE_SECONDS)
         self._producer.close(timeout=_CLOSE_SECONDS)
@@ -178,7 +178,7 @@ class KafkaPythonTransactionalProducer(_Writing, TransactionalProducer):
         found = super()._translated(error, settings)
         if isinstance(found, DataError | RetriableError) or getattr(error, "errno", None) in (29, 30, 53):
             return found
-        # What else is fatal to a producer need not be so to its successor.
+        # Other errors are fatal only for this producer; its successor may succeed.
         return RetriableError(found.message, plugin="kafka")
 
     def _committed(self) -> Position | None:
@@ -197,7 +197,7 @@ class KafkaPythonTransactionalProducer(_Writing, TransactionalProducer):
 
 
 class KafkaPythonTopicKeeper(TopicKeeper):
-    """Looks after the topic with kafka-python's admin client."""
+    """Creates and checks the topic with kafka-python's admin client."""
 
     def __init__(self, settings: KafkaSinkSettings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""The options of source and sink, and what follows from several of them together."""
+"""The options of source and sink, and what results from combinations of them."""
 
 from __future__ import annotations
 
@@ -29,27 +29,38 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
     servers: Annotated[str, option("addresses of brokers, host:port separated by commas")]
     group: Annotated[str | None, option("consumer group; default: headrace-TOPIC")] = None
-    driver: Annotated[Driver, option("client library; auto: confluent where it is installed")] = "auto"
+    driver: Annotated[Driver, option("client library; auto: confluent if it is installed, otherwise kafka-python")] = (
+        "auto"
+    )
     offsets: Annotated[
         dict[str | int, int] | None,
-        option("first offset by partition (3, or 'topic-3'), for partitions without progress; comes before start"),
+        option(
+            "first offset by partition (3, or 'topic-3'), for partitions without a stored offset; has priority over start"
+        ),
     ] = None
     isolation: Annotated[
         Literal["read_committed", "read_uncommitted"],
-        option("whether records of open and aborted transactions are left out or read"),
+        option(
+            "isolation level: read_committed leaves out records of open and aborted transactions, read_uncommitted reads them"
+        ),
     ] = "read_committed"
     tombstones: Annotated[
         Literal["empty", "skip"],
-        option("records without a value: an empty body (which json and csv send to the dead letters), or left out"),
+        option(
+            "what a record without a value gives: an empty body (json and csv send it to the dead letters), or nothing"
+        ),
     ] = "empty"
-    max_buffered_bytes: Annotated[int, option("fetched ahead per partition before it is paused", ge=1)] = 16 * 1024**2
-    session_timeout: Annotated[timedelta, option("after which a silent instance loses its partitions")] = timedelta(
-        seconds=10
-    )
+    max_buffered_bytes: Annotated[
+        int, option("maximum number of prefetched bytes per partition; above it, fetching pauses", ge=1)
+    ] = 16 * 1024**2
+    session_timeout: Annotated[
+        timedelta, option("time without a heartbeat after which an instance loses its partitions")
+    ] = timedelta(seconds=10)
     instance_id: Annotated[
         str | None,
         option(
-            "name of this instance in its group, another for each: started anew under it, it has its partitions back at once"
+            "unique name of this instance in its group (static membership); after a restart under this name it gets its "
+            "partitions back at once"
         ),
     ] = None
     metadata_interval: Annotated[
@@ -58,27 +69,26 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     replication_factor: Annotated[
         int,
         option(
-            "replicas of topics that the job makes for its own shuffles and state; -1: as the brokers are configured"
+            "number of replicas of topics that the job creates for its shuffles and state; -1: the brokers' default"
         ),
     ] = -1
-    security_protocol: Annotated[SecurityProtocol, option("how to talk to the brokers")] = "PLAINTEXT"
-    sasl_mechanism: Annotated[SaslMechanism | None, option("how to authenticate")] = None
-    username: Annotated[str | None, option("user for SASL")] = None
-    password: Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads the environment')] = None
+    security_protocol: Annotated[SecurityProtocol, option("protocol of the connections to the brokers")] = "PLAINTEXT"
+    sasl_mechanism: Annotated[SaslMechanism | None, option("SASL mechanism of the login")] = None
+    username: Annotated[str | None, option("user name for SASL")] = None
+    password: Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads an environment variable')] = None
     plaintext_login: Annotated[
         bool,
-        option(
-            "let a login that holds the password go over a network without TLS, where anybody on the way can read it"
-        ),
+        option("allow a login that sends the password without TLS; anybody on the network can then read it"),
     ] = False
-    ssl_ca: Annotated[str | None, option("file with the certificates to trust; default: the system's")] = None
+    ssl_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
     ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
     ssl_key: Annotated[str | None, option("file with the client's key")] = None
     ssl_key_password: Annotated[Secret | None, option("password of the client's key")] = None
-    ssl_check_hostname: Annotated[bool, option("whether the broker's certificate must name its host")] = True
+    ssl_check_hostname: Annotated[bool, option("whether the broker's certificate must contain its host name")] = True
     connect_timeout: Annotated[timedelta, option("how long to wait for a broker's answer")] = timedelta(seconds=10)
     conf: Annotated[
-        dict[str, Any] | None, option("further properties, given to the driver under its own names; secrets as Secret")
+        dict[str, Any] | None,
+        option("further properties of the driver, under the driver's own names; write secrets as Secret"),
     ] = None
 
     def validate(self) -> None:
@@ -95,7 +105,7 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def heartbeat_interval(self) -> timedelta:
-        """How often a member of the group is heard of, and hears that the group shares out anew: all wait for the last."""
+        """The interval of heartbeats. By them a member also learns of a rebalance, in which all members wait for the last one."""
         return max(timedelta(milliseconds=100), min(self.session_timeout / 10, timedelta(seconds=3)))
 
     @property
@@ -119,54 +129,59 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     format_options: Annotated[dict[str, Any], option("options of the format's codec")] = msgspec.field(
         default_factory=dict
     )
-    key: Annotated[str | None, option("column whose value is the record's key: the same key, the same partition")] = (
-        None
-    )
+    key: Annotated[
+        str | None, option("column whose value is the record's key; records with the same key go to the same partition")
+    ] = None
     partition: Annotated[
-        str | None, option("column with the number of the partition; NULL leaves the choice to the key")
+        str | None, option("column with the number of the partition; when it is NULL, the key selects the partition")
     ] = None
     tombstone: Annotated[
         str | None,
-        option("boolean column: where it is true, the record has the key but no value, which deletes the key"),
+        option(
+            "boolean column; when it is true, the record has its key and no value (a tombstone, which deletes the key)"
+        ),
     ] = None
     delivery: Annotated[
         Literal["at_least_once", "exactly_once"],
-        option("exactly_once writes rows and progress in one transaction; readers need read_committed"),
+        option("guarantee; exactly_once writes rows and positions in one transaction, and readers need read_committed"),
     ] = "at_least_once"
     transactional_id: Annotated[
-        str | None, option("what transactional ids begin with; default: headrace-NAMESPACE.PIPELINE.SINK")
+        str | None, option("start of the transactional ids; default: headrace-NAMESPACE.PIPELINE.SINK")
     ] = None
-    driver: Annotated[Driver, option("client library; auto: confluent where it is installed")] = "auto"
-    create_topic: Annotated[bool, option("create the topic when it does not exist")] = False
-    partitions: Annotated[int, option("partitions of a topic that is created", ge=1)] = 1
+    driver: Annotated[Driver, option("client library; auto: confluent if it is installed, otherwise kafka-python")] = (
+        "auto"
+    )
+    create_topic: Annotated[bool, option("whether to create the topic if it does not exist")] = False
+    partitions: Annotated[int, option("number of partitions of a created topic", ge=1)] = 1
     replication_factor: Annotated[
-        int, option("replicas of a topic that is created; -1: as the brokers are configured", ge=-1)
+        int, option("number of replicas of a created topic; -1: the brokers' default", ge=-1)
     ] = -1
-    compression: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], option("compression of batches")] = "lz4"
-    linger: Annotated[timedelta, option("how long a record waits for others to share its batch")] = timedelta(
+    compression: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"], option("compression of record batches")
+    ] = "lz4"
+    linger: Annotated[timedelta, option("how long a record waits for further records in its batch")] = timedelta(
         milliseconds=5
     )
     delivery_timeout: Annotated[
         timedelta, option("how long the brokers may take to acknowledge a batch before it is written again")
     ] = timedelta(seconds=30)
-    security_protocol: Annotated[SecurityProtocol, option("how to talk to the brokers")] = "PLAINTEXT"
-    sasl_mechanism: Annotated[SaslMechanism | None, option("how to authenticate")] = None
-    username: Annotated[str | None, option("user for SASL")] = None
-    password: Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads the environment')] = None
+    security_protocol: Annotated[SecurityProtocol, option("protocol of the connections to the brokers")] = "PLAINTEXT"
+    sasl_mechanism: Annotated[SaslMechanism | None, option("SASL mechanism of the login")] = None
+    username: Annotated[str | None, option("user name for SASL")] = None
+    password: Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads an environment variable')] = None
     plaintext_login: Annotated[
         bool,
-        option(
-            "let a login that holds the password go over a network without TLS, where anybody on the way can read it"
-        ),
+        option("allow a login that sends the password without TLS; anybody on the network can then read it"),
     ] = False
-    ssl_ca: Annotated[str | None, option("file with the certificates to trust; default: the system's")] = None
+    ssl_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
     ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
     ssl_key: Annotated[str | None, option("file with the client's key")] = None
     ssl_key_password: Annotated[Secret | None, option("password of the client's key")] = None
-    ssl_check_hostname: Annotated[bool, option("whether the broker's certificate must name its host")] = True
+    ssl_check_hostname: Annotated[bool, option("whether the broker's certificate must contain its host name")] = True
     connect_timeout: Annotated[timedelta, option("how long to wait for a broker's answer")] = timedelta(seconds=10)
     conf: Annotated[
-        dict[str, Any] | None, option("further properties, given to the driver under its own names; secrets as Secret")
+        dict[str, Any] | None,
+        option("further properties of the driver, under the driver's own names; write secrets as Secret"),
     ] = None
 
     def validate(self) -> None:
@@ -210,7 +225,7 @@ def check_connection(settings: KafkaSettings) -> None:
     for name, value in (settings.conf or {}).items():
         if _SECRET_PROPERTY.search(name.lower()) and not isinstance(value, Secret):
             raise OptionError(
-                f"{name!r} holds a secret and would show in logs",
+                f"{name!r} holds a secret and would be shown in logs",
                 plugin="kafka",
                 option="conf",
                 hint=f'conf={{"{name}": headrace.Secret("${{VARIABLE}}")}}',
@@ -218,13 +233,13 @@ def check_connection(settings: KafkaSettings) -> None:
 
 
 def _check_plaintext_login(settings: KafkaSettings) -> None:
-    """Raise OptionError when a password would go over the network as it is."""
+    """Raise OptionError when a password would be sent unencrypted."""
     if settings.security_protocol != "SASL_PLAINTEXT" or settings.sasl_mechanism != "PLAIN" or settings.plaintext_login:
         return
     servers = settings.servers.split(",") if isinstance(settings.servers, str) else settings.servers
     if not all(_LOOPBACK.fullmatch(each.strip()) for each in servers):
         raise OptionError(
-            "SASL_PLAINTEXT with PLAIN sends the password over the network as it is, to whoever answers",
+            "SASL_PLAINTEXT with PLAIN sends the password unencrypted, to a server whose identity is not checked",
             plugin="kafka",
             option="security_protocol",
             hint="security_protocol='SASL_SSL', or sasl_mechanism='SCRAM-SHA-512'; plaintext_login=True allows it "
@@ -256,7 +271,7 @@ def driver_name(settings: KafkaSettings) -> Literal["confluent", "kafka-python"]
 
 
 def with_conf(properties: Mapping[str, Any], settings: KafkaSettings, reserved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a driver's properties: ours, then the user's ``conf``, then those that guarantees rest on (``reserved``).
+    """Return a driver's properties: ours, then the user's ``conf``, then those on which guarantees depend (``reserved``).
 
     Properties that are None are left out. Raises OptionError when ``conf`` names one that is reserved.
     """
@@ -266,7 +281,7 @@ def with_conf(properties: Mapping[str, Any], settings: KafkaSettings, reserved: 
     for name in own:
         if name in reserved:
             raise OptionError(
-                f"{name!r} is not for conf: the guarantees rest on it, or another option sets it",
+                f"{name!r} cannot be set in conf: the guarantees depend on it, or another option sets it",
                 plugin="kafka",
                 option="conf",
                 hint="see docs/connectors/kafka.md for the option that sets it",

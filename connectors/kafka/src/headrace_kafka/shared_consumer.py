@@ -1,4 +1,4 @@
-"""One consumer for all readers of a process: sorts what comes into a buffer per partition."""
+"""One consumer for all readers of a process: sorts the fetched records into a buffer per partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.foundation.errors import HeadraceError, RetriableError
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition, joined
 
 T = TypeVar("T")
-#: How long a fetch that gave nothing answers for readers that do not wait: many idle partitions cost one fetch.
+#: How long the result of an empty fetch is used for readers that do not wait: many idle partitions cost one fetch.
 _NOTHING_SECONDS = 0.005
 
 
@@ -23,12 +23,12 @@ class Buffer:
     """Records of a partition that were fetched and not yet taken."""
 
     partition: Partition
-    #: Nothing before it is given.
+    #: Records before this offset are not given.
     next_offset: int
     chunks: deque[Fetched] = field(default_factory=deque)
     bytes: int = 0
     records: int = 0
-    #: Whether the driver reads the partition; it begins with the first ``take``, so that a look costs no fetching.
+    #: Whether the driver reads the partition; it begins with the first ``take``, so that opening a reader does not fetch.
     read: bool = False
     paused: bool = False
     error: HeadraceError | None = None
@@ -37,7 +37,7 @@ class Buffer:
 class SharedConsumer:
     """Gives each reader the records of its partition, whichever reader fetched them.
 
-    A partition that has too much waiting is paused until it is taken from. Thread-safe: one lock around the driver, one
+    A partition with too many waiting records is paused until records are taken. Thread-safe: one lock around the driver, one
     around the buffers; the second is never held while the first is waited for.
     """
 
@@ -57,7 +57,7 @@ class SharedConsumer:
             self._driver.subscribe(topics, callbacks)
 
     def begin(self, partition: Partition, offset: int) -> Buffer:
-        """Make a place for a partition's records from ``offset`` on. A place made before for it gets nothing more."""
+        """Make a place for a partition's records from ``offset`` on. An earlier place for it gets no more records."""
         with self._driver_lock:
             earlier = self._buffers.get(partition)
             if earlier is not None:
@@ -67,18 +67,18 @@ class SharedConsumer:
             return buffer
 
     def begin_late(self, partition: Partition) -> None:
-        """Let the driver read a partition of the group that could not be begun when it was assigned."""
+        """Let the driver read a partition of the group whose reading could not begin when it was assigned."""
         with self._driver_lock:
             self._driver.begin_late(partition, self._buffers[partition].next_offset)
 
     def end(self, buffer: Buffer) -> None:
-        """Read a partition no more. May be called twice."""
+        """Stop reading a partition. May be called twice."""
         with self._driver_lock:
             with self._buffers_lock:
                 if self._buffers.get(buffer.partition) is not buffer:
                     return
                 del self._buffers[buffer.partition]
-                # It may be ended by a rebalance inside its own ``take``, which must not give what is another's now.
+                # A rebalance may end it inside its own ``take``, which must not give records that now belong to another member.
                 buffer.chunks.clear()
                 buffer.bytes = buffer.records = 0
                 buffer.error = None
@@ -94,11 +94,11 @@ class SharedConsumer:
     def take(self, buffer: Buffer, max_records: int, timeout_seconds: float) -> Fetched | None:
         """Return the next records of a partition, at most ``max_records``; fetch if there are not enough.
 
-        Raises what is wrong with the partition once everything before that was taken.
+        Raises the partition's error after everything before it was taken.
         """
         waited = buffer.records > 0
         wants = buffer.records < max_records and buffer.error is None
-        # Somebody else who fetches now sorts in what comes for us, too.
+        # Another thread that fetches now also sorts in records for this reader.
         if wants and self._driver_lock.acquire(timeout=0.0 if waited else timeout_seconds):
             try:
                 self._fill_for(buffer, max_records, 0.0 if buffer.records else timeout_seconds)
@@ -118,12 +118,12 @@ class SharedConsumer:
         return taken
 
     def position(self, buffer: Buffer, taken: int) -> int:
-        """Return where a partition goes on for a reader that has taken everything before ``taken``."""
+        """Return the next offset of a partition for a reader that has taken everything before ``taken``."""
         with self._buffers_lock:
             return taken if buffer.chunks else max(taken, buffer.next_offset)
 
     def seek(self, buffer: Buffer, offset: int) -> None:
-        """Go on at another offset; what was fetched is dropped."""
+        """Continue at another offset; fetched records are dropped."""
         with self._driver_lock, self._buffers_lock:
             buffer.chunks.clear()
             buffer.bytes = buffer.records = 0
@@ -158,7 +158,7 @@ class SharedConsumer:
         return sum(buffer.records for buffer in self._buffers.values())
 
     def _fill_for(self, buffer: Buffer, max_records: int, timeout_seconds: float) -> None:
-        """Fetch until there is enough of one partition, or nothing more has come, or much of others."""
+        """Fetch until there are enough records of one partition, or a fetch gave nothing, or there are many records of others."""
         if self._buffers.get(buffer.partition) is not buffer:
             return
         if not buffer.read:
@@ -173,7 +173,7 @@ class SharedConsumer:
                 count = self._fetch(timeout_seconds)
             except RetriableError:
                 if buffer.records:
-                    return  # the next call tells
+                    return  # the next call raises it
                 raise
             left -= count
             timeout_seconds = 0.0
@@ -181,7 +181,7 @@ class SharedConsumer:
                 return
 
     def _fetch(self, timeout_seconds: float) -> int:
-        """Fetch once and sort what has come into the buffers; return how many records there were."""
+        """Fetch once and sort the records into the buffers; return how many records there were."""
         count = 0
         for fetched in self._driver.fetch(self._driver.fetch_records, timeout_seconds):
             count += len(fetched)

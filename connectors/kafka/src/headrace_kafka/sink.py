@@ -105,7 +105,7 @@ class KafkaSink(Sink):
         try:
             self._producer.write(records)
         except HeadraceError:
-            # The next try makes a new one: this one may hold records, be in a state without way out, or have lost count
+            # The next try makes a new one: this one may hold records, be in a broken state, or have lost count
             # of what it wrote, so that brokers would take new records for repeated ones.
             self.close()
             raise
@@ -116,8 +116,8 @@ class KafkaSink(Sink):
             producer.close()
 
     def records(self, batch: SinkBatch) -> Sequence[Record]:
-        """Return the batch's rows as records. Raises DataError for what a row says of its own record."""
-        assert self._encoder is not None, "open() comes first"
+        """Return the batch's rows as records. Raises DataError for a row whose key, partition or tombstone is wrong."""
+        assert self._encoder is not None, "open() must be called first"
         own = self._own
         if CHANGE in batch.frame.columns and own.key is not None:
             written, removed = split_changes(batch, own.key)
@@ -147,12 +147,12 @@ class KafkaSink(Sink):
         return [Record(*parts) for parts in zip(bodies, keys, partitions, strict=True)]
 
     def _check_partitions(self, partitions: Sequence[Any]) -> None:
-        """Raise DataError for a partition that the topic has not."""
+        """Raise DataError for a partition that the topic does not have."""
         numbers = {number for number in partitions if number is not None}
         if any(type(number) is not int for number in numbers):
             raise DataError("the column of the partition holds no integer", plugin="kafka", option="partition")
         if numbers and max(numbers) >= self._partition_count:
-            self._partition_count = self._count_partitions()  # it may have got more since we looked
+            self._partition_count = self._count_partitions()  # partitions may have been added since the last check
         wrong = [number for number in numbers if not 0 <= number < self._partition_count]
         if wrong:
             raise DataError(
@@ -178,9 +178,9 @@ class KafkaSink(Sink):
 class KafkaTransactionalSink(KafkaSink, TransactionalSink):
     """Writes rows and the position of their queue in one transaction: readers with ``read_committed`` see each row once.
 
-    Each upstream queue has a producer of its own, named after it: whoever opens it anew fences the one before, so that a
-    process that was thought dead cannot write behind the back of its successor. The broker forgets positions that were
-    not written for ``offsets.retention.minutes`` (seven days by default).
+    Each upstream queue has its own producer, named after it. A new producer of this name fences the earlier one, so a process
+    that was believed dead cannot write after its successor has begun. The broker forgets positions that were not written for
+    ``offsets.retention.minutes`` (seven days by default).
     """
 
     concurrent = True
@@ -199,7 +199,7 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
         records = self.records(batch)
         producer = self._of(batch.queue)
         if producer.position != batch.after:
-            # Nobody else has written since the producer began, or it would be fenced: this look is enough.
+            # No other producer has written since this one began, or it would be fenced: this check is enough.
             raise StaleWriterError(
                 f"rows up to {producer.position} are stored, not up to {batch.after}",
                 plugin="kafka",
@@ -208,11 +208,11 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
         try:
             producer.write(records, batch.last)
         except HeadraceError:
-            self.queue_removed(batch.queue)  # the next one finds out what became of the transaction
+            self.queue_removed(batch.queue)  # the next one finds out whether the transaction was committed
             raise
 
     def check_rows(self, batch: SinkBatch) -> None:
-        """Make the records of the rows. Raises DataError for what one row says of its own record."""
+        """Make the records of the rows. Raises DataError for a row whose key, partition or tombstone is wrong."""
         self.records(batch)
 
     def queue_removed(self, queue: Queue) -> None:

@@ -31,7 +31,7 @@ _COSTLY_FIELDS = {"times": "time", "keys": "key", "headers": "headers"}
 class KafkaSource(GroupSource):
     """Reads topics of a Kafka cluster. One consumer serves all partitions that a process reads.
 
-    Not thread-safe but for its readers: ``queues``, ``open``, ``join`` and the like are called by one thread at a time.
+    Only its readers are thread-safe: ``queues``, ``open``, ``join`` and the like are called by one thread at a time.
     """
 
     Settings: ClassVar[type[Settings]] = KafkaSourceSettings
@@ -42,7 +42,7 @@ class KafkaSource(GroupSource):
         self._shared: SharedConsumer | None = None
         self._known_topics: set[str] = set()
         self._listener: GroupListener | None = None
-        #: Partitions that the group has given us and whose broker did not answer when they were to be begun.
+        #: Partitions that the group has assigned and whose broker did not answer when reading should begin.
         self._late: set[Partition] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class KafkaSource(GroupSource):
             except NoSuchTopic as error:
                 if topic not in self._known_topics:
                     raise
-                logger.warning("%s", error.message)  # it was deleted: its queues are gone
+                logger.warning("%s", error.message)  # it was deleted, and so were its queues
             else:
                 self._known_topics.add(topic)
         self._check_given_offsets(found)
@@ -75,7 +75,7 @@ class KafkaSource(GroupSource):
 
     def join(self, listener: GroupListener) -> None:
         if self.settings.instance_id is not None and self._shared is not None:
-            # The one there is has no name: brokers refuse what a name asks or commits before it has joined.
+            # The present consumer has no instance id: brokers refuse requests and commits with such an id before it has joined.
             self._shared.close()
             self._shared = None
         shared = self._consumer(member=True)
@@ -130,13 +130,13 @@ class KafkaSource(GroupSource):
                 self._shared, self._listener, self._late = None, None, set()
 
     def _opened(self, listener: GroupListener, partitions: Sequence[Partition]) -> list[Partition]:
-        """Hand out partitions one by one and return which were taken: one whose broker is away waits for the next time."""
+        """Hand out partitions one by one and return which were taken: a partition whose broker is not available waits for the next time."""
         taken = []
         for partition in partitions:
             try:
                 listener.assigned([self._queue(partition)])
             except RetriableError as error:
-                logger.warning("partition %s cannot be begun yet: %s", partition, error.message)
+                logger.warning("partition %s cannot be read yet: %s", partition, error.message)
             else:
                 taken.append(partition)
         return taken
@@ -243,7 +243,7 @@ class KafkaReader(Reader):
         return self._shared.ask(lambda driver: driver.bounds(self._buffer.partition))
 
     def _batch(self, taken: Fetched, rows: NDArray[np.int64] | None = None) -> RawBatch:
-        """Return the records, or some of them, as the runtime takes them."""
+        """Return the records, or some of them, in the form of the runtime."""
         times = None if taken.times is None else taken.times * 1000
         if rows is None:
             return RawBatch(
@@ -264,7 +264,7 @@ class KafkaReader(Reader):
         )
 
     def _explained(self, error: DataError) -> DataError:
-        """Return the error with what the partition holds now, if it says that the offset is gone."""
+        """Return the error with the offsets that the partition has now, if the error says that the offset does not exist any more."""
         low, high = self._bounds()
         if low <= self._next <= high:
             return error
@@ -276,14 +276,14 @@ def lost_offset(partition: Partition, offset: int, low: int, high: int) -> DataE
     happened = (
         "records were removed (by retention, or by hand) before they were read"
         if offset < low
-        else "the topic was made anew, or lost records"
+        else "the topic was created again, or has lost records"
     )
     return DataError(
         f"offset {offset} is not in partition {partition}, which holds {low} to {high}: {happened}",
         plugin="kafka",
         queue=str(partition),
         offset=offset,
-        hint="to go on with what is there, start with another group, and a new checkpoint directory if there is one",
+        hint="to continue with what is there, start with another group, and with a new checkpoint directory if the job has one",
     )
 
 

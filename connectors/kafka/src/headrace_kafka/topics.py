@@ -1,4 +1,4 @@
-"""Topics that a runtime of several instances makes for itself on the source's cluster: shuffles and state."""
+"""Topics that a runtime of several instances creates on the source's cluster: for shuffles and state."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from headrace_kafka.source import KafkaSource
 
 logger = logging.getLogger(__name__)
-#: What a record may have beside its body, and what a batch that cannot be compressed grows by.
+#: The size of a record besides its body, and the growth of a batch that cannot be compressed.
 _OVERHEAD_BYTES = 100_000
-#: The default of Kafka's brokers, given to our topics by name: an administrator may have lowered that of the cluster.
+#: The default of Kafka's brokers, set on our topics: an administrator may have lowered the value of the cluster.
 _MESSAGE_BYTES = 1_048_588
-#: Records are removed by ``trim`` only: what is not read yet, or state, is never too old.
+#: Records are removed by ``trim`` only: unread records and state never become too old.
 _CONFIGS = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -41,9 +41,9 @@ _LOOK_SECONDS = 0.05
 class KafkaTopics(Topics):
     """Topics on the cluster of a source, with its connection options and its driver.
 
-    Records are appended to their partition by an idempotent producer that waits for all replicas in sync. What was not
-    acknowledged when ``flush`` fails is written again by a new producer: records may be there twice then, and a request
-    of the old producer that was still under way may even arrive behind those of the new one.
+    Records are appended to their partition by an idempotent producer that waits for all replicas in sync. When ``flush`` fails,
+    unacknowledged records are written again by a new producer. Then records may be there twice, and a late request of the old
+    producer may even arrive after those of the new one.
     """
 
     max_record_bytes = _MESSAGE_BYTES - _OVERHEAD_BYTES
@@ -51,7 +51,7 @@ class KafkaTopics(Topics):
     def __init__(self, settings: KafkaSourceSettings) -> None:
         self._settings = settings
         self._producer: Producer | None = None
-        #: What is not known to be durable, in order, by topic.
+        #: The records that are not known to be durable, in order, by topic.
         self._waiting: dict[str, list[Record]] = {}
         self._trimmer: TopicKeeper | None = None
         self._trims_fail = False
@@ -67,7 +67,7 @@ class KafkaTopics(Topics):
             raise JobError(
                 f"topic {topic!r} at {self._settings.servers} has {found} partitions, not {queues}",
                 plugin="kafka",
-                hint="the number of shards is fixed for a job: set it back, or give the job another name",
+                hint="the number of shards of a job is fixed: use the previous number, or give the job another name",
             )
 
     def append(self, topic: str, queue: int, bodies: Sequence[bytes]) -> None:
@@ -97,7 +97,7 @@ class KafkaTopics(Topics):
                 hint=f"the topic's max.message.bytes has to be {_MESSAGE_BYTES} or more",
             ) from error
         except HeadraceError:
-            self._drop_producer()  # it may hold records, and has lost count of what it wrote
+            self._drop_producer()  # it may hold records, and does not know which of them were written
             raise
         self._waiting = {}
 
@@ -112,7 +112,7 @@ class KafkaTopics(Topics):
         return Partition.parse(queue.name).number
 
     def trim(self, topic: str, queue: int, before: int) -> None:
-        """Let the brokers remove records. What keeps them from it is logged, once: a later call removes more."""
+        """Let the brokers remove records. An error is logged once: a later call removes more."""
         if before <= 0:
             return
         try:
@@ -160,7 +160,7 @@ class KafkaTopics(Topics):
                 pass  # the broker that was asked has not heard of it yet
             if time.monotonic() > deadline:
                 raise RetriableError(
-                    f"topic {topic!r} was made, but has no leaders after {seconds:g} s", plugin="kafka"
+                    f"topic {topic!r} was created, but has no leaders after {seconds:g} s", plugin="kafka"
                 )
             time.sleep(_LOOK_SECONDS)
 
@@ -175,7 +175,7 @@ class KafkaTopics(Topics):
 
 def _shared_conf(settings: KafkaSourceSettings) -> dict[str, Any] | None:
     """Return the properties of the source that a producer may be given too: how to reach the cluster is among them."""
-    if settings.conf is None or driver_name(settings) == "confluent":  # which passes over those of consumers
+    if settings.conf is None or driver_name(settings) == "confluent":  # which ignores those of consumers
         return settings.conf
     from kafka import KafkaProducer
     from kafka.admin import KafkaAdminClient

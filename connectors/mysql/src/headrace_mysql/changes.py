@@ -1,4 +1,4 @@
-"""Rows that change earlier ones: which key of the table they go by, and how rows are deleted."""
+"""Rows that change earlier ones: which key of the table identifies them, and how rows are deleted."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def check_key(settings: MySQLSinkSettings, key: Sequence[str], table: Table) -> None:
-    """Raise JobError unless the table has a unique key of just the columns that name a row of the stream's result.
+    """Raise JobError unless the table has a unique key of exactly the key columns of the stream's result.
 
-    With fewer columns different rows would take the place of each other, with more a changed row would be added.
+    With fewer columns, different rows would replace each other; with more columns, a changed row would be added.
     """
     if table.engine is None or any(set(columns) == set(key) for columns in table.unique_keys.values()):
         return
     found = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.unique_keys.items())
     raise JobError(
-        f"the stream changes rows by {', '.join(key) or 'nothing: it has one row'}, and the table"
+        f"the stream is a changelog with the key {', '.join(key) or 'of no column (it has one row)'}, but the table"
         f" {settings.database}.{settings.table} has no such key, only {found or 'none'}",
         plugin="mysql",
         option="table",

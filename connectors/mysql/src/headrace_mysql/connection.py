@@ -15,8 +15,8 @@ from headrace_mysql.settings import MySQLSettings
 
 #: Longest name of a table or column: https://dev.mysql.com/doc/refman/8.0/en/identifier-length.html
 NAME_LENGTH_MAX = 64
-#: A transaction in which nothing happens for so long belongs to a process that stands still: MariaDB then ends it, so
-#: that its locks are free for the process that has taken over. (MySQL has no such variable.)
+#: A transaction that is idle for so long belongs to a process that hangs. Then MariaDB ends it, so that its locks are free for
+#: the process that has taken over. (MySQL has no such variable.)
 IDLE_TRANSACTION_SECONDS = 30
 
 # Numbers: https://dev.mysql.com/doc/mysql-errors/8.0/en/ and https://mariadb.com/kb/en/mariadb-error-code-reference/
@@ -31,7 +31,7 @@ _RETRIABLE = {
 }  # fmt: skip
 _PERMISSION = {1044, 1045, 1131, 1142, 1143, 1227, 1370, 1698, 1820, 1862, 3118, 3159, 3955, 4151}
 _MISSING = {1049: "database", 1146: "table", 1051: "table", 1054: "columns"}
-#: The row is to blame; most come as DataError or IntegrityError of the driver, some do not.
+#: Errors of a row; most come as DataError or IntegrityError of the driver, some do not.
 _DATA = {
     1048, 1062, 1118, 1153, 1197, 1216, 1217, 1264, 1265, 1292, 1300, 1364, 1366, 1367, 1369, 1406, 1411, 1441, 1451,
     1452, 1526, 1557, 1586, 1644, 1690, 1748, 3140, 3819, 3988, 4025,
@@ -39,7 +39,7 @@ _DATA = {
 _HINTS = {
     1049: "create the database, or name another",
     1045: "check user and password; a user who must use TLS needs ssl=True",
-    1698: "this user logs in without a password, over the local socket only; name another user",
+    1698: "this user can log in only over the local socket, without a password; use another user",
     3159: "the server takes connections with TLS only: ssl=True",
     2003: "is the server running, and are host and port right?",
     2005: "check the host",
@@ -65,7 +65,7 @@ def connect(settings: MySQLSettings, *, autocommit: bool = False) -> pymysql.con
             read_timeout=max(1, int(settings.read_timeout.total_seconds())),
             write_timeout=max(1, int(settings.read_timeout.total_seconds())),
             client_flag=pymysql.constants.CLIENT.FOUND_ROWS,
-            # Backslashes must go on to escape: `literals` relies on it.
+            # Backslashes must stay escape characters: `literals` relies on it.
             init_command="SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,"
             "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
         )
@@ -78,7 +78,7 @@ def connect(settings: MySQLSettings, *, autocommit: bool = False) -> pymysql.con
 
 
 def is_mariadb(connection: Any) -> bool:
-    """Return whether the server is MariaDB, by what it says of itself."""
+    """Return whether the server is MariaDB, by its version text."""
     return "mariadb" in connection.get_server_info().lower()
 
 
@@ -111,8 +111,8 @@ def translating(settings: MySQLSettings) -> Iterator[None]:
 def translated(error: BaseException, settings: MySQLSettings) -> HeadraceError:
     """Return the headrace exception for an error of the driver, naming server and table.
 
-    What is known to be a row's fault is a DataError, what is known to pass is a RetriableError; anything else stops the
-    job, so that an error that nobody thought of never sends a whole stream to the dead letters.
+    A known error of a row is a DataError, a known temporary error is a RetriableError. Any other error stops the job, so that
+    an unexpected error never sends a whole stream to the dead letters.
     """
     code = error.args[0] if error.args and isinstance(error.args[0], int) else None
     text = str(error.args[1]) if code and len(error.args) > 1 else str(error) or type(error).__name__
@@ -128,7 +128,7 @@ def translated(error: BaseException, settings: MySQLSettings) -> HeadraceError:
         hint = _HINTS.get(code, f"grant the user {settings.user!r} what it needs, see docs/connectors/mysql.md")
         return JobError(where, plugin="mysql", option="user", hint=hint)
     if code in _MISSING:
-        hint = _HINTS.get(code, "it has gone or changed since the job started")
+        hint = _HINTS.get(code, "it was removed or changed since the job started")
         return JobError(where, plugin="mysql", option=_MISSING[code], hint=hint)
     lost = not code and isinstance(error, OSError | pymysql.err.InterfaceError | pymysql.err.InternalError)
     if code in _RETRIABLE or lost:

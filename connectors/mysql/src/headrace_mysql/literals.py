@@ -22,10 +22,10 @@ _NO_BACKSLASH_ESCAPES = 512
 
 
 def checked_escapes(server_status: int) -> None:
-    """Raise JobError when the session takes backslashes literally: texts could then end where they should not."""
+    """Raise JobError when the session takes backslashes literally: then texts could end at the wrong place."""
     if server_status & _NO_BACKSLASH_ESCAPES:
         raise JobError(
-            "the session has the SQL mode NO_BACKSLASH_ESCAPES, though another one was asked for",
+            "the session has the SQL mode NO_BACKSLASH_ESCAPES, although the connector asked for another mode",
             plugin="mysql",
             hint="something between here and the server (a proxy?) sets sql_mode; remove NO_BACKSLASH_ESCAPES there",
         )
@@ -34,8 +34,8 @@ def checked_escapes(server_status: int) -> None:
 def row_texts(frame: pl.DataFrame, columns: Mapping[str, TableColumn]) -> pl.Series:
     """Return one text ``(value, value, …)`` per row. ``columns`` has the table's column for each of the frame's.
 
-    NaN and infinities, which MySQL does not know, are NULL; nested values are JSON. Raises DataError for what has no
-    text, such as a type that headrace does not know.
+    NaN and infinities, which MySQL does not know, are NULL; nested values are JSON. Raises DataError for a value without a text
+    form, such as one of a type that headrace does not know.
     """
     parts: list[pl.Expr] = []
     given: dict[str, pl.Series] = {}
@@ -100,7 +100,7 @@ def _literal(value: pl.Expr, kind: pl.DataType, column: TableColumn) -> pl.Expr:
 
 def _float(value: pl.Expr) -> pl.Expr:
     text = pl.when(value.is_finite()).then(value).cast(pl.String)
-    # Without exponent it would be an exact number, which is rounded on another way to a floating point column.
+    # Without exponent it would be an exact number, which the server rounds in another way for a floating point column.
     return pl.when(text.str.contains("e", literal=True)).then(text).otherwise(pl.concat_str([text, pl.lit("e0")]))
 
 

@@ -1,9 +1,8 @@
-"""Logging in without giving the password away: what a server may ask for when its identity is not verified.
+"""Login without giving the password away: which methods a server may use when its identity is not verified.
 
 The server chooses how the client proves that it knows the password. Some methods send the password itself, or encrypt it
-with a key that the same server names. They are safe only on a connection whose certificate was checked; without one,
-whoever answers at the address gets the password. The other methods send a hash of the password and of a number that the
-server made up.
+with a key that the same server names. They are safe only on a connection whose certificate was checked; without this check, any
+server at the address gets the password. The other methods send a hash of the password and of a number that the server made up.
 
 Source: https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase_authentication_methods.html
 """
@@ -39,9 +38,9 @@ def login_methods(*, verified: bool) -> dict[str, type]:
 
 
 class GuardedConnection(pymysql.connections.Connection):  # type: ignore[misc]
-    """A connection whose first answer to the server does not hold the password unless the certificate was checked.
+    """A connection whose first answer to the server holds the password only if the certificate was checked.
 
-    PyMySQL uses TLS where the server offers it, without a look at the certificate, and takes that for safe.
+    PyMySQL uses TLS if the server offers it, does not check the certificate, and regards this as safe.
     """
 
     def __init__(self, *, verified: bool, **arguments: Any) -> None:
@@ -57,8 +56,8 @@ class GuardedConnection(pymysql.connections.Connection):  # type: ignore[misc]
 
 def _refuse(method: str) -> NoReturn:
     raise JobError(
-        f"the server asks for the password by {method!r}, which gives the password to whoever answers, and its certificate "
-        "was not checked",
+        f"the server asks for the password by {method!r}, which sends the password to the server, but the server's "
+        "certificate was not checked",
         plugin="mysql",
         option="ssl",
         hint=_HINT,
@@ -77,7 +76,7 @@ class _Refused:
 
 
 class _Unverified:
-    """A connection as the methods of PyMySQL see it when they must neither trust it nor take a key from it."""
+    """The connection for PyMySQL's login methods when they must neither trust it nor accept a key from it."""
 
     _secure = False
 
@@ -90,7 +89,7 @@ class _Unverified:
 
     @property
     def server_public_key(self) -> bytes:
-        """The key by which the password would be encrypted: nobody vouches for one. Raises JobError."""
+        """The key that would encrypt the password: no certificate proves that it is the server's. Raises JobError."""
         _refuse(self._method)
 
     @server_public_key.setter
@@ -99,7 +98,7 @@ class _Unverified:
 
 
 class _CachingSha2(_Refused):
-    """Proves by a hash what the server has in its cache; the full login, which needs the password, is refused."""
+    """Logs in with a hash of the password that the server has cached; the full login, which needs the password, is refused."""
 
     def authenticate(self, packet: Any) -> Any:
         return _auth.caching_sha2_password_auth(_Unverified(self._connection, "caching_sha2_password"), packet)

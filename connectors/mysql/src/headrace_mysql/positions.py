@@ -1,4 +1,4 @@
-"""The table in which sinks keep how far each queue is stored, beside the rows and in the same transaction."""
+"""The table in which sinks store the position of each queue, in the same transaction as the rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.interfaces.sink import SinkBatch, StaleWriterError
 from headrace_mysql.connection import quoted_for_parameters, translating
 from headrace_mysql.settings import MySQLSinkSettings
 
-#: Names of writers and queues can be longer than an index allows, and differ in case alone: hashes are the key.
+#: Names of writers and queues can be longer than an index allows, and differ only in case: so hashes are the key.
 STATEMENT = """
 CREATE TABLE IF NOT EXISTS {table} (
   writer_id BINARY(32) NOT NULL COMMENT 'SHA-256 of the writer',
@@ -33,22 +33,22 @@ CREATE TABLE IF NOT EXISTS {table} (
   PRIMARY KEY (writer_id, queue_id)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4
 """
-#: Instead of a queue's name in the row that says of what job a writer's rows are.
+#: Stands instead of a queue's name in the row that names the job of a writer's rows.
 _NOTE = "#job"
 _EARLIER_MAX = 20
-#: What makes the rows is in pieces, each a row of the table; it is for people, and a larger one is not kept.
+#: The definition of the rows is stored in pieces, each a row of the table; it is for people, and a larger one is not stored.
 _PIECE_CHARACTERS = 900
 _PIECES_MAX = 64
-#: Tells the rows of pieces from positions, which are never negative.
+#: Distinguishes the rows of pieces from positions, which are never negative.
 _OF_PIECES = -1
 _COLUMNS = {"writer_id", "queue_id", "writer", "queue", "last_offset", "last_index"}
 
 
 @dataclass(frozen=True, slots=True)
 class OutputNote:
-    """Of what job a writer's rows are: kept as a row of the table of positions, so that no other table and no other right is needed.
+    """The job of a writer's rows: stored as a row of the table of positions, so that no other table and no other right is needed.
 
-    ``complete``: the input over which all results of the job are there, if so.
+    ``complete``: the input for which the table has all results of the job, if there is one.
     """
 
     digest: str
@@ -66,23 +66,23 @@ class OutputNote:
         """Read a text. Raises ValueError, KeyError or TypeError when it is another."""
         _, checksum, text = content.split(" ", 2)
         if int(checksum, 16) != crc32(text.encode()):
-            raise ValueError("its checksum is another")
+            raise ValueError("its checksum does not match")
         value = json.loads(text)
         earlier = tuple(str(digest) for digest in value["earlier"])
         return cls(str(value["digest"]), earlier, InputRead.from_json(value["complete"]))
 
 
 class Positions:
-    """The positions of one writer. Every method works on the connection, in the transaction that it is in."""
+    """The positions of one writer. Every method uses the connection, in its present transaction."""
 
     def __init__(self, settings: MySQLSinkSettings, writer: str) -> None:
         self._settings = settings
-        # Every statement is executed with parameters, be it none: see `quoted_for_parameters`.
+        # Every statement is executed with parameters, even if there are none: see `quoted_for_parameters`.
         self._table = quoted_for_parameters(settings.offsets_table)
         self._writer = writer
 
     def prepare(self, connection: Any) -> None:
-        """Make the table unless it is there. Raises JobError when it is another table, or must not be made or used."""
+        """Create the table unless it exists. Raises JobError when it is another table, or the user may not create or use it."""
         settings = self._settings
         with translating(settings), connection.cursor() as cursor:
             cursor.execute(
@@ -98,10 +98,10 @@ class Positions:
                     raise
             elif not found >= _COLUMNS:
                 raise JobError(
-                    f"table {settings.database}.{settings.offsets_table} is not one that holds positions",
+                    f"table {settings.database}.{settings.offsets_table} is not a table of positions",
                     plugin="mysql",
                     option="offsets_table",
-                    hint="name a table that does not exist, it will be made",
+                    hint="name a table that does not exist; it will be created",
                 )
             cursor.execute(f"SELECT last_offset FROM {self._table} WHERE FALSE", ())  # noqa: S608
             cursor.execute(f"UPDATE {self._table} SET last_index = last_index WHERE FALSE", ())  # noqa: S608
@@ -118,7 +118,7 @@ class Positions:
         return None if found is None else Position(*found)
 
     def advance(self, cursor: Any, batch: SinkBatch) -> None:
-        """Move the queue's position from what this writer believes it to be; whoever else moved it wins.
+        """Move the queue's position, if it is the one that this writer expects; another writer that has moved it wins.
 
         The row stays locked until the transaction ends. Raises StaleWriterError.
         """
@@ -140,7 +140,7 @@ class Positions:
             raise StaleWriterError("another writer has written rows of the queue", plugin="mysql", queue=batch.queue.id)
 
     def note(self, connection: Any) -> OutputNote | None:
-        """Return what is remembered of the job that makes this writer's rows; None: nothing. Raises JobError when it is damaged."""
+        """Return what is stored about the job of this writer's rows; None: nothing. Raises JobError when it is damaged."""
         with translating(self._settings), connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT queue FROM {self._table} WHERE writer_id = %s AND queue_id = %s",  # noqa: S608
@@ -156,11 +156,12 @@ class Positions:
                 f"what {self._settings.offsets_table} says of the job of writer {self._writer!r} is damaged: {error}",
                 plugin="mysql",
                 option="offsets_table",
-                hint="it is the row whose queue begins with '#job': remove it if the rows of the table are of this job, as it is now",
+                hint="it is the row whose queue begins with '#job': remove it if this job, in its present form, "
+                "has written the rows of the table",
             ) from error
 
     def definition(self, connection: Any) -> Mapping[str, Any] | None:
-        """Return what makes this writer's rows, for people; None: it was not kept, or cannot be read."""
+        """Return the definition of this writer's rows, for people; None: it was not stored, or cannot be read."""
         with translating(self._settings), connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT last_index, queue FROM {self._table} WHERE writer_id = %s AND last_offset = %s",  # noqa: S608
@@ -175,7 +176,7 @@ class Positions:
         return value if isinstance(value, dict) else None
 
     def keep_definition(self, connection: Any, definition: Mapping[str, Any]) -> None:
-        """Remember what makes this writer's rows, in pieces."""
+        """Store the definition of this writer's rows, in pieces."""
         text = base64.b64encode(zlib.compress(json.dumps(definition, default=str).encode())).decode()
         pieces = [text[at : at + _PIECE_CHARACTERS] for at in range(0, len(text), _PIECE_CHARACTERS)]
         writer = _digest(self._writer)
@@ -193,7 +194,7 @@ class Positions:
             connection.commit()
 
     def keep_note(self, connection: Any, note: OutputNote) -> None:
-        """Remember of what job this writer's rows are."""
+        """Store the job of this writer's rows."""
         values = (_digest(self._writer), _digest(_NOTE), self._writer[:500], note.to_text())
         with translating(self._settings), connection.cursor() as cursor:
             # The index is changed so that the server counts the row as changed when the text is the same.
@@ -219,7 +220,7 @@ class Positions:
             return cursor.fetchone() is not None
 
     def forget(self, connection: Any) -> None:
-        """Remove all positions of this writer, and what is remembered of its job: for a table that holds none of its rows."""
+        """Remove all positions of this writer, and the entry of its job: for a table that holds none of its rows."""
         with translating(self._settings), connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM {self._table} WHERE writer_id = %s", (_digest(self._writer),))  # noqa: S608
             connection.commit()

@@ -1,4 +1,4 @@
-"""Reading one range of a table's keys, or all of its growing end."""
+"""Reads one range of a table's keys, or the whole table with its new rows."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _OFFSET_MAX = 2**63 - 1
 
 
 def _has_arrow() -> bool:
-    """Return whether there is a pyarrow with all that ``row_packets`` uses."""
+    """Return whether pyarrow is installed with everything that ``row_packets`` uses."""
     try:
         return int(version("pyarrow").partition(".")[0]) >= 20
     except PackageNotFoundError:
         return False
 
 
-#: With it rows become columns without being Python objects in between.
+#: With it, rows become columns without Python objects in between.
 _HAS_ARROW = _has_arrow()
 #: How often a poll that may wait looks for new rows.
 _LOOK_SECONDS = 0.1
@@ -51,7 +51,7 @@ class KeyRange:
 
     @property
     def base(self) -> int:
-        """What is taken from a key to get its offset: 0, so that a row's offset is its key.
+        """The number that is subtracted from a key to get its offset: 0, so that a row's offset is its key.
 
         Offsets are at least 0 and less than 2**63. In a range with other keys, offsets count from the range's begin.
         """
@@ -63,9 +63,9 @@ class KeyRange:
 class MySQLReader(Reader):
     """Reads rows in the order of their keys, page by page, on a connection of its own.
 
-    Rows that come with a key smaller than the position are not seen: keys must grow. When rows are polled, one becomes
-    visible as soon as its transaction is committed, which need not be the order of the keys. So a poll stops before the
-    rows that it has not seen for ``settle``: those of smaller keys have that long to become visible.
+    Rows that come with a key smaller than the position are not seen: keys must grow. In poll mode a row becomes visible when
+    its transaction is committed, which need not be the order of the keys. So a poll stops before rows that it has known for
+    less than ``settle``: rows with smaller keys have this time to become visible.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class MySQLReader(Reader):
         self._types = {name: column_type(column) for name, column in columns.items()}
         self._next = 0
         self._connection: Any = None
-        #: The greatest offset that `latest` has given: who was told of it may wait until the position gets there.
+        #: The greatest offset that `latest` has given: a caller may wait until the position reaches it.
         self._promised = 0
         #: (when it was seen, the end of the table then); it counts as settled when it was seen long enough ago.
         self._seen: deque[tuple[float, int]] = deque()
@@ -113,21 +113,21 @@ class MySQLReader(Reader):
         self._next = self._end() if latest else self._first
 
     def restore(self, position: ReadPosition) -> None:
-        """Take a checkpoint's position. Raises DataError when the table cannot have reached it: it was made anew."""
+        """Take a checkpoint's position. Raises DataError when the table cannot have reached it, because it was created again."""
         end = self._end()
         if position.offset > end:
-            # The last rows may have been deleted. A counter of the server tells; without one, anything in the range may.
+            # The last rows may have been deleted. A counter of the server shows this; without one, any key in the range is possible.
             counted = self._keys.key.auto_increment
             key = next_automatic_key(self._connected(), self._settings) if counted else None
             end = self._last if key is None else max(end, min(key - self._keys.base, self._last))
         if position.offset > end:
             raise DataError(
-                f"position {position.offset} lies behind {end}, where the table's next row comes: it was emptied or made"
-                " anew",
+                f"position {position.offset} is greater than {end}, the position of the table's next row: the table was emptied"
+                " or created again",
                 plugin="mysql",
                 queue=self._queue.id,
                 offset=position.offset,
-                hint="start with a new checkpoint to read it from its begin",
+                hint="start with a new checkpoint to read it from its beginning",
             )
         self._next = position.offset
 
@@ -171,7 +171,7 @@ class MySQLReader(Reader):
             return None
         found = self._rows(self._page, (*self._key_bounds(end), max_records))
         if found is None:
-            # Rows that were here when somebody asked for `latest` have been deleted, or their numbers were never used.
+            # Rows that existed when a caller asked for `latest` have been deleted, or their numbers were never used.
             self._next = max(self._next, min(end, self._promised))
             return None
         offsets, columns = found
@@ -234,7 +234,7 @@ class MySQLReader(Reader):
 
     def _connected(self) -> Any:
         if self._connection is None:
-            # Each query sees what is committed by then: a poll must.
+            # Each query sees all rows that are committed when it begins: a poll needs that.
             self._connection = connect(self._settings, autocommit=True)
         return self._connection
 
@@ -255,12 +255,12 @@ class MySQLReader(Reader):
         if not len(packets):
             return None
         key, made = packets.columns(self._types, pl.UInt64() if self._keys.key.unsigned else pl.Int64())
-        # Keys and offsets are 64 bits both ways: what the subtraction carries beyond them is of no account.
+        # Keys and offsets have 64 bits: an overflow of the subtraction does no harm.
         base = np.uint64(self._keys.base & 0xFFFF_FFFF_FFFF_FFFF)
         return (key.to_numpy().view(np.uint64) - base).view(np.int64), made
 
     def _query(self, statement: str, parameters: tuple[int, ...], take: Callable[[SSCursor], Any] | None = None) -> Any:
-        """Return a statement's rows, or what ``take`` makes of an unbuffered cursor."""
+        """Return a statement's rows, or the result of ``take`` for an unbuffered cursor."""
         connection = self._connected()
         try:
             with translating(self._settings), connection.cursor(None if take is None else SSCursor) as cursor:

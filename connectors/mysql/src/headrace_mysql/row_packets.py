@@ -1,10 +1,10 @@
-"""The rows of a result by column, out of the packets that the server sent.
+"""The rows of a result by column, from the packets that the server sent.
 
 PyMySQL makes a tuple of Python objects of each row, which takes six microseconds and Python's lock. Here the packets of a page
-are kept as they came, the places of all values are found column by column, and texts and numbers become columns at once; only
-other types go through PyMySQL's converters. The text protocol of MySQL: a packet is three bytes of length, one that
-counts, and the payload; in a row's payload stand the values as texts, each behind its length (251: NULL; 252, 253, 254: the
-length is in the next two, three or eight bytes).
+are kept unchanged, the positions of all values are found column by column, and texts and numbers become columns at once; only
+other types go through PyMySQL's converters. The text protocol of MySQL: a packet is three bytes of length, one that counts, and
+the payload; a row's payload holds the values as texts, each after its length (251: NULL; 252, 253, 254: the length is in
+the next two, three or eight bytes).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace_mysql.types import series_of
 Integers = NDArray[np.int64]
 
 _CHUNK_BYTES = 1 << 18
-#: A payload of this length goes on in the next packet.
+#: A payload of this length continues in the next packet.
 _LENGTH_MAX = 0xFFFFFF
 _HEADER = struct.Struct("<I")
 #: Texts up to this length lie within the 16 bytes of an Arrow view.
@@ -79,7 +79,7 @@ class RowPackets:
         return made[0], made[1:]
 
     def _take(self, connection: Any) -> MysqlPacket:
-        """Take packets until the one behind the last row, and return that."""
+        """Take packets up to the one after the last row, and return that one."""
         buffer, begins = self._buffer, self._begins
         read, header = connection._rfile.read1, _HEADER.unpack_from
         place = 0
@@ -92,7 +92,7 @@ class RowPackets:
                     break
                 first = buffer[place + 4]
                 if first >= 0xFE and (first == 0xFF or length < 9):
-                    # Spare bytes, so that twelve can be looked at from any place.
+                    # Spare bytes, so that twelve bytes can be read from any position.
                     payload = bytes(buffer[place + 4 : end])
                     del buffer[place:]
                     buffer += bytes(_INLINE)
@@ -110,7 +110,7 @@ class RowPackets:
             buffer += chunk
 
     def _joined(self, place: int, read: Any) -> int | None:
-        """Join the packets of a long row, the first of which is there; return where its payload ends."""
+        """Join the packets of a long row, after the first was read; return the end of its payload."""
         buffer = self._buffer
         end = place + 4 + _LENGTH_MAX
         while True:
@@ -126,7 +126,7 @@ class RowPackets:
                 return end
 
     def _values(self, places: Integers) -> tuple[Integers, Integers, NDArray[np.bool_]]:
-        """Return where the values that stand at these places begin, how long they are, and which are NULL."""
+        """Return where the values at these positions begin, how long they are, and which are NULL."""
         lengths = self._bytes[places].astype(np.int64)
         starts = places + 1
         missing = lengths == 251
@@ -183,8 +183,8 @@ class RowPackets:
             try:
                 array.validate(full=True)
             except pa.ArrowInvalid as error:
-                raise DataError(f"column {name!r} holds what is no UTF-8: {error}", plugin="mysql") from error
-        # A copy: else the whole page would stay as long as any of its texts.
+                raise DataError(f"column {name!r} holds bytes that are not UTF-8: {error}", plugin="mysql") from error
+        # A copy: otherwise any text would keep the whole page in memory.
         return pl.Series(name, array.cast(pa.large_string()), dtype=pl.String)
 
 

@@ -14,30 +14,36 @@ class MySQLSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_mysql``."""
 
     table: Annotated[str, option("table to read")]
-    database: Annotated[str, option("database (schema) that holds it")]
+    database: Annotated[str, option("database (schema) of the table")]
     host: Annotated[str, option("address of the server")] = "localhost"
     port: Annotated[int, option("port of the server", ge=1, le=65535)] = 3306
-    user: Annotated[str | None, option("user")] = None
-    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads the environment')] = None
+    user: Annotated[str | None, option("user name")] = None
+    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')] = None
     mode: Annotated[
-        Literal["scan", "poll"], option("scan reads the table once, in ranges of its key; poll goes on with new rows")
+        Literal["scan", "poll"],
+        option("scan reads the table once, in ranges of its key; poll also reads new rows and never ends"),
     ] = "scan"
-    key: Annotated[str | None, option("integer column to read by; default: the primary key, if it is one integer")] = (
-        None
-    )
+    key: Annotated[
+        str | None,
+        option("integer column that gives the order of reading; default: the primary key, if it is one integer column"),
+    ] = None
     columns: Annotated[list[str] | None, option("columns to read; default: all")] = None
-    range_size: Annotated[int, option("keys per range: a scan has a queue for each range", ge=1)] = 1_000_000
+    range_size: Annotated[int, option("number of keys per range; a scan has one queue for each range", ge=1)] = (
+        1_000_000
+    )
     settle: Annotated[
-        timedelta, option("in poll mode, how long a row waits for rows of smaller keys that are not committed yet")
+        timedelta, option("in poll mode, how long a row waits for rows with smaller keys that are not yet committed")
     ] = timedelta(seconds=1)
-    ssl: Annotated[bool, option("insist on TLS, and check the server's certificate and name")] = False
+    ssl: Annotated[bool, option("whether TLS is required, with a check of the server's certificate and host name")] = (
+        False
+    )
     ssl_ca: Annotated[
-        str | None, option("file with the certificates to trust, instead of the system's; implies ssl")
+        str | None, option("file with the trusted certificates; default: those of the system; implies ssl")
     ] = None
     ssl_certificate: Annotated[str | None, option("file with the client's certificate; implies ssl")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key, when it is not in ssl_certificate")] = None
+    ssl_key: Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")] = None
     connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=10)
-    read_timeout: Annotated[timedelta, option("how long to wait for an answer")] = timedelta(minutes=1)
+    read_timeout: Annotated[timedelta, option("how long to wait for the answer to a query")] = timedelta(minutes=1)
 
     def validate(self) -> None:
         check_client_certificate(self)
@@ -47,30 +53,38 @@ class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of ``to_mysql``."""
 
     table: Annotated[str, option("table to write")]
-    database: Annotated[str, option("database (schema) that holds it")]
+    database: Annotated[str, option("database (schema) of the table")]
     host: Annotated[str, option("address of the server")] = "localhost"
     port: Annotated[int, option("port of the server", ge=1, le=65535)] = 3306
-    user: Annotated[str | None, option("user")] = None
-    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads the environment')] = None
+    user: Annotated[str | None, option("user name")] = None
+    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')] = None
     mode: Annotated[
-        Literal["insert", "upsert", "replace"], option("what happens to rows whose key is there already")
+        Literal["insert", "upsert", "replace"],
+        option(
+            "what happens to a row whose key already exists: insert sends it to the dead letters, upsert updates its "
+            "columns, replace replaces the whole row"
+        ),
     ] = "insert"
     columns: Annotated[
-        dict[str, str] | None, option("column of the table by column of the stream, where names differ")
+        dict[str, str] | None, option("column of the table by column of the stream, for columns with different names")
     ] = None
-    key: Annotated[list[str] | None, option("primary key of a table that is created")] = None
-    create_table: Annotated[bool, option("create the table from the stream's columns when it does not exist")] = False
-    offsets_table: Annotated[str, option("table for the positions of the queues; made on first use")] = (
+    key: Annotated[list[str] | None, option("columns of the primary key of a created table")] = None
+    create_table: Annotated[
+        bool, option("whether to create the table from the stream's columns if it does not exist")
+    ] = False
+    offsets_table: Annotated[str, option("table for the positions of the queues; created on first use")] = (
         "headrace_offsets"
     )
-    ssl: Annotated[bool, option("insist on TLS, and check the server's certificate and name")] = False
+    ssl: Annotated[bool, option("whether TLS is required, with a check of the server's certificate and host name")] = (
+        False
+    )
     ssl_ca: Annotated[
-        str | None, option("file with the certificates to trust, instead of the system's; implies ssl")
+        str | None, option("file with the trusted certificates; default: those of the system; implies ssl")
     ] = None
     ssl_certificate: Annotated[str | None, option("file with the client's certificate; implies ssl")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key, when it is not in ssl_certificate")] = None
+    ssl_key: Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")] = None
     connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=10)
-    read_timeout: Annotated[timedelta, option("how long to wait for an answer")] = timedelta(minutes=1)
+    read_timeout: Annotated[timedelta, option("how long to wait for the answer to a query")] = timedelta(minutes=1)
 
     def validate(self) -> None:
         check_client_certificate(self)
@@ -95,30 +109,35 @@ class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
 class MySQLStateSettings(Settings, frozen=True, kw_only=True):
     """Options of the state store ``mysql``."""
 
-    database: Annotated[str, option("database (schema) that holds the state")]
-    job: Annotated[str, option("whose state it is; the light backend gives the job's own name")]
+    database: Annotated[str, option("database (schema) of the state")]
+    job: Annotated[
+        str, option("name of the job whose state is stored; default on the light backend: the job's own name")
+    ]
     table: Annotated[
-        str, option("table of the state; made on first use, and beside it TABLE_shards, of who has which shard")
+        str,
+        option("table of the state, created on first use; a second table, TABLE_shards, holds the owner of each shard"),
     ] = "headrace_state"
     host: Annotated[str, option("address of the server")] = "localhost"
     port: Annotated[int, option("port of the server", ge=1, le=65535)] = 3306
-    user: Annotated[str | None, option("user")] = None
-    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads the environment')] = None
-    ssl: Annotated[bool, option("insist on TLS, and check the server's certificate and name")] = False
+    user: Annotated[str | None, option("user name")] = None
+    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')] = None
+    ssl: Annotated[bool, option("whether TLS is required, with a check of the server's certificate and host name")] = (
+        False
+    )
     ssl_ca: Annotated[
-        str | None, option("file with the certificates to trust, instead of the system's; implies ssl")
+        str | None, option("file with the trusted certificates; default: those of the system; implies ssl")
     ] = None
     ssl_certificate: Annotated[str | None, option("file with the client's certificate; implies ssl")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key, when it is not in ssl_certificate")] = None
+    ssl_key: Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")] = None
     connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=10)
-    read_timeout: Annotated[timedelta, option("how long to wait for an answer")] = timedelta(minutes=1)
+    read_timeout: Annotated[timedelta, option("how long to wait for the answer to a query")] = timedelta(minutes=1)
 
     def validate(self) -> None:
         check_client_certificate(self)
 
     @property
     def shards_table(self) -> str:
-        """The table of who has which shard."""
+        """The table of the owners of shards."""
         return f"{self.table}_shards"
 
 

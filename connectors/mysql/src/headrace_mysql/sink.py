@@ -39,7 +39,7 @@ _CAST_HINT = "CAST the column in a select() before the sink"
 class MySQLSink(TransactionalSink):
     """Writes rows to a table. Guarantee: exactly once, by positions kept in a table of the same database.
 
-    See ``docs/connectors/mysql.md`` for what that rests on. May be pickled at any time; a copy connects anew.
+    See ``docs/connectors/mysql.md`` for the conditions. May be pickled at any time; a copy makes its own connection.
     """
 
     Settings: ClassVar[type[SinkSettings]] = MySQLSinkSettings
@@ -84,7 +84,7 @@ class MySQLSink(TransactionalSink):
         for name in schema:
             target = self._target(name)
             quoted(target, option="columns")
-            # Names of columns differ in more than case on every server.
+            # On every server, names of columns must differ in more than case.
             other = targets.setdefault(target.casefold(), name)
             if other != name:
                 raise JobError(
@@ -99,12 +99,12 @@ class MySQLSink(TransactionalSink):
                 raise JobError(f"unknown column {name!r}", plugin="mysql", option="key", hint=hint)
 
     def prepare(self, schema: Schema | None) -> None:
-        """Make the tables that are missing; check columns, keys and the user's rights. Raises JobError."""
+        """Create missing tables; check columns, keys and the user's rights. Raises JobError."""
         connection = connect(self.settings)
         try:
             table = describe(connection, self.settings)
             if table is None and (schema is None or not self.settings.create_table):
-                raise no_such_table(connection, self.settings, hint="; create_table=True makes it")
+                raise no_such_table(connection, self.settings, hint="; create_table=True creates it")
             self._positions.prepare(connection)
             if table is None:
                 assert schema is not None  # checked above
@@ -117,13 +117,12 @@ class MySQLSink(TransactionalSink):
             connection.close()
 
     def _create(self, connection: Any, schema: Schema) -> Table:
-        """Create the table, unless another instance is quicker."""
+        """Create the table, unless another instance creates it first."""
         settings = self.settings
         with self._named_lock(connection):
             table = describe(connection, settings)
             if table is None:
-                # A table of that name may have been here and dropped; its rows' positions would let them be taken for
-                # replays.
+                # A table of that name may have existed before; with its old positions, new rows would count as replays.
                 self._positions.forget(connection)
                 with translating(settings), connection.cursor() as cursor:
                     cursor.execute(_COLLATIONS, (EXACT_COLLATIONS,))
@@ -214,20 +213,20 @@ class MySQLSink(TransactionalSink):
             holds_rows = self._holds_rows(connection)
             goes_on = note is None or output.goes_on(note.digest, note.earlier)
             if holds_rows and (output.replace or not goes_on):
-                why = "rows of a table are not removed"
+                why = "rows of a table cannot be removed"
                 if not output.replace:
-                    why = "it holds what another job has written under the same name: rows of this job would be taken for those"
+                    why = "it holds the output of another job with the same name: rows of this job would be taken for those"
                     stored = positions.definition(connection)
                     why += "" if stored is None else f"\n{output.difference_from(stored)}"
                 raise self._refused(why)
             if not holds_rows and (output.replace or not goes_on):
                 positions.forget(connection)
                 note = None
-            # Where rows come over their own key it does no harm that they come again.
+            # If rows replace those with the same key, it does no harm that they come again.
             elif holds_rows and output.repeats_results and self.settings.mode == "insert" and note is not None:
                 if note.complete is None or note.digest != output.digest:
                     raise self._refused(
-                        "it holds results of this job, from a run that did not come to the end of its input or from several. Without a "
+                        "it holds results of this job, from a run that did not reach the end of its input, or from several runs. Without a "
                         "checkpoint all of them are made again, and would be there twice"
                     )
                 return note.complete
@@ -239,7 +238,7 @@ class MySQLSink(TransactionalSink):
         return None
 
     def completed(self, read: InputRead) -> None:
-        """Remember that all results over an input are in the table. Raises JobError, RetriableError."""
+        """Store that all results over an input are in the table. Raises JobError, RetriableError."""
         connection = connect(self.settings)
         try:
             note = self._positions.note(connection)
@@ -288,7 +287,7 @@ class MySQLSink(TransactionalSink):
             connection, table = self._connected()
             if batch.dynamic:
                 _check_dynamic([self._target(name) for name in frame.columns], frame, table)
-            # All that takes time comes before the transaction, which holds a lock.
+            # Slow work is done before the transaction, which holds a lock.
             texts = [] if deleted is None else self._delete_statements(deleted, table)
             texts += self._insert_statements(frame, table)
             with self._transaction(), connection.cursor() as cursor:
@@ -321,8 +320,8 @@ class MySQLSink(TransactionalSink):
     def _transaction(self) -> Iterator[Any]:
         """Give a connection; when the block raises, what it has not committed is rolled back.
 
-        After an error that may have come from the connection, a new one is made at the next call: the transaction is
-        gone then, or its commit came through, which the position tells when the writer asks for it.
+        After an error that may have come from the connection, a new one is made at the next call: then the transaction is
+        either lost or committed; the position shows which when the writer reads it.
         """
         connection, _ = self._connected()
         try:
@@ -339,7 +338,7 @@ class MySQLSink(TransactionalSink):
             raise
 
     def _statement(self, names: Sequence[str]) -> tuple[str, str]:
-        """Return what comes before and after the rows."""
+        """Return the parts of the statement before and after the rows."""
         verb = "REPLACE" if self.settings.mode == "replace" else "INSERT"
         prefix = f"{verb} INTO {quoted(self.settings.table)} ({listed(names)}) VALUES "
         if self.settings.mode != "upsert":
@@ -391,7 +390,7 @@ class MySQLSink(TransactionalSink):
 
 
 def _problem(name: str, kind: pl.DataType, table: Table) -> tuple[str, str] | None:
-    """Return what is wrong with a column, and a hint."""
+    """Return the problem of a column, and a hint."""
     if name not in table.columns:
         hint = did_you_mean(name, table.columns, known="columns of the table") + "; map names with columns={...}"
         return f"it has no column {name!r}", hint
@@ -400,7 +399,7 @@ def _problem(name: str, kind: pl.DataType, table: Table) -> tuple[str, str] | No
 
 
 def _check_dynamic(names: Sequence[str], frame: pl.DataFrame, table: Table) -> None:
-    """Raise DataError when rows of unknown columns do not fit: then the rows are to blame, one by one."""
+    """Raise DataError when rows of unknown columns do not fit: then these are errors of single rows."""
     for name, kind in zip(names, frame.dtypes, strict=True):
         if problem := _problem(name, kind, table):
             raise DataError(problem[0], plugin="mysql", hint=problem[1])

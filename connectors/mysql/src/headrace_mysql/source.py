@@ -21,14 +21,14 @@ from headrace_mysql.table_options import SOURCE_TABLES
 from headrace_mysql.tables import Table, TableColumn, describe, no_such_table
 from headrace_mysql.types import INTEGER_BYTES, column_type
 
-#: More ranges than these are a mistake: keys with great gaps, for which the ranges are too small.
+#: More ranges than this are a mistake: the keys have large gaps, and the ranges are too small for them.
 RANGES_MAX = 10_000
 _RANGES_WANTED = 100
 
 
 @dataclass(frozen=True)
 class _Described:
-    """What is read of the table, looked up once and then taken along to other processes."""
+    """The columns and key of the table, looked up once and then passed to other processes."""
 
     columns: Mapping[str, TableColumn]
     key: TableColumn
@@ -38,7 +38,7 @@ class MySQLSource(Source):
     """Reads a table by an integer column that is unique and does not change.
 
     ``scan``: a queue per range of ``range_size`` keys that has rows or lies between such; ranges lie at fixed places, so
-    their names stay when the table grows. ``poll``: one queue, which goes on with rows of greater keys as they come.
+    their names stay when the table grows. ``poll``: one queue, which also gives new rows with greater keys.
     The offset of a row is its key; see ``KeyRange.base`` for keys that cannot be offsets.
     """
 
@@ -63,14 +63,14 @@ class MySQLSource(Source):
         return Schema({name: column_type(column) for name, column in self._described().columns.items()})
 
     def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """See that ranges lie where they lay. Raises JobError when they do not: rows would be read again."""
+        """Check that the ranges have the same bounds as before. Raises JobError when they do not: rows would be read again."""
         if self.settings.mode != "scan":
             return
         for queue in positions:
             found = _range_of(queue.name)
             if found is not None and found[1] - found[0] != self.settings.range_size:
                 raise JobError(
-                    f"the checkpoint knows the range {queue.name!r}, of another size than {self.settings.range_size}",
+                    f"the checkpoint has the range {queue.name!r}, of another size than {self.settings.range_size}",
                     plugin="mysql",
                     option="range_size",
                     hint=f"set range_size={found[1] - found[0]} as before, or start with a new checkpoint",
@@ -107,7 +107,10 @@ class MySQLSource(Source):
         """Return a reader with a connection of its own. Raises JobError for a start by time, which rows do not have."""
         if isinstance(start, StartAt):
             raise JobError(
-                "a table has no times to start at", plugin="mysql", option="start", hint="use where() on a column"
+                "rows of a table have no time, so a time cannot be the start",
+                plugin="mysql",
+                option="start",
+                hint="use where() on a column",
             )
         described = self._described()
         bounds = _range_of(queue.name) if self.settings.mode == "scan" else None

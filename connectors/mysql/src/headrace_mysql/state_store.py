@@ -1,4 +1,4 @@
-"""The state store: the shards of jobs in two tables, so that any instance on any machine goes on where another stopped."""
+"""The state store: the shards of jobs in two tables, so that any instance on any machine can continue where another stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.interfaces.state_store import KeyedStateStore, StoredVersion, vers
 from headrace_mysql.connection import connect, quoted_for_parameters, translating
 from headrace_mysql.settings import MySQLStateSettings
 
-#: Names of jobs and shards can be longer than an index allows, and differ in case alone: hashes are the key.
+#: Names of jobs and shards can be longer than an index allows, and differ only in case: so hashes are the key.
 SHARDS_STATEMENT = """
 CREATE TABLE IF NOT EXISTS {table} (
   shard_id BINARY(32) NOT NULL COMMENT 'SHA-256 of job and shard',
@@ -41,17 +41,17 @@ CREATE TABLE IF NOT EXISTS {table} (
 """
 _COLUMNS = {"shard_id", "version", "part", "whole", "content"}
 _SHARDS_COLUMNS = {"shard_id", "job", "shard", "owner"}
-#: The first byte says how the rest is packed. Fast compression: Arrow's columns come down to a third all the same.
+#: The first byte says how the rest is compressed. The compression is fast; Arrow's columns still shrink to a third.
 _PLAIN, _ZLIB = b"\x00", b"\x01"
-#: Before that byte of a version in parts: each part is packed by itself, part p is cut into the rows p * 1024 and following.
+#: Stands before that byte in a version with parts: each part is compressed separately, and part p has the rows from p * 1024 on.
 _IN_PARTS = b"\x02"
 _PIECES_MAX = 1024
-#: So many ranges of parts are asked for at once.
+#: The number of ranges of parts in one query.
 _RANGES_MAX = 200
 _COMPRESSION_LEVEL = 1
 #: One row holds at most so much: InnoDB takes no row of more than a tenth of its log.
 _PART_BYTES_MAX = 1024**2
-#: What a statement has beside the digits of a part, at most, and a row beside its own.
+#: The largest size of a statement without the digits of a part, and of a row without its digits.
 _STATEMENT_BYTES = 10_000
 _ROW_BYTES = 200
 
@@ -60,8 +60,8 @@ class MySQLStateStore(KeyedStateStore):
     """Keeps each version of a shard as rows of one transaction. Used by one thread.
 
     An object owns a shard from its first ``load`` or ``save`` of it, until another object does the same: from then on its
-    deltas are refused with StaleWriterError, as what they change is not what is stored any more. A snapshot that is not
-    older than what is stored makes it the owner again. So the deltas behind a snapshot are always of one owner.
+    deltas are refused with StaleWriterError, because they no longer fit the stored state. A snapshot that is not older than
+    what is stored makes it the owner again. So the deltas after a snapshot always have one owner.
     """
 
     Settings: ClassVar[type[Settings]] = MySQLStateSettings
@@ -73,7 +73,7 @@ class MySQLStateStore(KeyedStateStore):
         self._claimed: set[str] = set()
         self._connection: Any = None
         self._part_bytes = _PART_BYTES_MAX
-        # Every statement is executed with parameters, be it none: see `quoted_for_parameters`.
+        # Every statement is executed with parameters, even if there are none: see `quoted_for_parameters`.
         self._table = quoted_for_parameters(settings.table)
         self._shards = quoted_for_parameters(settings.shards_table)
 
@@ -103,7 +103,7 @@ class MySQLStateStore(KeyedStateStore):
         key = self._key(shard)
         with self._transaction() as cursor:
             self._be_owner(cursor, shard, version, snapshot=snapshot)
-            # Versions that an unfinished checkpoint left behind are replaced, this one and later ones.
+            # Versions of an unfinished checkpoint are replaced, this one and later ones.
             cursor.execute(f"DELETE FROM {self._table} WHERE shard_id = %s AND version >= %s", (key, version))  # noqa: S608
             for rows in _together(pieces(), 2 * self._part_bytes):
                 places = ", ".join(["(%s, %s, %s, %s, UNHEX(%s))"] * len(rows))
@@ -115,7 +115,7 @@ class MySQLStateStore(KeyedStateStore):
         self._claimed.add(shard)
 
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
-        """See StateStore. Takes the shard: whoever has had it can store no more deltas of it."""
+        """See StateStore. Takes the shard: its previous owner can store no more deltas of it."""
         with self._transaction() as cursor:
             wanted = self._found(cursor, shard, version)
         self._claimed.add(shard)
@@ -142,7 +142,7 @@ class MySQLStateStore(KeyedStateStore):
             wanted = self._found(cursor, shard, None)
             rows: Sequence[tuple[int, int, int, bytes | None]] = ()
             if wanted:
-                # Of a version that is not in parts nothing but its first byte is wanted.
+                # Of a version without parts only the first byte is needed.
                 cursor.execute(
                     f"SELECT version, part, whole, IF(f.kind = %s, s.content, NULL) FROM {self._table} s"  # noqa: S608
                     f" JOIN (SELECT version AS number, LEFT(content, 1) AS kind FROM {self._table}"
@@ -191,7 +191,7 @@ class MySQLStateStore(KeyedStateStore):
                 raise _changed(shard, some[0][0])
 
     def _found(self, cursor: Any, shard: str, version: int | None) -> list[int]:
-        """Take the shard, and return the versions that a load gives; what no finished checkpoint has is forgotten."""
+        """Take the shard, and return the versions that a load gives; versions of no finished checkpoint are removed."""
         key = self._key(shard)
         self._take(cursor, shard)
         wanted, unfinished = versions_to_load(self._versions(cursor, key), version)
@@ -203,7 +203,7 @@ class MySQLStateStore(KeyedStateStore):
         return wanted
 
     def _own(self) -> str:
-        """Return the tables of a SELECT that gives rows of a shard only to its owner: nobody else has changed them then."""
+        """Return the tables of a SELECT that gives rows of a shard only to its owner: then no other instance has changed them."""
         return (
             f"FROM {self._shards} h JOIN {self._table} s ON s.shard_id = h.shard_id"
             " WHERE h.shard_id = %s AND h.owner = UNHEX(%s)"
@@ -303,8 +303,8 @@ class MySQLStateStore(KeyedStateStore):
             connection = connect(self._settings)
             try:
                 with translating(self._settings), connection.cursor() as cursor:
-                    # Shards of different instances lie side by side: without this, one's DELETE would lock the gap that
-                    # another's first INSERT falls into.
+                    # Shards of different instances are neighbours in the index: without this, the DELETE of one instance would
+                    # lock the gap for the first INSERT of another.
                     cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
                     self._make_table(cursor, self._settings.shards_table, SHARDS_STATEMENT, _SHARDS_COLUMNS)
                     self._make_table(cursor, self._settings.table, STATEMENT, _COLUMNS)
@@ -314,13 +314,13 @@ class MySQLStateStore(KeyedStateStore):
             except BaseException:
                 connection.close()
                 raise
-            # Each byte is two digits on its way.
+            # Each byte is sent as two digits.
             self._part_bytes = max(1, min(_PART_BYTES_MAX, (packet_bytes - _STATEMENT_BYTES) // 2))
             self._connection = connection
         return self._connection
 
     def _make_table(self, cursor: Any, name: str, statement: str, columns: set[str]) -> None:
-        """Make a table unless it is there. Raises JobError when it is another, or must not be made."""
+        """Create a table unless it exists. Raises JobError when it is another table, or the user may not create it."""
         own = self._settings
         cursor.execute(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
@@ -329,10 +329,10 @@ class MySQLStateStore(KeyedStateStore):
         found = {column for (column,) in cursor.fetchall()}
         if found and not found >= columns:
             raise JobError(
-                f"table {own.database}.{name} is not one that holds state",
+                f"table {own.database}.{name} is not a table of state",
                 plugin="mysql",
                 option="table",
-                hint="name a table that does not exist, it will be made",
+                hint="name a table that does not exist; it will be created",
             )
         if found:  # asked first, because IF NOT EXISTS needs the right to create even when it does not
             return
@@ -362,7 +362,7 @@ def _pieces(content: bytes, first: int, size: int) -> Iterator[tuple[int, bytes]
 
 
 def _together(pieces: Iterable[tuple[int, bytes]], size: int) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield pieces in groups that one statement takes: of so many digits, with what comes with each row."""
+    """Yield pieces in groups that fit into one statement of so many digits, the size of each row included."""
     group: list[tuple[int, bytes]] = []
     filled = 0
     for part, piece in pieces:
@@ -378,7 +378,7 @@ def _together(pieces: Iterable[tuple[int, bytes]], size: int) -> Iterator[list[t
 
 def _changed(shard: str, version: int) -> RetriableError:
     return RetriableError(
-        f"version {version} of the state is not what it was: another instance has stored the shard",
+        f"version {version} of the state has changed: another instance has stored the shard",
         plugin="mysql",
         queue=shard,
     )

@@ -1,4 +1,4 @@
-"""What the server knows of a table: its columns, its unique keys, whether it has transactions."""
+"""The server's description of a table: its columns, its unique keys, whether it has transactions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Table:
 
 
 def describe(connection: Any, settings: MySQLSettings) -> Table | None:
-    """Return what the user may see of the table; None when that is nothing."""
+    """Return the table as the user may see it; None when the user may not see it."""
     place = (settings.database, settings.table)
     with translating(settings), connection.cursor() as cursor:
         cursor.execute(
@@ -76,7 +76,7 @@ def describe(connection: Any, settings: MySQLSettings) -> Table | None:
         )
         keys: dict[str, tuple[str, ...]] = {}
         for index, name in cursor.fetchall():
-            # An index over an expression has no column name: it is no key that rows could be known by here.
+            # An index over an expression has no column name: it cannot be used as a key here.
             keys[index] = (*keys.get(index, ()), name or "")
         connection.rollback()
     engine, transactions = found
@@ -84,7 +84,7 @@ def describe(connection: Any, settings: MySQLSettings) -> Table | None:
 
 
 def no_such_table(connection: Any, settings: MySQLSettings, *, hint: str = "") -> JobError:
-    """Return the error for a table that is not there, with the nearest name that is."""
+    """Return the error for a table that does not exist, with the most similar name."""
     with translating(settings), connection.cursor() as cursor:
         cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (settings.database,))
         names = [name for (name,) in cursor.fetchall()]
@@ -102,7 +102,7 @@ def next_automatic_key(connection: Any, settings: MySQLSettings) -> int | None:
     """Return the next value of the table's AUTO_INCREMENT column, None when it has none."""
     with translating(settings), connection.cursor() as cursor:
         if not is_mariadb(connection):
-            # MySQL 8 would tell what it knew up to a day ago.
+            # MySQL 8 would give a value that can be a day old.
             cursor.execute("SET SESSION information_schema_stats_expiry = 0")
         cursor.execute(
             "SELECT auto_increment FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",

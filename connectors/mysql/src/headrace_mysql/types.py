@@ -1,4 +1,4 @@
-"""How the types of a stream's columns go together with those of a table."""
+"""Which types of a stream's columns fit which types of a table."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def selected(column: TableColumn) -> str:
 
 
 def series_of(name: str, kind: pl.DataType, values: Sequence[Any]) -> pl.Series:
-    """Return a column of what the driver gave. Zero dates (0000-00-00), which the driver gives as text, are NULL."""
+    """Return a column of the driver's values. Zero dates (0000-00-00), which the driver gives as text, are NULL."""
     if isinstance(kind, pl.Datetime | pl.Date | pl.Duration):
         whole = [None if isinstance(value, str) else value for value in values]
         if isinstance(kind, pl.Datetime) and kind.time_zone:
@@ -109,8 +109,8 @@ def declared_type(kind: pl.DataType, *, in_key: bool, collation: str = "utf8mb4_
 def misfit(kind: pl.DataType, column: TableColumn) -> str | None:
     """Return why values of a type cannot go into a column of a table, or None when they can.
 
-    Refused is what the server would change without a word: a time of day cut off, an integer rounded. Values that are
-    too long or out of range are a matter of each row.
+    Types are refused if the server would change values without an error: a time of day cut off, a number rounded to an integer.
+    Values that are too long or out of range are errors of single rows.
     """
     return None if column.kind in _accepting(kind) else (
         f"{type_name(kind)} values do not fit the column {column.name!r} {column.full_type.upper()}"

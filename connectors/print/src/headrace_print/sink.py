@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 class PrintSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of the print sink."""
 
-    format: Annotated[Literal["json", "table"], option("how rows look: one JSON object a line, or aligned columns")] = (
-        "json"
-    )
-    target: Annotated[Literal["stdout", "stderr"], option("where they are printed")] = "stdout"
+    format: Annotated[
+        Literal["json", "table"],
+        option("format of the rows: one JSON object per line, or a table with aligned columns"),
+    ] = "json"
+    target: Annotated[Literal["stdout", "stderr"], option("standard stream to print to")] = "stdout"
     limit: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | None,
-        option("most rows that a process prints; further ones are only counted"),
+        option("maximum number of rows that a process prints; further rows are only counted; default: no limit"),
     ] = None
     json_columns: Annotated[
-        tuple[str, ...], option("text columns whose values are JSON: they are printed as such, not as texts")
+        tuple[str, ...], option("text columns whose values are JSON; they are printed as JSON, not as strings")
     ] = ()
 
 
@@ -102,18 +103,18 @@ class PrintSink(Sink):
 
     @property
     def stream(self) -> TextIO:
-        """Where rows are printed: looked up at each use, since programs and tests redirect it."""
+        """The stream to print to: looked up at each use, because programs and tests redirect it."""
         return sys.stdout if self.settings.target == "stdout" else sys.stderr
 
     def _write(self, text: str) -> None:
         stream = self.stream
         encoding = stream.encoding or "utf-8"
         try:
-            # What the terminal cannot show is escaped: no row is lost because of it.
+            # Characters that the terminal cannot show are escaped, so no row is lost.
             stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
             stream.flush()
         except (OSError, ValueError) as error:
-            # Whoever read it has gone (``| head``). The rows are not to blame, and trying again does not help.
+            # The program that read the output has ended (``| head``). This is no error of the rows, and trying again does not help.
             raise JobError(
                 f"cannot print to {self.settings.target}: {error}",
                 plugin="print",

@@ -59,7 +59,7 @@ def display_width(text: str) -> int:
 def _cell(value: Any) -> str:
     text = "NULL" if value is None else str(value)
     if not text.isprintable():
-        # Rows come from outside: what they hold must not steer the terminal, nor break the line.
+        # Rows come from outside: their texts must neither control the terminal nor break the line.
         text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
     if display_width(text) <= CELL_WIDTH_MAX:
         return text

@@ -1,6 +1,6 @@
 """A client of Apache RocketMQ in plain Python, and headrace's RocketMQ connector.
 
-Names are imported when they are first used: every headrace job looks at this package, and few need the client.
+Names are imported when they are first used: every headrace job imports this package, but few need the client.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How the members of a consumer group share out a topic's queues.
+"""How the queues of a topic are assigned to the members of a consumer group.
 
-Nobody decides: each member computes the same answer from the same sorted queues and member ids. So all members of a
+There is no leader: each member computes the same result from the same sorted queues and member ids. So all members of a
 group, in whatever language, must use the same rule. These two give what the Java client's AllocateMessageQueueAveragely
 and AllocateMessageQueueConsistentHash give.
 """
@@ -20,9 +20,9 @@ _VIRTUAL_NODES = 10
 
 
 def averagely(member: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
-    """Equal shares of neighbouring queues; the first members get one more where it does not divide.
+    """Equal shares of neighbouring queues; the first members get one more if the number cannot be divided evenly.
 
-    With fewer queues than members the last members get none and stand by. Who comes or goes moves many queues.
+    With fewer queues than members, the last members get none and wait. Each member that joins or leaves moves many queues.
     Raises ValueError if `member` is not among `members`.
     """
     index = members.index(member)

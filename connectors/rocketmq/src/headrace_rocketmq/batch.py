@@ -1,4 +1,4 @@
-"""Messages received, by column, and the decoder that makes them out of the body of a pull's answer.
+"""Received messages, by column, and the decoder that makes them from the body of a pull's answer.
 
 A stored message is, big-endian: size, magic, checksum, queue, flag (int32 each), queue offset, physical offset (int64),
 system flag (int32), born time (int64), born host, store time (int64), store host, reconsume times (int32), prepared
@@ -52,8 +52,8 @@ _INNER_ENTRY = struct.Struct(">i4x4xii")  # size, magic, checksum, flag, length 
 class MessageBatch:
     """Messages of one queue, in order, by column: row i is (bodies[i], offsets[i], …).
 
-    Offsets grow, but need not be dense: filters, transactions and compaction leave gaps. So where to go on is
-    `next_offset`, which may also move while no message comes.
+    Offsets grow, but need not be dense: filters, transactions and compaction leave gaps. So reading continues at `next_offset`,
+    which may also move when no message comes.
     """
 
     queue: MessageQueue
@@ -82,7 +82,7 @@ class MessageBatch:
         return len(self.bodies)
 
     def __repr__(self) -> str:
-        # Not the bodies: they are large, and not for logs.
+        # Without the bodies: they are large, and must not be in logs.
         return f"MessageBatch({self.queue}, {len(self)} messages, next_offset={self.next_offset})"
 
     def properties(self, row: int) -> dict[str, str]:
@@ -90,7 +90,7 @@ class MessageBatch:
         return decode_properties(self.raw_properties[row])
 
     def property_column(self, name: str) -> list[str | None]:
-        """One property of all messages; None where it lacks. Far cheaper than `properties` of each."""
+        """One property of all messages; None for messages without it. Much faster than `properties` of each."""
         marker = f"\x02{name}\x01".encode()
         values: list[str | None] = []
         for raw in self.raw_properties:
@@ -163,13 +163,13 @@ class BatchDecoder:
     def add(self, data: bytes) -> None:
         """Decode the body of one pull's answer.
 
-        Raises ProtocolError if it is not made of messages, ConfigurationError if a package for unpacking lacks. The
+        Raises ProtocolError if it is not made of messages, ConfigurationError if a package for decompression is not installed. The
         decoder must not be used after that.
         """
         try:
             self._add(data)
         except (struct.error, IndexError) as error:
-            raise ProtocolError(f"the broker sent messages of {self._queue} that end too soon") from error
+            raise ProtocolError(f"the broker sent messages of {self._queue} that are cut off") from error
 
     def _add(self, data: bytes) -> None:
         # The hot loop of every consumer: one unpack, two slices and a few appends for each message.
@@ -194,10 +194,10 @@ class BatchDecoder:
             elif magic == _MAGIC_LONG_TOPIC:
                 properties_at = end + 4 + (data[end] << 8 | data[end + 1])
             else:
-                raise ProtocolError(f"the broker sent something of {self._queue} that is no message (magic {magic})")
+                raise ProtocolError(f"the broker sent something in {self._queue} that is not a message (magic {magic})")
             properties_end = properties_at + (data[properties_at - 2] << 8 | data[properties_at - 1])
             if body_length < 0 or not properties_end <= at + size <= total:
-                raise ProtocolError(f"the broker sent a message of {self._queue} whose parts exceed its size")
+                raise ProtocolError(f"the broker sent a message of {self._queue} whose parts are larger than its size")
             at += size
             body = data[start:end]
             if system_flag & _UNUSUAL:
@@ -231,7 +231,7 @@ class BatchDecoder:
             end = start + body_length
             properties_end = end + 2 + (data[end] << 8 | data[end + 1])
             if body_length < 0 or not properties_end <= at + size <= len(data):
-                raise ProtocolError(f"the broker sent a batch of {self._queue} whose parts exceed its size")
+                raise ProtocolError(f"the broker sent a batch of {self._queue} whose parts are larger than its size")
             self._bodies.append(data[start:end])
             self._raw_properties.append(data[end + 2 : properties_end])
             self._offsets.append(offset)

@@ -42,8 +42,7 @@ class Client:
                 consumer.commit()
 
     Connects when first needed. Each call ends within the timeout (connecting may add to it) with a RocketMQError if it
-    did not succeed; errors that may pass are met by trying again within that time. Not to be used across a fork: make
-    one client in each process.
+    did not succeed; after temporary errors it tries again within that time. A client cannot be used after a fork: make one in each process.
     """
 
     def __init__(
@@ -64,9 +63,9 @@ class Client:
 
         name_servers: "host:port", several separated by ";", or a list.
         timeout: for each call.
-        client_id: what the members of a consumer group are told apart and sorted by; made up by default.
+        client_id: identifies and sorts the members of a consumer group; default: a generated id.
         address_map: where to connect instead of to an address that a name server gives, for brokers in containers.
-        compression: how `send` and `send_async` pack bodies of `compress_over_bytes` and more.
+        compression: how `send` and `send_async` compress bodies of `compress_over_bytes` and more.
         batch_bytes_max: how much `send_many` puts into one request; must stay below the broker's maxMessageSize.
 
         Raises ConfigurationError.
@@ -110,7 +109,7 @@ class Client:
         return self._producer.send_many(topic, messages, queue=queue)
 
     def send_to(self, messages: Mapping[MessageQueue, Sequence[Message]]) -> None:
-        """Send messages to chosen queues, side by side, each queue's in order; see Producer.send_to."""
+        """Send messages to given queues, in parallel, and in order within each queue; see Producer.send_to."""
         self._producer.send_to(messages)
 
     def send_async(self, topic: str, message: Message, *, queue: MessageQueue | None = None) -> Future[SendResult]:
@@ -139,7 +138,7 @@ class Client:
         message_filter: Filter | None = None,
         options: ReaderOptions | None = None,
     ) -> Reader:
-        """A reader of chosen queues from chosen offsets on; more can be added to it later.
+        """A reader of given queues from given offsets on; more queues can be added later.
 
         Brokers keep statistics and rights by `group`; the reader neither joins it nor commits for it.
         """
@@ -169,10 +168,10 @@ class Client:
     ) -> Consumer:
         """Join a consumer group, to read a share of the topics' queues; see Consumer.
 
-        All members of a group must use the same topics, filter and allocation. `start` is where to begin in queues that
-        the group has committed nothing for. `exclusive` takes the broker's lock for each queue: no two members ever
-        read the same queue, but the queues of a member that dies without leaving stay unread for up to 60 s.
-        Raises TopicNotFoundError, ConnectionFailedError, PermissionDeniedError, NotAMemberError and the like.
+        All members of a group must use the same topics, filter and allocation. `start` is where to begin in queues without
+        committed offset of the group. `exclusive` takes the broker's lock for each queue: no two members ever read the same
+        queue, but the queues of a member that dies without leaving stay unread for up to 60 s. Raises TopicNotFoundError,
+        ConnectionFailedError, PermissionDeniedError, NotAMemberError and the like.
         """
         names = _topic_names(group, topics)
         if isinstance(start, datetime) and start.tzinfo is None:
@@ -200,9 +199,9 @@ class Client:
         exclusive: bool = False,
         allocation: Allocation = averagely,
     ) -> Member:
-        """Join a consumer group to learn which queues fall to this member, and read them by oneself; see Member.
+        """Join a consumer group to learn which queues are assigned to this member, and read them in your own way; see Member.
 
-        What `consumer` says of the group, of `exclusive` and of errors holds here too.
+        The group, `exclusive` and errors are as for `consumer`.
         """
         return Member.join(
             Session(self._settings),
@@ -217,11 +216,11 @@ class Client:
     # ------------------------------------------------------------------ offsets
 
     def earliest_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """The smallest offset that each queue still holds."""
+        """The smallest offset that each queue still has."""
         return self._offsets.earliest(queues)
 
     def latest_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Where the next message of each queue will be."""
+        """The offset of the next message of each queue."""
         return self._offsets.latest(queues)
 
     def offsets_at(self, queues: Iterable[MessageQueue], moment: datetime) -> dict[MessageQueue, int]:
@@ -233,7 +232,7 @@ class Client:
         return self._offsets.committed(group, queues)
 
     def commit_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store where a group goes on, member of it or not; see Offsets.commit."""
+        """Commit offsets of a group, as a member or not; see Offsets.commit."""
         self._offsets.commit(group, offsets)
 
     # ------------------------------------------------------------------ topics
@@ -269,7 +268,7 @@ class Client:
     # ------------------------------------------------------------------ life
 
     def close(self) -> None:
-        """Close the connections; calls under way fail. Consumers have their own connections and are closed by themselves."""
+        """Close the connections; calls in progress fail. Consumers have their own connections and must be closed separately."""
         self._session.close()
 
     def __enter__(self) -> Client:

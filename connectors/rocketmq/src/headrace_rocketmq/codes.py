@@ -1,7 +1,7 @@
 """Numbers of the remoting protocol that this client uses.
 
 Source: Apache RocketMQ, packages `remoting.protocol` and `common.sysflag` (RequestCode, ResponseCode, MessageSysFlag,
-PullSysFlag), and what brokers were seen to answer.
+PullSysFlag), and answers of real brokers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PROTOCOL_VERSION = 401
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """The kind of a request."""
 
     PULL_MESSAGE = 11
     QUERY_CONSUMER_OFFSET = 14
@@ -40,7 +40,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request went."""
+    """The result of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

@@ -24,7 +24,7 @@ _ZSTD_PIECE_BYTES = 512
 
 
 class Compression(IntEnum):
-    """How bodies are packed; the number is the one on the wire."""
+    """How bodies are compressed; the number is the one in the protocol."""
 
     LZ4 = 1
     ZSTD = 2
@@ -32,7 +32,7 @@ class Compression(IntEnum):
 
     @property
     def message_flag(self) -> int:
-        """The bits of `sysFlag` for a body packed in this way."""
+        """The bits of `sysFlag` for a body compressed in this way."""
         return MessageFlag.COMPRESSED | self << _KIND_SHIFT
 
 
@@ -41,12 +41,12 @@ def _package(name: str, distribution: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigurationError(
-            f"bodies packed with {distribution} need it installed: pip install headrace-rocketmq[{distribution}]"
+            f"bodies compressed with {distribution} need it installed: pip install headrace-rocketmq[{distribution}]"
         ) from error
 
 
 def compress(body: bytes, kind: Compression) -> bytes:
-    """The packed body. Raises ConfigurationError if the package for this kind is not installed."""
+    """The compressed body. Raises ConfigurationError if the package for this kind is not installed."""
     match kind:
         case Compression.ZLIB:
             return zlib.compress(body, _ZLIB_LEVEL)
@@ -59,9 +59,9 @@ def compress(body: bytes, kind: Compression) -> bytes:
 
 
 def decompress(body: bytes, message_flag: int, body_bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """The body that a message with that `sysFlag` holds.
+    """The decompressed body of a message with that `sysFlag`.
 
-    Raises InvalidMessageError if it cannot be unpacked or is larger than allowed, ConfigurationError if the package for
+    Raises InvalidMessageError if it cannot be decompressed or is larger than allowed, ConfigurationError if the package for
     it is not installed.
     """
     if not message_flag & MessageFlag.COMPRESSED:
@@ -69,29 +69,31 @@ def decompress(body: bytes, message_flag: int, body_bytes_max: int = BODY_BYTES_
     kind = message_flag >> _KIND_SHIFT & _KIND_MASK
     try:
         match kind:
-            case Compression.ZLIB | 0:  # 0: written by clients older than the choice
+            case Compression.ZLIB | 0:  # 0: written by older clients, which had no choice
                 unpacked = _drain(zlib.decompressobj(), body, body_bytes_max)
             case Compression.LZ4:
                 unpacked = _drain(_package("lz4.frame", "lz4").LZ4FrameDecompressor(), body, body_bytes_max)
             case Compression.ZSTD:
                 unpacked = _unpack_zstd(body, body_bytes_max)
             case _:
-                raise InvalidMessageError(f"the body is packed in an unknown way ({kind})")
+                raise InvalidMessageError(f"the body is compressed in an unknown way ({kind})")
     except (InvalidMessageError, ConfigurationError):
         raise
     except Exception as error:  # each library has its own exceptions, some of them bare RuntimeError
-        raise InvalidMessageError(f"the body cannot be unpacked: {error}") from error
+        raise InvalidMessageError(f"the body cannot be decompressed: {error}") from error
     return unpacked
 
 
 def _drain(decompressor: Any, body: bytes, body_bytes_max: int) -> bytes:
-    unpacked: bytes = decompressor.decompress(body, body_bytes_max + 1)  # the one byte more tells "all" from "cut here"
+    unpacked: bytes = decompressor.decompress(
+        body, body_bytes_max + 1
+    )  # one byte more than the limit shows whether the output was cut
     _check_unpacked(len(unpacked), decompressor.eof, body_bytes_max)
     return unpacked
 
 
 def _unpack_zstd(body: bytes, body_bytes_max: int) -> bytes:
-    # This library limits either memory or notices a missing end, not both. So it is fed little by little: the smallest
+    # This library limits either memory or notices a missing end, not both. So it gets small pieces: the smallest
     # block takes 4 bytes and makes 128 KiB, so that one piece cannot make more than 16 MiB.
     decompressor = _package("zstandard", "zstandard").ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
@@ -107,6 +109,6 @@ def _unpack_zstd(body: bytes, body_bytes_max: int) -> bytes:
 
 def _check_unpacked(size: int, at_end: bool, body_bytes_max: int) -> None:
     if size > body_bytes_max:
-        raise InvalidMessageError(f"the body cannot be unpacked: it unpacks to over {body_bytes_max} bytes")
+        raise InvalidMessageError(f"the body cannot be decompressed: it is larger than {body_bytes_max} bytes")
     if not at_end:
-        raise InvalidMessageError("the body cannot be unpacked: it is cut off")
+        raise InvalidMessageError("the body cannot be decompressed: it is cut off")

@@ -1,8 +1,8 @@
 """One connection to one server, shared by all threads of a client.
 
-Requests of any number of threads are under way at once; each has a number (`opaque`) that its answer repeats. One
-thread reads and hands each answer to the callback of its request. A request leaves the table exactly once: answered,
-expired, or failed with the connection.
+Many threads can have open requests at the same time; each request has a number (`opaque`) that its answer repeats. One thread
+reads, and gives each answer to the callback of its request. A request leaves the table exactly once: answered, expired, or
+failed with the connection.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_FIELDS: Mapping[str, str] = {}
 
 @dataclass(slots=True)
 class Request:
-    """What to ask. `callback` gets the answer, or why there is none, in the reading thread: be quick, do not raise."""
+    """A request. `callback` gets the answer, or the error, in the reading thread: it must be quick and must not raise."""
 
     code: int
     fields: Mapping[str, str]
@@ -63,7 +63,7 @@ class Reply:
         self._event.set()
 
     def wait(self, timeout_s: float) -> Frame | None:
-        """The answer, or None if there was none in that time. Raises why there will be none."""
+        """The answer, or None if there was none in that time. Raises the error if there will be none."""
         if not self._event.wait(timeout_s):
             return None
         if isinstance(self._outcome, RocketMQError):
@@ -86,7 +86,7 @@ class Connection:
     ) -> None:
         """Start reading.
 
-        `on_request` is told of requests that the server makes, in the reading thread; `on_lost` of the end, in any.
+        `on_request` gets the requests of the server, in the reading thread; `on_lost` is called at the end, in any thread.
         """
         self.address = address
         self._transport = transport
@@ -117,7 +117,7 @@ class Connection:
     def start(self, requests: Iterable[Request]) -> list[int]:
         """Send requests in one go without waiting for answers; gives their numbers for `forget`.
 
-        If the connection is or breaks down, each callback is called with ConnectionLostError; nothing is raised.
+        If the connection is closed or lost, each callback gets a ConnectionLostError; nothing is raised.
         """
         frames, opaques = [], []
         for request in requests:
@@ -157,13 +157,13 @@ class Connection:
             raise self.failure()
 
     def forget(self, opaques: Iterable[int]) -> None:
-        """Drop requests whose answers nobody wants any more; their callbacks are not called."""
+        """Drop requests whose answers are not needed any more; their callbacks are not called."""
         with self._lock:
             for opaque in opaques:
                 self._waiting.pop(opaque, None)
 
     def expire(self) -> None:
-        """Fail requests that waited too long, and the connection if it does not take what is sent.
+        """Fail requests that waited too long, and the connection if it does not accept data.
 
         Called about once a second by the pool's housekeeping.
         """
@@ -223,11 +223,11 @@ class Connection:
         except (OSError, ProtocolError) as error:
             reason = f"{error}"
         except Exception as error:
-            # A mistake of ours must not leave callers waiting for a thread that is gone.
+            # After an internal error, callers must not wait for a thread that has ended.
             logger.exception("the reader of %s failed", self.address)
             reason = f"internal error: {error!r}"
         self.fail(reason)
-        with self._send_lock:  # nobody may be using the socket when its number is freed
+        with self._send_lock:  # no thread may use the socket when its number is freed
             self._transport.close()
 
     def _dispatch(self, frame: Frame) -> None:

@@ -23,7 +23,7 @@ logger = logging.getLogger("headrace_rocketmq")
 
 
 class Start(Enum):
-    """Where to begin in a queue that the group has committed nothing for."""
+    """Where to begin in a queue without committed offset of the group."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -36,12 +36,12 @@ QueuesListener = Callable[[Collection[MessageQueue]], None]
 
 
 class Consumer:
-    """Reads the queues that fall to this member of the group. Made by Client.consumer; has joined when made.
+    """Reads the queues that are assigned to this member of the group. Made by Client.consumer, which joins the group.
 
-    One thread uses it. The listeners are called in that thread, within `poll` and `close`: `on_revoked` before queues
-    are given up, the moment to finish and commit what was polled of them; `on_assigned` after queues were taken, the
-    moment to `seek`. Without exclusive membership another member may already read a revoked queue by then, and messages
-    that were polled but not committed are read twice.
+    One thread uses it. The listeners are called in that thread, within `poll` and `close`: `on_revoked` before queues are given
+    up: then finish and commit what was polled from them; `on_assigned` after queues were taken: then `seek` is possible.
+    Without exclusive membership another member may already read a revoked queue by then, and messages that were polled but not
+    committed are read twice.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Consumer:
         on_assigned: QueuesListener | None = None,
         on_revoked: QueuesListener | None = None,
     ) -> Consumer:
-        """Join a group over connections of its own, which are closed with the consumer; see Client.consumer."""
+        """Join a group with its own connections, which are closed with the consumer; see Client.consumer."""
         remoting, routes = session.remoting, session.routes
         try:
             membership = make_membership(
@@ -109,20 +109,20 @@ class Consumer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues held now; none while there are more members than queues."""
+        """The queues of this member now; there may be none if there are more members than queues."""
         return self._reader.queues
 
     @property
     def member_id(self) -> str:
-        """What the group knows this member by; shares are computed from all members' ids."""
+        """The id of this member in the group; queues are assigned by the ids of all members."""
         return self._membership.client_id
 
     def poll(self, max_messages: int, timeout: timedelta) -> list[MessageBatch]:
-        """Take and give up queues as the group wants, then give what has come; see Reader.poll.
+        """Take and give up queues as the group requires, then give the messages that have come; see Reader.poll.
 
-        Must be called again and again, also without hope for messages: queues are taken and given up nowhere else. To
-        take a queue asks its broker for the committed offset, which may take up to the client's timeout.
-        Raises what Reader.poll raises, PermissionDeniedError, and what the listeners raise.
+        Must be called regularly, even if no messages are expected: queues are taken and given up only here. Taking a queue asks
+        its broker for the committed offset, which may take up to the client's timeout. Raises what Reader.poll raises,
+        PermissionDeniedError, and what the listeners raise.
         """
         deadline = time.monotonic() + timeout.total_seconds()
         while True:
@@ -141,21 +141,22 @@ class Consumer:
                 return batches
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset of a queue that is held. KeyError if it is not."""
+        """Continue at another offset of one of this member's queues. KeyError for other queues."""
         self._reader.seek(queue, offset)
         self._polled.pop(queue, None)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store in the brokers where the group goes on: the given offsets, or behind all that was polled.
+        """Commit offsets of the group to the brokers: the given ones, or those after everything that was polled.
 
-        Raises ConfigurationError for queues that are not held, which are another member's business, and what
-        Offsets.commit raises.
+        Raises ConfigurationError for queues of other members, and what Offsets.commit raises.
         """
         chosen = dict(self._polled if offsets is None else offsets)
         held = set(self._reader.queues)
         foreign = [str(queue) for queue in chosen if queue not in held]
         if foreign:
-            raise ConfigurationError(f"group {self._group}: not held, so not committed: {', '.join(foreign)}")
+            raise ConfigurationError(
+                f"group {self._group}: these queues do not belong to this consumer, so they are not committed: {', '.join(foreign)}"
+            )
         if chosen:
             self._offsets.commit(self._group, chosen)
         if offsets is None:
@@ -207,7 +208,7 @@ class Consumer:
         try:
             if self._on_revoked is not None:
                 self._on_revoked(queues)
-        finally:  # they are another member's now, whatever the listener thinks of it
+        finally:  # they belong to another member now, also if the listener has failed
             for queue in queues:
                 self._reader.remove(queue)
                 self._polled.pop(queue, None)

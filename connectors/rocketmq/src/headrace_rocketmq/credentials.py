@@ -1,4 +1,4 @@
-"""Who we are to a cluster with access control, and the signature that proves it.
+"""The account for a cluster with access control, and the signature that proves it.
 
 Every request, to name servers too, carries AccessKey, Signature and, if there is one, SecurityToken. The signature is
 base64(HMAC-SHA1(secret key, content)), where the content is the values of all extension fields but the signature
@@ -29,7 +29,7 @@ class Credentials:
     security_token: str | None = field(default=None, repr=False)
 
     def sign(self, fields: dict[str, str], body: bytes) -> dict[str, str]:
-        """The fields with our key and the signature over fields and body added.
+        """The fields, with our key and the signature of fields and body.
 
         Called for each request just before it is encoded; nothing may be added to the fields afterwards.
         """

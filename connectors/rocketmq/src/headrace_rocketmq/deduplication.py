@@ -1,4 +1,4 @@
-"""Row ids in message keys: written by the sink, and read by the source to leave out what was written again.
+"""Row ids in message keys: written by the sink, and read by the source to leave out messages that were written again.
 
 The first key of each message that the sink writes is ``hr:<writer>/<queue>:<offset>:<index>``: the sink's name in its job,
 the queue that the row comes from and the row's position in it. Names are percent-encoded, as in URLs.
@@ -21,12 +21,12 @@ _ID_BEFORE = r"^hr:[^ :]+:\d+:\d+(?: |$)"
 
 
 def upstream_name(writer: str, queue_id: str) -> str:
-    """Return what the row ids of one queue begin with: the same in every run of the job."""
+    """Return the start of the row ids of one queue: the same in every run of the job."""
     return f"hr:{quote(writer, safe='._-~')}/{quote(queue_id, safe='/._-~')}"
 
 
 def without_row_ids(keys: pl.Series) -> pl.Series:
-    """Return message keys without row ids; None where nothing is left."""
+    """Return message keys without row ids; None if no key is left."""
     rest = keys.str.replace(_ID_BEFORE, "")
     return rest.set(rest == "", None)
 

@@ -1,4 +1,4 @@
-"""What can go wrong between this client and a RocketMQ cluster.
+"""The errors between this client and a RocketMQ cluster.
 
     RocketMQError
     ├── ConfigurationError        a setting of the client cannot be used as it is
@@ -19,7 +19,7 @@
         ├── FilterRejectedError   the broker cannot parse the filter or does not filter by properties
         └── MessageRejectedError  the broker takes no such message (too large, properties too long)
 
-`retriable` says that the same call may succeed later without anybody mending anything.
+`retriable` says that the same call may succeed later without a repair.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from headrace_rocketmq.codes import RequestCode, ResponseCode
 
 
 class RocketMQError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base of all exceptions that this package raises intentionally."""
 
     retriable: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions cross process borders; the default would call __init__ with the message alone.
+        # Exceptions are pickled between processes; the default would call __init__ with the message alone.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -70,7 +70,7 @@ class ConnectionFailedError(RocketMQError):
 
 
 class ConnectionLostError(RocketMQError):
-    """The connection to `address` broke; what was asked may or may not have been done."""
+    """The connection to `address` was lost; the request may or may not have been executed."""
 
     retriable = True
 
@@ -80,7 +80,7 @@ class ConnectionLostError(RocketMQError):
 
 
 class RequestTimeoutError(RocketMQError):
-    """`address` did not answer in time; what was asked may or may not have been done."""
+    """`address` did not answer in time; the request may or may not have been executed."""
 
     retriable = True
 
@@ -99,7 +99,7 @@ class TopicNotFoundError(RocketMQError):
     def __init__(self, topic: str, where: str, remark: str = "") -> None:
         detail = f" ({remark})" if remark else ""
         super().__init__(
-            f"topic {topic!r} is unknown to {where}{detail}; create it (Client.create_topic), or mend its name"
+            f"topic {topic!r} is unknown to {where}{detail}; create it (Client.create_topic), or correct its name"
         )
         self.topic = topic
 
@@ -111,14 +111,14 @@ class InvalidMessageError(RocketMQError, ValueError):
 class OffsetOutOfRangeError(RocketMQError):
     """A queue does not hold `offset`: it was deleted by retention, reset by an operator, or never written.
 
-    Raised instead of jumping, since a jump forward loses messages silently, and one back repeats them. `suggested` is
-    where the broker would go on.
+    Raised instead of reading at another offset, because a jump forward loses messages silently, and a jump back repeats them.
+    `suggested` is the offset at which the broker would continue.
     """
 
     def __init__(self, queue: object, offset: int, *, earliest: int, latest: int, suggested: int, remark: str) -> None:
         super().__init__(
             f"{queue} holds offsets {earliest} to {latest} (exclusive), not {offset} ({remark}); seek to another "
-            f"offset, or read with out_of_range='follow' to go on at {suggested}"
+            f"offset, or read with out_of_range='follow' to continue at {suggested}"
         )
         self.queue = queue
         self.offset = offset
@@ -132,7 +132,7 @@ class OffsetOutOfRangeError(RocketMQError):
 class NotAMemberError(RocketMQError):
     """The broker does not list this client as a member of its group, although it registered.
 
-    In passing after a reconnection; for good if the group does not exist and the broker makes none by itself.
+    This is temporary after a reconnection; it is permanent if the group does not exist and the broker does not create groups by itself.
     """
 
     retriable = True
@@ -200,7 +200,7 @@ _BY_CODE: dict[int, type[BrokerError]] = {
     ResponseCode.FILTER_DATA_NOT_EXIST: FilterRejectedError,
     ResponseCode.MESSAGE_ILLEGAL: MessageRejectedError,
 }
-# Code 1 says everything and nothing; the remark names the Java exception or the reason. Brokers of 4.x report wrong
+# Code 1 has no special meaning; the remark names the Java exception or the reason. Brokers of 4.x report wrong
 # credentials, and all brokers a filter by properties that is switched off, in this way.
 _BY_REMARK: tuple[tuple[str, type[BrokerError]], ...] = (
     ("AclException", PermissionDeniedError),
@@ -227,10 +227,10 @@ def request_name(code: int) -> str:
 
 
 def broker_error(code: int, remark: str | None, *, address: str, operation: str) -> BrokerError:
-    """The exception that stands for a broker's error code.
+    """The exception for a broker's error code.
 
-    Called wherever an answer has a code that the caller does not expect. A topic that a broker does not know is left to
-    the caller, who knows its name (TopicNotFoundError).
+    Called when an answer has a code that the caller does not expect. The caller handles unknown topics, because it knows their
+    names (TopicNotFoundError).
     """
     kind = _BY_CODE.get(code, BrokerError)
     if code == ResponseCode.SYSTEM_ERROR:

@@ -1,6 +1,6 @@
 """Reads the JSON that brokers and name servers write.
 
-They use a Java library that leaves the keys of maps unquoted where these are numbers, as in `{0:"10.0.0.1:10911"}`:
+They use a Java library that does not quote keys of maps that are numbers, as in `{0:"10.0.0.1:10911"}`:
 name servers up to 4.9.3 in routes, all versions in the cluster description.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from headrace_rocketmq.errors import ProtocolError
 
-# Strings are matched first, so that what looks like a key inside of one is left alone. One without end is matched as well,
-# or the search would begin anew at each quote in it.
+# Strings are matched first, so that a text inside a string is never taken for a key. A string without end is matched as well,
+# or the search would begin again at each quote in it.
 _STRING_OR_NUMERIC_KEY = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|(?<=[{,])\s*(-?\d+)\s*(?=:)')
 
 
@@ -25,7 +25,7 @@ def _quote_key(match: re.Match[str]) -> str:
 def loads(text: bytes) -> Any:
     """The value of a JSON text, numeric map keys as strings.
 
-    Called for bodies of answers. Raises ProtocolError if it is not JSON even so.
+    Called for bodies of answers. Raises ProtocolError if it is not JSON then, either.
     """
     try:
         decoded = bytes(text).decode()

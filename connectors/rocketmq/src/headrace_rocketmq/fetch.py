@@ -1,14 +1,14 @@
-"""What to pull of one queue, and when: keeps several pulls under way and their answers in order.
+"""What to pull from one queue, and when: keeps several pulls in flight, and their answers in order.
 
-A broker gives at most 32 messages a pull, whatever is asked. Waiting for each answer before the next pull would leave
-broker and client idle by turns. Where nothing is filtered, the n-th pull's start can be foretold: 32 further each time.
+A broker gives at most 32 messages per pull, whatever is requested. If each pull waited for the answer to the one before, broker
+and client would be idle in turn. Without a filter the start of each pull can be predicted: 32 further each time.
 
     offsets      0        32        64        96     latest
     pulls        [ first  ][ second ][ third  ][ fourth ]          up to `window` of them
     answers      done ──▶  here      —         here                given out in order only
 
-An answer that is shorter than foretold (a broker limits bytes too) leaves a gap, which one more pull fills. Behind the
-newest message there is one pull only, which the broker holds until there is a message.
+An answer that is shorter than predicted (a broker limits bytes, too) leaves a gap, which one more pull fills. After the newest
+message there is only one pull, which the broker holds until a message comes.
 
 No input or output here: `due_pulls` says what to send, `Pull.outcome` is set when the answer comes, `collect` gives it.
 """
@@ -31,9 +31,9 @@ class Pull:
     offset: int
     messages_max: int
     suspend: bool
-    """Whether the broker shall hold it while there is no message."""
+    """Whether the broker holds it while there is no message."""
     is_probe: bool = False
-    """Whether it is the first after a failure: it is not held, so that one learns soon that the broker is there again."""
+    """Whether it is the first after a failure: it is not held, so that the recovery of the broker is noticed soon."""
     is_due: bool = True
     """Whether it is still to be sent."""
     outcome: Frame | RocketMQError | None = None
@@ -53,7 +53,7 @@ class Answer:
 
 
 class QueueFetch:
-    """The pulls of one queue. Used by one thread, but for `Pull.outcome`."""
+    """The pulls of one queue. Used by one thread, except `Pull.outcome`."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class QueueFetch:
         pull_messages_max: int,
         is_dense: bool,
     ) -> None:
-        """Begin at `offset`; stop before `end_offset`, if that is given. `is_dense`: no filter, so pulls can be foretold."""
+        """Begin at `offset`; stop before `end_offset`, if that is given. `is_dense`: no filter, so pulls can be predicted."""
         self.queue = queue
         self.position = offset
-        """Where the next answer given out begins."""
+        """The offset at which the next answer begins."""
         self.end_offset = end_offset
         self.made_progress = True
         """Whether the last answer moved the position, or the broker held the pull: pull again at once then."""
@@ -110,14 +110,14 @@ class QueueFetch:
 
     @property
     def messages_bound(self) -> int:
-        """How many messages the next answer holds at most; 0 if it is not there yet."""
+        """The maximum number of messages of the next answer; 0 if it has not come yet."""
         pull = self._pulls[0] if self._pulls else None
         return 0 if pull is None or pull.outcome is None else pull.messages_max
 
     def collect(self) -> Answer | None:
-        """The next answer, if it is there; moves the position behind it.
+        """The next answer, if it has come; moves the position after it.
 
-        Raises what went wrong; the fetch is then as if no pull had been sent, and can go on.
+        Raises the error of the pull; then the fetch is as if no pull had been sent, and can continue.
         """
         if not self._pulls or self._pulls[0].outcome is None:
             return None
@@ -137,7 +137,7 @@ class QueueFetch:
         return answer
 
     def restart(self, offset: int) -> None:
-        """Forget all pulls, go on at `offset`. Called after failures and to seek."""
+        """Drop all pulls and continue at `offset`. Called after failures and to seek."""
         self._pulls.clear()
         self.position = offset
         self._latest = offset
@@ -179,10 +179,10 @@ class QueueFetch:
         next_offset = answer.next_offset
         advanced = next_offset - pull.offset
         self.position = next_offset if self.end_offset is None else min(next_offset, self.end_offset)
-        # Without progress nothing is known to be there, so that the next pull is one that the broker may hold.
+        # Without progress no message is known to exist, so the broker may hold the next pull.
         self._latest = answer.latest_offset if advanced else next_offset
         if answer.body and advanced < pull.messages_max and next_offset < self._latest:
-            self._stride = max(1, advanced)  # large messages: foretell shorter answers
+            self._stride = max(1, advanced)  # large messages: predict shorter answers
         elif advanced >= self._stride:
             self._stride = min(self._pull_messages_max, self._stride * 2)
         while self._pulls and self._pulls[0].offset < next_offset:

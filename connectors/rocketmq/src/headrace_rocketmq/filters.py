@@ -17,7 +17,7 @@ _SQL92 = "SQL92"
 
 
 def java_string_hash(text: str) -> int:
-    """Java's `String.hashCode`, 32 bits, signed: what brokers index tags by and Java producers choose queues by."""
+    """Java's `String.hashCode`, 32 bits, signed: brokers use it for the index of tags, and Java producers to select queues."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(data), 2):
@@ -51,8 +51,8 @@ class Filter:
     def by_sql(cls, condition: str) -> Filter:
         """Messages whose properties meet a condition such as `amount > 100 AND region IN ('eu', 'us')`.
 
-        The broker must be configured with enablePropertyFilter=true; it refuses to be read (FilterRejectedError) if it
-        is not, or if the condition does not parse.
+        The broker must be configured with enablePropertyFilter=true; if it is not, or if the condition does not parse, it
+        refuses pulls (FilterRejectedError).
         """
         if not condition.strip():
             raise ConfigurationError("the SQL92 condition is empty")
@@ -69,11 +69,11 @@ class Filter:
         return self.kind == _SQL92
 
     def pull_fields(self) -> dict[str, str]:
-        """The fields of a pull request that say this."""
+        """The fields of a pull request for this filter."""
         return {"subscription": self.expression, "subVersion": str(self.version), "expressionType": self.kind}
 
     def subscription(self, topic: str) -> dict[str, object]:
-        """What a heartbeat says of it."""
+        """The part of a heartbeat for this filter."""
         return {
             "topic": topic,
             "subString": self.expression,
@@ -85,7 +85,7 @@ class Filter:
         }
 
     def apply(self, batch: MessageBatch) -> MessageBatch:
-        """The batch without what the broker let through by mistake: it compares hashes of tags, not tags."""
+        """The batch without wrong messages: the broker compares hashes of tags, not tags."""
         if not self.wanted_tags:
             return batch
         rows = [row for row, tag in enumerate(batch.tags()) if tag in self.wanted_tags]
@@ -95,7 +95,7 @@ class Filter:
 def check_filter(remoting: Remoting, address: str, group: str, topic: str, message_filter: Filter) -> None:
     """Ask a broker whether it can apply a filter; called before a topic is read with an SQL92 condition.
 
-    Without this question a broker takes a condition that it cannot parse for one that everything meets.
+    Without this request, a broker treats a condition that it cannot parse as true for all messages.
     Raises FilterRejectedError, and what Remoting.call raises.
     """
     body = {"clientId": "check", "group": group, "subscriptionData": message_filter.subscription(topic)}

@@ -5,7 +5,7 @@
     header               code, flag, opaque, remark, extension fields
     body                 the rest
 
-Requests are written with a JSON header, which every broker reads and answers in kind; both serializations are read.
+Requests are written with a JSON header, which every broker reads and answers in the same way; this client reads both serializations.
 Source: Apache RocketMQ, `remoting.protocol.RemotingCommand` and `RocketMQSerializable`.
 """
 
@@ -21,7 +21,7 @@ from headrace_rocketmq.codes import PROTOCOL_VERSION, FrameFlag
 from headrace_rocketmq.errors import ProtocolError
 
 FRAME_BYTES_MAX = 128 * 1024 * 1024
-"""A frame that claims to be larger is taken for a peer that speaks something else."""
+"""A larger length means that the peer uses another protocol."""
 
 _LENGTHS = struct.Struct(">iI")
 _BINARY_HEADER = struct.Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
@@ -57,7 +57,7 @@ class Frame:
 
     @property
     def is_one_way(self) -> bool:
-        """Whether the sender waits for no answer."""
+        """Whether the sender does not wait for an answer."""
         return bool(self.flag & FrameFlag.ONE_WAY)
 
 
@@ -175,9 +175,9 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
-        """Take what was received; give the frames that are now complete, in order.
+        """Add received bytes; return the frames that are now complete, in order.
 
-        Raises ProtocolError when the stream is not the remoting protocol; it cannot be fed any more then.
+        Raises ProtocolError when the stream is not the remoting protocol; then it cannot be used any more.
         """
         buffer = self._buffer
         buffer += data

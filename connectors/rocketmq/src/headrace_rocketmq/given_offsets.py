@@ -1,4 +1,4 @@
-"""The option ``offsets``: where a job begins in queues of which nobody knows how far they were read."""
+"""The option ``offsets``: where a job begins in queues without a committed offset or checkpoint."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace_rocketmq.settings import PLUGIN, RocketMQSourceSettings
 
 
 class GivenOffsets:
-    """What the option says, by queue. Queues are written ``topic/broker/3``, or shorter where that is clear.
+    """The offsets of the option, by queue. Queues are written ``topic/broker/3``, or shorter if that is unambiguous.
 
     Without the topic (``broker/3``) if the source has one topic; as a number (3) if that topic is on one broker, which
     is known when the brokers have been asked for the queues.
     """
 
     def __init__(self, settings: RocketMQSourceSettings) -> None:
-        """Raises OptionError for what cannot be a queue of the source's topics, whatever the brokers say."""
+        """Raises OptionError for a text that cannot be a queue of the source's topics."""
         self._topics = settings.topics
         self._offsets = dict(settings.offsets or {})
         for name, offset in self._offsets.items():

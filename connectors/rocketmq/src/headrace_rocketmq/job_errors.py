@@ -1,4 +1,4 @@
-"""What the client's errors mean for a job: which of headrace's errors, and how to mend it."""
+"""What the client's errors mean for a job: the error of headrace, and a hint how to repair it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace_rocketmq.errors import (
 from headrace_rocketmq.native_consumer import NativeClientMissingError
 from headrace_rocketmq.settings import PLUGIN, RocketMQSettings, RocketMQSinkSettings
 
-#: How Python's ssl module says that a server's certificate is not to be trusted.
+#: The text of Python's ssl module for a certificate that is not trusted.
 _CERTIFICATE_REFUSED = "certificate verify failed"
 _SYSTEM_TOPICS = ("%", "rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC", "wheel_timer")
 _SYSTEM_NAMES = frozenset(
@@ -36,7 +36,7 @@ _SYSTEM_NAMES = frozenset(
 
 @contextmanager
 def explained(settings: RocketMQSettings, client: Client | None = None, *, queue: str | None = None) -> Iterator[None]:
-    """Raise the headrace error that stands for a client's error within the block. `client` is asked for topic names."""
+    """Raise the headrace error for a client's error within the block. `client` is asked for topic names."""
     try:
         yield
     except RocketMQError as error:
@@ -46,7 +46,7 @@ def explained(settings: RocketMQSettings, client: Client | None = None, *, queue
 def as_job_error(
     error: RocketMQError, settings: RocketMQSettings, client: Client | None = None, *, queue: str | None = None
 ) -> HeadraceError:
-    """Return the headrace error that stands for a client's error, naming servers, topic and option."""
+    """Return the headrace error for a client's error, with servers, topic and option."""
     where = f" (name servers {settings.name_servers}, topic {settings.topic})"
     match error:
         case TopicNotFoundError():
@@ -65,10 +65,10 @@ def as_job_error(
             hint += "" if name else "; access_key and secret_key say who you are"
             return JobError(f"no permission: {error}{where}", plugin=PLUGIN, option=name, queue=queue, hint=hint)
         case FilterRejectedError():
-            hint = "mend the condition; brokers apply one only with enablePropertyFilter=true"
+            hint = "correct the condition; brokers apply one only with enablePropertyFilter=true"
             return OptionError(f"{error}{where}", plugin=PLUGIN, option="sql", hint=hint)
         case GroupNotFoundError():
-            hint = "create the group first (mqadmin updateSubGroup): these brokers make none by themselves"
+            hint = "create the group first (mqadmin updateSubGroup): these brokers do not create groups by themselves"
             return OptionError(f"{error}{where}", plugin=PLUGIN, option="group", queue=queue, hint=hint)
         case ConfigurationError():
             return OptionError(str(error), plugin=PLUGIN)
@@ -76,9 +76,9 @@ def as_job_error(
             hint = "pip install headrace-rocketmq[native], and name librocketmq's directory: native_library='/opt/rocketmq'"
             return OptionError(str(error), plugin=PLUGIN, option="driver", hint=hint)
         case ConnectionFailedError() if _CERTIFICATE_REFUSED in error.reason:
-            hint = "name the authority that signed the servers' certificates; they must name the host connected to"
+            hint = "name the authority that signed the servers' certificates; the certificates must contain the host name of the address"
             return OptionError(f"{error}{where}", plugin=PLUGIN, option="tls_ca", queue=queue, hint=hint)
-    # A broker that starts or stops reports all sorts of things: what it did not say plainly may pass.
+    # A broker that starts or stops reports many different errors: an error without a clear code may be temporary.
     if error.retriable or isinstance(error, BrokerError):
         return RetriableError(f"{error}{where}", plugin=PLUGIN, queue=queue, hint=_connection_hint(error, settings))
     return JobError(f"{error}{where}", plugin=PLUGIN, queue=queue)
@@ -86,32 +86,32 @@ def as_job_error(
 
 def _connection_hint(error: RocketMQError, settings: RocketMQSettings) -> str | None:
     if isinstance(error, ConnectionFailedError):
-        return "start RocketMQ, or mend the option name_servers; brokers in containers may need address_map" + (
+        return "start RocketMQ, or correct the option name_servers; brokers in containers may need address_map" + (
             "; do these servers offer TLS? (tls=True)" if settings.tls else ""
         )
     if isinstance(error, ConnectionLostError) and not settings.tls:
-        return "servers that restart are back soon; those that want TLS need tls=True"
+        return "wait if the servers are restarting; servers that require TLS need tls=True"
     return None
 
 
 def lost_offset(queue: str, offset: int, earliest: int, latest: int) -> DataError:
-    """Return the error for a position that a queue no longer, or not yet, holds."""
+    """Return the error for a position that a queue no longer has, or does not have yet."""
     happened = (
         "messages were removed (by retention, or by hand) before they were read"
         if offset < earliest
-        else "the topic was made anew, or the broker lost messages"
+        else "the topic was created again, or the broker has lost messages"
     )
     return DataError(
         f"offset {offset} is not in the queue, which holds {earliest} to {latest}: {happened}",
         plugin=PLUGIN,
         queue=queue,
         offset=offset,
-        hint="to go on with what is there, start with another group, and a new checkpoint directory if there is one",
+        hint="to continue with what is there, start with another group, and with a new checkpoint directory if the job has one",
     )
 
 
 def _unknown_topic(error: TopicNotFoundError, settings: RocketMQSettings, client: Client | None) -> HeadraceError:
-    """A name server also forgets the topics of a broker that is down: without any broker nobody can tell."""
+    """A name server also forgets the topics of a broker that is down: without any broker, this cannot be distinguished."""
     names: list[str] = []
     if client is not None:
         try:

@@ -1,4 +1,4 @@
-"""Topics that a runtime of several instances makes for itself on the source's cluster: shuffles and state."""
+"""Topics that a runtime of several instances creates on the source's cluster: for shuffles and state."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class RocketMQTopics(Topics):
 
     A record is durable as the broker is configured: ``flushDiskType=SYNC_FLUSH`` waits for the disk, and a replica for
     another machine. The broker forgets records by its own retention (``fileReservedTime``, 72 hours unless it says
-    otherwise), read or not. When an answer was lost, everything since the last ``flush`` that worked is sent again; a
-    request that was still under way may even be stored behind that.
+    otherwise), read or not. When an answer was lost, everything since the last successful ``flush`` is sent again; a late
+    request may even be stored after that.
     """
 
     #: Brokers refuse bodies of more than maxMessageSize, 4 MiB by default.
@@ -42,7 +42,7 @@ class RocketMQTopics(Topics):
         self._client: Client | None = None
         #: The broker of each topic that was created or looked up.
         self._brokers: dict[str, str] = {}
-        #: What is not known to be stored, in order.
+        #: The records that are not known to be stored, in order.
         self._waiting: dict[tuple[str, int], list[Message]] = {}
 
     def create(self, topic: str, queues: int) -> None:
@@ -58,7 +58,7 @@ class RocketMQTopics(Topics):
             raise JobError(
                 f"topic {topic!r} has {len(found)} queues on {', '.join(brokers) or 'no broker'}, not {queues} on one",
                 plugin=PLUGIN,
-                hint="the number of shards is fixed for a job: set it back, or give the job another name",
+                hint="the number of shards of a job is fixed: use the previous number, or give the job another name",
             )
         self._brokers[topic] = brokers[0]
 
@@ -85,7 +85,7 @@ class RocketMQTopics(Topics):
                 }
             )
         except TopicNotFoundError as error:
-            # It was there when it was created. A name server forgets a topic while its only broker is down.
+            # It existed after its creation. A name server forgets a topic while its only broker is down.
             raise RetriableError(f"{error} (name servers {self._settings.name_servers})", plugin=PLUGIN) from error
         except RocketMQError as error:
             found = as_job_error(error, self._about(topic))
@@ -99,14 +99,14 @@ class RocketMQTopics(Topics):
         self._waiting = {}
 
     def source(self, topic: str, group: str) -> RocketMQSource:
-        """See Topics. The group is made too: some brokers make none by themselves. Raises RetriableError."""
+        """See Topics. The group is created, too, because some brokers do not create groups by themselves. Raises RetriableError."""
         from headrace_rocketmq.source import RocketMQSource
 
         with explained(self._about(topic)):
             try:
                 self._connected().create_group(group)
-            except PermissionDeniedError as error:  # it may be there, or the broker makes it
-                logger.info("group %s is not made beforehand: %s", group, error)
+            except PermissionDeniedError as error:  # it may exist, or the broker creates it
+                logger.info("group %s could not be created in advance: %s", group, error)
         source = RocketMQSource(
             msgspec.structs.replace(
                 self._about(topic), group=group, offsets=None, tags=None, sql=None, deduplicate=False, time="stored"
@@ -140,13 +140,13 @@ class RocketMQTopics(Topics):
         return msgspec.structs.replace(self._settings, topic=topic)
 
     def _broker(self, client: Client) -> str:
-        """Return where new topics go: always the same broker, whichever of the others are up."""
+        """Return the broker of new topics: always the same one, whichever of the others are running."""
         masters, wanted = sorted(client.brokers()), self._settings.topics_broker
         if wanted is None:
             if len(masters) == 1:
                 return masters[0]
             raise JobError(
-                "shuffles and state are kept on one broker, and there are several",
+                "shuffles and state are kept on one broker, but there are several",
                 plugin=PLUGIN,
                 option="topics_broker",
                 hint=f"topics_broker={masters[0]!r} (there are {', '.join(masters)}); do not change it later",

@@ -1,6 +1,6 @@
-"""Locks of queues, kept by their brokers, so that never two members of a group hold one queue.
+"""Locks of queues on their brokers, so that never two members of a group read one queue.
 
-A broker gives a lock to the first that asks, and drops it 60 s after it was last renewed, or when it restarts.
+A broker gives a lock to the first member that asks, and drops it 60 s after the last renewal, or when it restarts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RENEW_INTERVAL_S = 20.0
 RETRY_INTERVAL_S = 1.0
 """How often to ask again for locks that another member still has."""
 _LIFETIME_S = 55.0
-"""How long we rely on a lock after asking for it: less than the broker's 60 s."""
+"""How long a lock counts as held after the request: less than the broker's 60 s."""
 
 
 class QueueLocks:
@@ -39,7 +39,7 @@ class QueueLocks:
         self._relied_on_until: dict[MessageQueue, float] = {}
 
     def held(self) -> frozenset[MessageQueue]:
-        """The queues whose locks we surely have now."""
+        """The queues whose locks this member certainly has now."""
         now = self._remoting.clock()
         with self._lock:
             return frozenset(queue for queue, until in self._relied_on_until.items() if now < until)
@@ -68,7 +68,7 @@ class QueueLocks:
         return granted
 
     def release(self, queues: Collection[MessageQueue]) -> None:
-        """Give back the locks of queues, where we have them. A failure is logged: the broker drops them in a minute."""
+        """Release the locks of queues, if this member has them. A failure is logged: the broker drops them in a minute."""
         with self._lock:
             released = [queue for queue in queues if self._relied_on_until.pop(queue, None) is not None]
         for address, part in self._by_broker(released).items():

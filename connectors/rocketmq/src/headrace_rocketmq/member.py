@@ -1,4 +1,4 @@
-"""A member of a consumer group that is told which queues are its own, and reads them in its own way."""
+"""A member of a consumer group that only learns which queues are assigned to it, and reads them in its own way."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def make_membership(
 
 
 class Member:
-    """Takes part in sharing out the queues of a group, without reading them. Made by Client.member; has joined when made.
+    """Takes part in the assignment of a group's queues, without reading them. Made by Client.member, which joins the group.
 
-    One thread uses it: it waits for `changed`, compares `target` with the queues it holds, finishes and releases those
-    that are no longer its own, and claims the others before it reads them. See Consumer for one that does all this.
+    Used by one thread: it waits for `changed`, compares `target` with its queues, finishes and releases those that are no
+    longer its own, and claims the others before it reads them. See Consumer for one that does all this.
     """
 
     def __init__(self, session: Session, membership: Membership) -> None:
@@ -68,7 +68,7 @@ class Member:
         is_exclusive: bool,
         allocation: Allocation,
     ) -> Member:
-        """Join a group over connections of its own, which are closed with the member; see Client.member."""
+        """Join a group with its own connections, which are closed with the member; see Client.member."""
         try:
             membership = make_membership(
                 session,
@@ -89,7 +89,7 @@ class Member:
 
     @property
     def member_id(self) -> str:
-        """What the group knows this member by; shares are computed from all members' ids."""
+        """The id of this member in the group; queues are assigned by the ids of all members."""
         return self._membership.client_id
 
     def changed(self, timeout_s: float = 0.0) -> bool:
@@ -106,12 +106,12 @@ class Member:
         return changed
 
     def look_again(self) -> None:
-        """Make `changed` say so once more: queues could not be taken just now. Any thread may call it."""
+        """Make `changed` true once more, because queues could not be taken. Any thread may call it."""
         self._is_changed = True
         self._woken.set()
 
     def wake(self) -> None:
-        """Make a `changed` that waits, or else the next one, come back. Any thread may call it."""
+        """Wake a waiting `changed`, or else the next one. Any thread may call it."""
         self._woken.set()
 
     def target(self) -> frozenset[MessageQueue]:
@@ -119,11 +119,11 @@ class Member:
         return self._membership.target()
 
     def claim(self, queues: Collection[MessageQueue]) -> list[MessageQueue]:
-        """Say that queues are being taken; gives those of them that may be. Each must be released some time."""
+        """Claim queues; returns those that may be taken. Each of them must be released later."""
         return self._membership.claim(queues)
 
     def release(self, queues: Collection[MessageQueue]) -> None:
-        """Say that queues were given up, so that another member may take them."""
+        """Release queues, so that another member may take them."""
         self._membership.release(queues)
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""Membership in a consumer group: heartbeats, who else is there, which queues are ours.
+"""Membership in a consumer group: heartbeats, the list of members, and the queues of this member.
 
-The broker knows the members by their heartbeats and tells all of them (request 40) when one comes or goes, which it
+The broker knows the members by their heartbeats and informs all of them (request 40) when one joins or leaves, which it
 notices at once when a connection ends, and after 120 s of silence otherwise. Each member then asks for the list and
-computes its share (allocation). Since the members do so at slightly different moments, two may hold one queue for a
-moment; exclusive membership prevents that with the broker's queue locks.
+computes its share (allocation). Since the members do so at slightly different moments, two may read one queue for a moment;
+exclusive membership prevents this with the broker's queue locks.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ logger = logging.getLogger("headrace_rocketmq")
 
 HEARTBEAT_INTERVAL_S = 30.0
 REBALANCE_INTERVAL_S = 20.0
-"""How often to look even if not told to, in case that a notification was lost or a route changed."""
+"""How often to check without a notification, in case one was lost or a route changed."""
 _REGISTER_RETRY_INTERVAL_S = 2.0
 _SETTLE_S = 5.0
-"""After a broker restarted, how long to wait for the other members to be back before sharing out anew."""
+"""After a broker restarted, how long to wait for the other members before a new assignment."""
 
 
 class Membership:
-    """One member of a group. Its thread keeps the heartbeats up and computes `target`; it takes and gives up nothing.
+    """One member of a group. Its thread sends the heartbeats and computes `target`; it takes and gives up no queues.
 
-    The user compares `target` with what it holds, gives up queues, takes queues, and says so; see Consumer.
+    The user compares `target` with its queues, gives up and takes queues, and reports that; see Consumer.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Membership:
         allocation: Allocation,
         locks: QueueLocks | None,
     ) -> None:
-        """`filters` by topic. With `locks`, a queue is ours only while we have its lock."""
+        """`filters` by topic. With `locks`, a queue belongs to this member only while it has the lock."""
         self._remoting = remoting
         self._routes = routes
         self._group = group
         self.client_id = client_id
-        """What the broker and the other members know this member by."""
+        """The id of this member for the broker and the other members."""
         self._filters = dict(filters)
         self._allocation = allocation
         self._locks = locks
@@ -71,7 +71,7 @@ class Membership:
         self._target: frozenset[MessageQueue] = frozenset()
         self._claimed: set[MessageQueue] = set()
         self._error: RocketMQError | None = None
-        # A connection that ends takes the registration with it; so what counts is the connection, not the address.
+        # The registration ends with its connection; so the connection counts, not the address.
         self._registered: dict[str, Connection] = {}
         self._backoff = Backoff(first_seconds=0.2, seconds_max=5.0, monotonic=remoting.clock, jitter=random.random)
         self._rebalance_wanted = True
@@ -80,7 +80,7 @@ class Membership:
         self._thread = threading.Thread(target=self._run, name=f"rocketmq-group-{group}", daemon=True)
 
     def start(self) -> None:
-        """Join: register at the brokers and compute the first target, within the client's timeout; then keep it up.
+        """Join: register at the brokers and compute the first target, within the client's timeout; then stay a member.
 
         Raises TopicNotFoundError, ConnectionFailedError, PermissionDeniedError, NotAMemberError and the like.
         """
@@ -96,7 +96,7 @@ class Membership:
     def target(self) -> frozenset[MessageQueue]:
         """The queues that this member should hold now.
 
-        Raises what keeps the thread from going on, such as PermissionDeniedError; it tries again nevertheless.
+        Raises the error that stops the thread's work, such as PermissionDeniedError; the thread tries again nevertheless.
         """
         with self._lock:
             error, self._error = self._error, None
@@ -106,7 +106,7 @@ class Membership:
         return target if self._locks is None else target & self._locks.held()
 
     def claim(self, queues: Collection[MessageQueue]) -> list[MessageQueue]:
-        """Say that queues are being taken; gives those of them that may be. Each must be released some time."""
+        """Claim queues; returns those that may be taken. Each of them must be released later."""
         with self._lock:
             granted = self._target if self._locks is None else self._target & self._locks.held()
             claimed = [queue for queue in queues if queue in granted]
@@ -150,7 +150,7 @@ class Membership:
                     with self._lock:
                         self._error = error
                     self.on_changed()
-            except Exception:  # the thread must live on, or the group would believe in us without our reading
+            except Exception:  # the thread must continue, or the group would count a member that does not read
                 self._backoff.failed()
                 logger.exception("group %s: internal error", self._group)
 
@@ -199,7 +199,7 @@ class Membership:
                 failures.append(error)
         if len(failures) == len(addresses) and failures:
             raise failures[0]
-        for failure in failures:  # some brokers are down: go on with the others, try these again soon
+        for failure in failures:  # some brokers are down: continue with the others, try these again soon
             logger.warning("group %s: %s", self._group, failure)
         if is_due or failures:
             self._heartbeat_at = clock() + (_REGISTER_RETRY_INTERVAL_S if failures else HEARTBEAT_INTERVAL_S)
@@ -238,7 +238,7 @@ class Membership:
     def _rebalance(self) -> None:
         target: set[MessageQueue] = set()
         for topic in self._filters:
-            self._routes.refresh(topic)  # members that see different queues would share them out differently
+            self._routes.refresh(topic)  # members that see different queues would compute different assignments
             route = self._routes.get(topic)
             members = self._members(route)
             if self.client_id not in members:
@@ -253,7 +253,7 @@ class Membership:
             self.on_changed()
 
     def _members(self, route: Route) -> list[str]:
-        # All members must look at the same list; so ask the first broker that answers, in an order that all share.
+        # All members must use the same list; so ask the first broker that answers, in the same order in all members.
         failure: RocketMQError | None = None
         for address in route.all_addresses():
             try:
@@ -277,7 +277,7 @@ class Membership:
         before = locks.held()
         with self._lock:
             wanted = self._target
-            # Locks that came when the target was another, and that nobody claimed since.
+            # Locks from before the target changed, which were not claimed since.
             unwanted = before - wanted - self._claimed
         locks.release(unwanted)
         granted = locks.take(wanted)

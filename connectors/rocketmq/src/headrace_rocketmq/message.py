@@ -1,4 +1,4 @@
-"""Messages to send, and how they are written.
+"""Messages to send, and their encoding.
 
 A message is a body, a number (`flag`) of the application, and properties: a map of short texts, written
 `name 0x01 value 0x02 …`. Tags, keys and delays are properties with reserved names.
@@ -31,7 +31,7 @@ _KEY_SEPARATOR = " "
 _NAME_END = "\x01"
 _VALUE_END = "\x02"
 _SET_BY_FIELDS = frozenset({TAGS, KEYS, UNIQUE_KEY, DELAY_LEVEL, DELAY_MS, DELIVER_AT_MS})
-# With these a broker would do something else than store the message: take it for half a transaction, or for a retry.
+# With these, a broker would not simply store the message: it would handle it as half a transaction, or as a retry.
 _SET_BY_BROKER_ONLY = frozenset(
     {"TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "TIMER_DELAY_SEC", "POP_CK"}
 )
@@ -56,9 +56,9 @@ class Message:
     body: bytes = field(kw_only=False)
     """The payload; at least one byte, at most what the broker allows (4 MiB unless configured otherwise)."""
     tag: str | None = None
-    """What consumers can filter by cheaply."""
+    """A text by which consumers can filter at little cost."""
     keys: str | Sequence[str] = ()
-    """What operators can look messages up by; without spaces."""
+    """Keys for look-ups of messages; without spaces."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Further texts; what SQL92 filters see. Neither names nor values may be empty: brokers would drop them."""
     queue_key: str | None = None
@@ -70,11 +70,11 @@ class Message:
     deliver_at: datetime | None = None
     """Any moment; brokers from 5.0 on."""
     flag: int = 0
-    """Any 32-bit number; handed on, not looked at."""
+    """Any 32-bit number; passed on unchanged."""
 
     @property
     def is_delayed(self) -> bool:
-        """Whether the broker shall hold it back."""
+        """Whether the broker delays it."""
         return bool(self.delay_level) or self.delay is not None or self.deliver_at is not None
 
 
@@ -127,7 +127,7 @@ def _delay_properties(message: Message) -> dict[str, str]:
 
 
 def decode_properties(text: bytes) -> dict[str, str]:
-    """The properties in a stored message. What is not `name 0x01 value` is left out, as by other clients."""
+    """The properties in a stored message. Parts that are not `name 0x01 value` are left out, as in other clients."""
     properties = {}
     for entry in text.decode("utf-8", "replace").split(_VALUE_END):
         name, separator, value = entry.partition(_NAME_END)
@@ -144,9 +144,9 @@ def encode_batch_entry(body: bytes, properties: str, flag: int = 0) -> bytes:
 
 
 class UniqueIds:
-    """Makes ids for messages: 32 hexadecimal digits, unique in the world as far as random numbers go.
+    """Makes ids for messages: 32 hexadecimal digits, unique as far as random numbers are.
 
-    They have the shape that RocketMQ's tools expect, which read the time out of them: 4 bytes address (here random), 2
+    They have the form that RocketMQ's tools expect, which read the time from them: 4 bytes address (here random), 2
     bytes process id, 4 bytes random, 4 bytes milliseconds since the month began, 2 bytes counter. Thread safe.
     """
 

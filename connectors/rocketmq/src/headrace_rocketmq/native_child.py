@@ -2,9 +2,8 @@
 
     python -m headrace_rocketmq.native_child MESSAGES_FD
 
-It has a process of its own because the library ends badly: without a shutdown the process hangs or crashes when it exits,
-and a shutdown waits for callbacks. This one is simply ended. What it was given and had not been told to be done, the
-brokers give again.
+It is a separate process because the library does not end cleanly: without a shutdown the process hangs or crashes when it
+exits, and a shutdown waits for callbacks. This process is simply killed. The brokers give unacknowledged messages again.
 
 Standard input brings a line of JSON (see Start in native_consumer), then eight bytes whenever messages are done: how many
 are. Its end is the end of the process. MESSAGES_FD takes frames: a kind, a length and as many bytes.
@@ -31,7 +30,7 @@ DONE = struct.Struct(">Q")
 
 
 class Gate:
-    """Hands messages on, and holds the thread of each until it is done. What a thread returns, brokers believe."""
+    """Passes messages on, and holds the thread of each until it is done. The thread's return value is the acknowledgement to the broker."""
 
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
@@ -41,12 +40,12 @@ class Gate:
         self._done = 0
 
     def send(self, kind: bytes, payload: bytes) -> None:
-        """Send a frame. Raises OSError when nobody reads any more."""
+        """Send a frame. Raises OSError when the reader has ended."""
         with self._lock:
             self._write(kind, payload)
 
     def pass_on(self, payload: bytes) -> None:
-        """Send a message and wait until it is done, for ever if need be."""
+        """Send a message and wait until it is done, without a time limit."""
         with self._lock:
             number = self._given
             self._given += 1
@@ -55,7 +54,7 @@ class Gate:
             self._changed.wait_for(lambda: self._done > number)
 
     def finish(self, done: int) -> None:
-        """Let go all threads of the first so many messages."""
+        """Release the threads of the first so many messages."""
         with self._changed:
             self._done = done
             self._changed.notify_all()
@@ -82,7 +81,7 @@ def encode(message: Any) -> bytes:
 
 
 def end_with(gate: Gate, error: BaseException) -> None:
-    """Report an error and end the process. Nothing is done that was not done."""
+    """Report an error and end the process. No further message is acknowledged."""
     try:
         gate.send(FAILED, f"{type(error).__name__}: {error}".encode())
     finally:
@@ -92,7 +91,7 @@ def end_with(gate: Gate, error: BaseException) -> None:
 def start(given: dict[str, Any], gate: Gate) -> Any:
     """Return a consumer that has been started; its threads call back from now on."""
     if given["library"] is not None:
-        # rocketmq-client-python asks this function where the library is; that in turn needs a compiler or a linker.
+        # rocketmq-client-python finds the library with this function, which needs a compiler or a linker.
         found = os.path.join(given["library"], "librocketmq.dylib" if sys.platform == "darwin" else "librocketmq.so")
         ctypes.util.find_library = lambda name: found
     from rocketmq.client import ConsumeStatus, PushConsumer
@@ -100,7 +99,7 @@ def start(given: dict[str, Any], gate: Gate) -> Any:
     def receive(message: Any) -> Any:
         try:
             gate.pass_on(encode(message))
-        except BaseException as error:  # the library would take it for success
+        except BaseException as error:  # the library would treat it as success
             end_with(gate, error)
         return ConsumeStatus.CONSUME_SUCCESS
 

@@ -1,4 +1,4 @@
-"""rocketmq-client-python's push consumer, in a process of its own: messages come out of it, and it is told which are done."""
+"""rocketmq-client-python's push consumer, in a process of its own: it gives messages, and is told which are done."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NativeClientMissingError(RocketMQError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What the process is told when it starts."""
+    """The start message for the process."""
 
     name_servers: str
     group: str
@@ -49,7 +49,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class NativeMessage:
-    """A message, with what the library tells of it. Bodies end at their first NUL byte."""
+    """A message, with the fields that the library gives. Bodies end at their first NUL byte."""
 
     stored_ms: int
     born_ms: int
@@ -105,7 +105,7 @@ class NativeConsumer:
 
     @property
     def received(self) -> int:
-        """How many messages have come."""
+        """The number of messages that have come."""
         with self._lock:
             return self._received
 
@@ -137,7 +137,7 @@ class NativeConsumer:
             self._changed.wait_for(lambda: self._messages or self._failure is not None, timeout_s)
 
     def finish(self, count: int) -> None:
-        """Say that the first so many messages are done. Does nothing when the process has ended."""
+        """Acknowledge the first so many messages. Does nothing when the process has ended."""
         self._tell(DONE.pack(count))
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class NativeConsumer:
                     self._messages.append(NativeMessage.decode(payload))
                     self._received += 1
                 self._changed.notify_all()
-        # Its end may be a crash within the library: there is no better account of it than the exit code.
+        # It may have crashed within the library: then only the exit code is known.
         code = self._exit_code()
         return NativeConsumerError(f"the process of the native client has ended (exit code {code})")
 

@@ -1,12 +1,11 @@
 """The RocketMQ source with ``driver="native"``: messages that rocketmq-client-python is pushed, at least once.
 
-A push consumer tells neither which broker a message is from nor when queues come and go; so all that this instance is
-given is one queue, numbered in the order of arrival, with a name that nobody had before.
+A push consumer reports neither the broker of a message nor changes of its queues. So all messages of this instance form one
+queue, numbered in the order of arrival, with a new unique name.
 
-A message counts as done when its callback returns, and the library then comes with the next of the 32 that it pulled at
-once; so each is held, by a thread, until a checkpoint has made it durable. Nothing more comes meanwhile, so the source does
-not wait for the job's next checkpoint: it has one made, in the way that a group source can, by giving up its queue for a
-moment.
+A message is acknowledged when its callback returns, and then the library gives the next of the 32 messages of its pull. So a
+thread holds each message until a checkpoint has made it durable. No more messages come meanwhile, so the source does not wait
+for the job's next checkpoint: it causes one, as a group source can, by giving up its queue for a moment.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from headrace_rocketmq.settings import PLUGIN, RocketMQSourceSettings, make_clie
 logger = logging.getLogger(__name__)
 
 _START_TIMEOUT_S = 60.0
-#: When nothing came for so long, it is because everything that can come is held.
+#: When nothing came for so long, all possible messages are held.
 _QUIET_S = 0.02
 
 
 class NativeRocketMQSource(GroupSource):
     """Reads topics through rocketmq-client-python. At least once; for the light backend, without an end.
 
-    Our own client looks after what the other one cannot: unknown topics, and where a new group begins.
+    Our own client does what the native one cannot: it detects unknown topics, and sets where a new group begins.
     """
 
     Settings: ClassVar[type[Settings]] = RocketMQSourceSettings
@@ -60,7 +59,7 @@ class NativeRocketMQSource(GroupSource):
         self._listener: GroupListener | None = None
         self._has_queue = False
         self._is_known = False
-        #: Positions: handed to the job; done; and where the present consumer's numbers begin.
+        #: Positions: given to the job; done; and the first number of the present consumer.
         self._next = self._done = self._base = 0
         self._taken_at = 0.0
         self._backoff = Backoff(first_seconds=0.5, seconds_max=30.0, monotonic=time.monotonic, jitter=random.random)
@@ -75,7 +74,7 @@ class NativeRocketMQSource(GroupSource):
     def check(self) -> None:
         if self.start is not EARLIEST:
             raise OptionError(
-                "driver='native' begins at the earliest message, or where the group was",
+                "driver='native' begins at the earliest message, or at the offsets that the group has committed",
                 plugin=PLUGIN,
                 option="start",
                 hint="leave out start, or driver='native'",
@@ -84,10 +83,10 @@ class NativeRocketMQSource(GroupSource):
     def use_run(self, *, until: Literal["end"] | None) -> None:
         if until == "end":
             raise OptionError(
-                "messages that are pushed have no end to read to",
+                "driver='native' cannot read to the end: pushed messages have no end",
                 plugin=PLUGIN,
                 option="driver",
-                hint="job.start('light', …) reads on and on; leave out driver='native' to read what is there",
+                hint="use job.start('light', …), which reads until it is stopped; or leave out driver='native' to read what is there",
             )
 
     def queues(self) -> Collection[Queue]:
@@ -107,7 +106,10 @@ class NativeRocketMQSource(GroupSource):
             )
         position = start.offset if isinstance(start, ReadPosition) else 0
         if position != self._next:
-            raise JobError(f"pushed messages come once: {position} is wanted, {self._next} comes", plugin=PLUGIN)
+            raise JobError(
+                f"pushed messages come only once: offset {position} is wanted, but {self._next} comes next",
+                plugin=PLUGIN,
+            )
         return _NativeReader(self)
 
     def join(self, listener: GroupListener) -> None:
@@ -164,11 +166,11 @@ class NativeRocketMQSource(GroupSource):
 
     @property
     def received(self) -> int:
-        """One more than the position of the last message that has come."""
+        """The position after the last message that has come."""
         return self._next if self._consumer is None else self._base + self._consumer.received
 
     def take(self, count_max: int, timeout_s: float) -> list[NativeMessage]:
-        """Return the next messages. Raises RetriableError when the client's process has ended and all it gave is taken."""
+        """Return the next messages. Raises RetriableError when the client's process has ended and all its messages are taken."""
         consumer = self._consumer
         if consumer is None:
             return []
@@ -185,14 +187,14 @@ class NativeRocketMQSource(GroupSource):
     # ------------------------------------------------------------------------------------------------ inside
 
     def _is_held_up(self) -> bool:
-        """Whether no more comes before something of what was handed out is done."""
+        """Whether no more messages come before some of the given ones are done."""
         held = self._next - self._done
         if held == 0 or self.received > self._next:
             return False
         return held >= self.settings.native_messages or time.monotonic() - self._taken_at >= _QUIET_S
 
     def _begin(self, client: Client) -> None:
-        """See that a new group begins at the earliest message: the native client would begin at the latest in some queues."""
+        """Make a new group begin at the earliest message: the native client would begin at the latest one in some queues."""
         group = self.settings.group_name
         queues = [queue for topic in self.settings.topics for queue in client.queues(topic)]
         committed = client.committed_offsets(group, queues)
@@ -229,7 +231,7 @@ class NativeRocketMQSource(GroupSource):
         self._consumer, self._base = consumer, self._next
 
     def _reconnect(self, consumer: NativeConsumer | None) -> None:
-        """Put a new process in the place of one that has ended, when all that came from that has been taken."""
+        """Replace a process that has ended, when all of its messages were taken."""
         if consumer is not None:
             if self.received > self._next:
                 return
@@ -246,7 +248,7 @@ class NativeRocketMQSource(GroupSource):
 
 
 class _NativeReader(Reader):
-    """Reads the one queue. Messages come once: it cannot seek."""
+    """Reads the one queue. Messages come only once, so it cannot seek."""
 
     def __init__(self, source: NativeRocketMQSource) -> None:
         self._source = source
@@ -271,7 +273,7 @@ class _NativeReader(Reader):
 
     def seek(self, position: ReadPosition) -> None:
         if position != self.position:
-            raise JobError(f"pushed messages come once: there is no way to {position.offset}", plugin=PLUGIN)
+            raise JobError(f"pushed messages come only once: there is no way back to {position.offset}", plugin=PLUGIN)
 
     @property
     def position(self) -> ReadPosition:
@@ -287,7 +289,7 @@ class _NativeReader(Reader):
 
 
 def _keys(messages: list[NativeMessage]) -> list[bytes | None]:
-    """Return what the producer chose the queue by, else the message keys without our row ids."""
+    """Return the sharding key of the producer, else the message keys without our row ids."""
     import polars as pl
 
     keys = pl.Series([each.keys.decode(errors="replace") or None for each in messages], dtype=pl.String)

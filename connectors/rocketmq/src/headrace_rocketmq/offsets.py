@@ -13,7 +13,7 @@ from headrace_rocketmq.routes import MessageQueue, RouteTable
 
 
 class Offsets:
-    """Asks and tells brokers about offsets, of many queues at once. Thread safe.
+    """Reads and commits offsets on brokers, of many queues at once. Thread safe.
 
     All methods raise what Remoting.call_all raises; nothing here is cached.
     """
@@ -23,7 +23,7 @@ class Offsets:
         self._routes = routes
 
     def earliest(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """The smallest offset that each queue still holds."""
+        """The smallest offset that each queue still has."""
         return self._offsets(RequestCode.GET_MIN_OFFSET, queues, {})
 
     def latest(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
@@ -47,7 +47,7 @@ class Offsets:
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int | None]:
         """What a group has committed for each queue; None for nothing.
 
-        Brokers of 4.x say 0, not nothing, for a queue that still holds its first message.
+        Brokers of 4.x answer 0 instead of nothing for a queue that still has its first message.
         """
         fields = {"consumerGroup": group, "setZeroIfNotFound": "false"}
         accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
@@ -58,9 +58,9 @@ class Offsets:
         }
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store where the group goes on in each queue: one more than the last offset dealt with.
+        """Commit the next offset of the group in each queue: one more than that of the last processed message.
 
-        The broker answers before it writes that to disk (every 5 s), and keeps the last value told, greater or not.
+        The broker answers before it writes that to disk (every 5 s), and keeps the last value, even if it is smaller.
         Raises GroupNotFoundError for a group that never joined, pulled or was created.
         """
         calls = [

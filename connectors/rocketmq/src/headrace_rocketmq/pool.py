@@ -25,7 +25,7 @@ _HOUSEKEEPING_INTERVAL_S = 1.0
 
 
 class _Slot:
-    """What is known of one address. Its lock is held while connecting, so that one thread does and the others wait."""
+    """The state of one address. Its lock is held while connecting, so that one thread connects and the others wait."""
 
     def __init__(self, backoff: Backoff) -> None:
         self.lock = threading.Lock()
@@ -47,7 +47,7 @@ class ConnectionPool:
         address_map: Mapping[str, str] | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """Opens nothing yet. `address_map`: where to connect instead of to an address that a name server gives."""
+        """Opens nothing yet. `address_map`: address to connect to, by the address that a name server gives."""
         self._context = context
         self._server_name = server_name
         self._credentials = credentials
@@ -64,7 +64,7 @@ class ConnectionPool:
         self._housekeeper.start()
 
     def on_request(self, listener: Callable[[Connection, Frame], None]) -> None:
-        """Tell `listener` of the requests that servers make, in the reading thread of the connection."""
+        """Call `listener` with the requests of servers, in the reading thread of the connection."""
         with self._lock:
             self._request_listeners = [*self._request_listeners, listener]
 
@@ -76,13 +76,13 @@ class ConnectionPool:
     def forget(
         self, request_listener: Callable[[Connection, Frame], None], lost_listener: Callable[[str], None]
     ) -> None:
-        """Tell these two no more; each only if it was registered."""
+        """Remove these two listeners, if they were registered."""
         with self._lock:
             self._request_listeners = [each for each in self._request_listeners if each != request_listener]
             self._lost_listeners = [each for each in self._lost_listeners if each != lost_listener]
 
     def get(self, address: str) -> Connection:
-        """The open connection to `address`, opened if need be, which takes up to the connect timeout.
+        """The connection to `address`; opened if necessary, which takes up to the connect timeout.
 
         Raises ConnectionFailedError, at once if the address failed a moment ago, and ClientClosedError.
         """
@@ -118,12 +118,12 @@ class ConnectionPool:
         return [slot.connection for slot in slots if slot.connection is not None and slot.connection.is_open]
 
     def close(self) -> None:
-        """Close all connections and end all threads. Requests under way fail with ConnectionLostError."""
+        """Close all connections and end all threads. Open requests fail with ConnectionLostError."""
         self._closed.set()
         with self._lock:
             slots = list(self._slots.values())
         for slot in slots:
-            with slot.lock:  # after a thread that is just connecting
+            with slot.lock:  # after a thread that is connecting at this moment
                 if slot.connection is not None:
                     slot.connection.close()
         if threading.current_thread() is not self._housekeeper:

@@ -42,7 +42,7 @@ _STORED = (
 
 
 class SendStatus(Enum):
-    """How safe a message is. In each case it is stored and will be delivered, unless the broker's machine fails now."""
+    """How safely a message is stored. In each case it will be delivered, unless the broker's machine fails now."""
 
     STORED = ResponseCode.SUCCESS
     FLUSH_TIMED_OUT = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -52,7 +52,7 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Where a message was stored. For a delayed one `offset` is that in the broker's waiting room."""
+    """Where a message was stored. For a delayed message, `offset` is that in the broker's internal topic for delays."""
 
     queue: MessageQueue
     offset: int
@@ -78,7 +78,7 @@ class _Package:
 class Producer:
     """Sends to any topic. Made by Client; thread safe.
 
-    A send that meets connection trouble or a busy broker is repeated until the client's timeout is over; messages that
+    After a connection error or from a busy broker, a send is repeated until the client's timeout is over; messages that
     may go to any queue then try another broker. So a message is sent at least once: if an answer was lost, twice.
     """
 
@@ -95,8 +95,8 @@ class Producer:
     ) -> None:
         """Sends nothing yet.
 
-        `batch_bytes_max` bounds what one request of `send_many` takes; brokers refuse more than 4 MiB by default.
-        `in_flight_max` bounds the unanswered `send_async`: brokers refuse what waits for over 0.2 s. `now` gives
+        `batch_bytes_max` limits the size of one request of `send_many`; brokers refuse more than 4 MiB by default.
+        `in_flight_max` limits the unanswered `send_async`: brokers refuse requests that wait for over 0.2 s. `now` gives
         seconds since 1970.
         """
         self._remoting = remoting
@@ -126,8 +126,8 @@ class Producer:
 
         Messages with equal `queue_key`, or with a given queue, are stored in the order given; so is each batch of the
         others. Raises what `send` raises; some of the messages may be stored then. Delayed messages are refused
-        (InvalidMessageError), since brokers ignore the delay in a batch. Bodies are not compressed here, but for one
-        that is too large for a batch.
+        (InvalidMessageError), since brokers ignore the delay in a batch. Bodies are not compressed here, except one that is too
+        large for a batch.
         """
         lanes = self._lanes(topic, list(messages), queue)
         results: dict[int, SendResult] = {}
@@ -143,7 +143,7 @@ class Producer:
     def send_to(self, messages: Mapping[MessageQueue, Sequence[Message]]) -> None:
         """Send messages to the queues given, each queue's in batches and in order, and wait until all are stored.
 
-        The queues, of any topics, are written side by side. Raises what `send_many` raises; some may be stored then.
+        The queues, of any topics, are written in parallel. Raises what `send_many` raises; some may be stored then.
         """
         lanes = []
         for queue, some in messages.items():
@@ -168,7 +168,7 @@ class Producer:
         if not self._in_flight.acquire(timeout=self._remoting.timeout_s):
             raise RequestTimeoutError(address, f"wait to {call.operation}", self._remoting.timeout_s)
         future: Future[SendResult] = Future()
-        future.set_running_or_notify_cancel()  # what is sent cannot be cancelled
+        future.set_running_or_notify_cancel()  # a message that was sent cannot be cancelled
 
         def finish(outcome: Frame | RocketMQError) -> None:
             self._in_flight.release()
@@ -186,7 +186,7 @@ class Producer:
         return future
 
     def send_one_way(self, topic: str, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Send one message without hearing whether it was stored; it may be lost.
+        """Send one message without an answer; it may be lost.
 
         Raises InvalidMessageError, TopicNotFoundError, ConnectionFailedError, ConnectionLostError.
         """
@@ -195,9 +195,9 @@ class Producer:
         self._remoting.pool.get(address).send_one_way(call.code, fields, call.body)
 
     def queue_for_key(self, topic: str, key: str) -> MessageQueue:
-        """The queue that messages with this `queue_key` go to.
+        """The queue of messages with this `queue_key`.
 
-        The same as Java producers choose with SelectMessageQueueByHash for a string. Changes with the number of queues.
+        Java producers select the same one with SelectMessageQueueByHash for a string. Changes with the number of queues.
         """
         queues = self._writable_queues(topic)
         return queues[abs(java_string_hash(key)) % len(queues)]
@@ -253,7 +253,7 @@ class Producer:
         lanes = []
         for target, numbers in by_queue.items():
             packages = list(self._pack(messages, properties, unique_ids, numbers, target))
-            # What may go to any queue has no order to keep: its packages go side by side.
+            # Messages for any queue need no order: their packages are sent in parallel.
             lanes += [packages] if target is not None else [[package] for package in packages]
         return lanes
 

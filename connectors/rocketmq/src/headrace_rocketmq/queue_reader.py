@@ -22,18 +22,17 @@ from headrace_rocketmq.reader import ReaderOptions
 from headrace_rocketmq.routes import MessageQueue
 from headrace_rocketmq.settings import PLUGIN, RocketMQSourceSettings
 
-#: What producers choose queues by, as RocketMQ's own producers call it (MessageConst.PROPERTY_SHARDING_KEY).
+#: The property with the sharding key of producers (MessageConst.PROPERTY_SHARDING_KEY).
 SHARDING_KEY = "__SHARDINGKEY"
-#: The runtime counts how long a server is away, and gives up: not the client.
+#: The runtime measures how long a server is not available, and gives up; the client does not.
 _NEVER = timedelta(days=365)
 _LOOK_BACK_MESSAGES = 10_000
 
 
 class RocketMQReader(Reader):
-    """Reads one message queue, from pulls that are always some way ahead.
+    """Reads one message queue, with pulls ahead of the position.
 
-    ``poll`` gives an empty batch, not None, when messages were there but none is left of them: others than the filter
-    asks for, or repetitions.
+    ``poll`` gives an empty batch, not None, when there were messages but none is left: they did not match the filter, or were repetitions.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class RocketMQReader(Reader):
         header_fields: Collection[str],
         on_failure: Callable[[], None],
     ) -> None:
-        """``reader`` reads ``message_queue`` alone, from ``offset`` on. ``on_failure`` is called when the broker is away."""
+        """``reader`` reads ``message_queue`` alone, from ``offset`` on. ``on_failure`` is called when the broker is not available."""
         self._client = client
         self._reader = reader
         self._queue = queue
@@ -66,7 +65,7 @@ class RocketMQReader(Reader):
 
     @staticmethod
     def options(settings: RocketMQSourceSettings) -> ReaderOptions:
-        """Return how the client shall read."""
+        """Return the options of the client's reader."""
         return ReaderOptions(window=settings.window, outage=_NEVER)
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
@@ -119,7 +118,7 @@ class RocketMQReader(Reader):
         return None
 
     def _raise_failure(self, reader: ClientReader) -> None:
-        """Raise RetriableError while the queue cannot be read. The client goes on trying."""
+        """Raise RetriableError while the queue cannot be read. The client continues to try."""
         failure = reader.failure(self._at)
         if failure is not None:
             self._on_failure()
@@ -140,7 +139,7 @@ class RocketMQReader(Reader):
         )
 
     def _refuse_packed(self, batch: MessageBatch) -> None:
-        """Raise DataError for the first body that cannot be unpacked. The reader stays before this batch."""
+        """Raise DataError for the first body that cannot be decompressed. The reader stays before this batch."""
         row = min(batch.errors)
         self._reader.seek(self._at, self._next)
         raise DataError(
@@ -148,7 +147,7 @@ class RocketMQReader(Reader):
             plugin=PLUGIN,
             queue=self._queue.id,
             offset=int(batch.offsets[row]),
-            hint="pip install headrace-rocketmq[lz4,zstandard] for bodies packed by LZ4 or Zstandard",
+            hint="pip install headrace-rocketmq[lz4,zstandard] for bodies compressed with LZ4 or Zstandard",
         )
 
     # ------------------------------------------------------------------------------------------ deduplication
@@ -160,7 +159,7 @@ class RocketMQReader(Reader):
             self._looked_back = False
 
     def _look_back(self, seen: SeenRows, timeout: timedelta) -> bool:
-        """Take in what lies before the start; return whether that is done. Called by each poll until it is."""
+        """Read the messages before the start; return whether that is done. Called by each poll until it is."""
         if self._looked_back:
             return True
         if self._looking_back is None:
@@ -168,7 +167,7 @@ class RocketMQReader(Reader):
             self._looking_back = self._client.reader(
                 group=self._settings.group_name,
                 message_filter=self._filter,
-                options=replace(self.options(self._settings), out_of_range="follow"),  # it asks for what is left
+                options=replace(self.options(self._settings), out_of_range="follow"),  # it requests the rest
             )
             with explained(self._settings, self._client, queue=self._queue.id):
                 self._looking_back.add(self._at, min(first, self._next), end_offset=self._next)
@@ -183,7 +182,7 @@ class RocketMQReader(Reader):
 
 
 def _keys(batch: MessageBatch) -> Sequence[bytes | None]:
-    """Return what the producer chose the queue by, else the message keys without our row ids."""
+    """Return the sharding key of the producer, else the message keys without our row ids."""
     import polars as pl
 
     sharding = pl.Series(batch.property_column(SHARDING_KEY), dtype=pl.String)

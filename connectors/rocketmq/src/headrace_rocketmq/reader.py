@@ -39,7 +39,7 @@ logger = logging.getLogger("headrace_rocketmq")
 PULL_MESSAGES_MAX = 32
 """What brokers give at most in one answer, unless configured otherwise (maxTransferCountOnMessageInMemory)."""
 
-# Brokers look for suspended pulls that are over every 5 s only; the rest is for a slow network.
+# Brokers look for suspended pulls that are over every 5 s only; the remaining time is for a slow network.
 _ANSWER_MARGIN_S = 15.0
 _INDEX_DELAY_S = 5.0
 # While it stops, a broker's store gives nothing, and the broker says "system error"; after a restart it has to hear of
@@ -51,7 +51,7 @@ _PASSING_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
-    """How to read. The defaults suit both a queue that is far behind and one that waits for news."""
+    """Options of a reader. The defaults suit both a reader that is far behind and one that waits for new messages."""
 
     window: int = 16
     """Pulls kept under way for each queue, their answers included until they are polled: what bounds memory, to about
@@ -62,12 +62,12 @@ class ReaderOptions:
     suspend: timedelta = timedelta(seconds=15)
     """How long a broker holds a pull while there is no message. It looks at the clock every 5 s only."""
     out_of_range: Literal["raise", "follow"] = "raise"
-    """What to do when a queue no longer has an offset, or not yet and not within 5 s either: raise OffsetOutOfRangeError,
-    or go where the broker says, which loses or repeats messages silently."""
+    """What to do when a queue no longer has an offset, or does not get it within 5 s: raise OffsetOutOfRangeError,
+    or continue at the broker's offset, which loses or repeats messages silently."""
     outage: timedelta = timedelta(minutes=5)
-    """How long a queue may be unreadable, its broker being down for example, before QueueUnavailableError is raised."""
+    """How long a queue may be unreadable (for example because its broker is down) before QueueUnavailableError is raised."""
     body_bytes_max: int = BODY_BYTES_MAX
-    """Bodies that unpack to more are reported in MessageBatch.errors."""
+    """Bodies that are larger after decompression are reported in MessageBatch.errors."""
 
     def __post_init__(self) -> None:
         for name in ("window", "pull_messages_max", "body_bytes_max"):
@@ -77,7 +77,7 @@ class ReaderOptions:
 
 @dataclass(slots=True, eq=False)
 class _Source:
-    """What the reader keeps for one queue."""
+    """The state of one queue in the reader."""
 
     fetch: QueueFetch
     backoff: Backoff
@@ -94,11 +94,11 @@ class _Source:
 
 
 class Reader:
-    """Pulls from its queues and gives out what came, each queue in order. Made by Client.reader.
+    """Pulls from its queues and gives their messages, each queue in order. Made by Client.reader.
 
-    One thread uses it; `close` may come from another. What was polled is not committed anywhere: the caller keeps
-    `MessageBatch.next_offset` in its own place or in the broker (Client.commit_offsets). A reader survives the restart of a
-    broker: it goes on where it was.
+    Used by one thread; only `close` may be called from another. Offsets are not committed: the caller stores
+    `MessageBatch.next_offset` itself or on the broker (Client.commit_offsets). After the restart of a broker, a reader
+    continues at its position.
     """
 
     def __init__(
@@ -146,17 +146,17 @@ class Reader:
         )
 
     def remove(self, queue: MessageQueue) -> None:
-        """Stop reading a queue; what was pulled but not polled is dropped. KeyError if it is not read."""
+        """Stop reading a queue; messages that were pulled but not polled are dropped. KeyError if it is not read."""
         del self._sources[queue]
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset of a queue; what was pulled but not polled is dropped. KeyError if it is not read."""
+        """Continue at another offset of a queue; messages that were pulled but not polled are dropped. KeyError if it is not read."""
         source = self._sources[queue]
         source.leftover = source.error = None
         source.fetch.restart(offset)
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset from which on the next poll gives messages. KeyError if the queue is not read."""
+        """The offset of the next message that a poll gives. KeyError if the queue is not read."""
         source = self._sources[queue]
         return source.fetch.position if source.leftover is None else int(source.leftover.offsets[0])
 
@@ -166,7 +166,7 @@ class Reader:
         return source.leftover is None and source.fetch.is_finished
 
     def failure(self, queue: MessageQueue) -> RocketMQError | None:
-        """Why the queue cannot be read at present, although reading is tried again; None if nothing is known to be wrong.
+        """Why the queue cannot be read at present, although the reader tries again; None if there is no known error.
 
         After an outage the failure stays until an answer comes: at the next message, or after `ReaderOptions.suspend`.
         KeyError if the queue is not read.
@@ -178,7 +178,7 @@ class Reader:
 
         Gives an empty list after `timeout` (opening a connection may take longer), and at once when all queues are
         finished. A batch may be empty: its `next_offset` then tells that the filter left out all that was there.
-        Raises what no waiting mends: OffsetOutOfRangeError, TopicNotFoundError, PermissionDeniedError,
+        Raises errors that waiting does not repair: OffsetOutOfRangeError, TopicNotFoundError, PermissionDeniedError,
         FilterRejectedError, GroupNotFoundError, QueueUnavailableError after a long outage, ClientClosedError. Polling
         again tries again.
         """
@@ -205,12 +205,12 @@ class Reader:
             self._arrived.wait(min([remaining_s, *self._pauses()]))
 
     def interrupt(self) -> None:
-        """Make a poll that waits, or else the next one, come back even without messages. Any thread may call it."""
+        """Make a waiting poll, or else the next one, return even without messages. Any thread may call it."""
         self._interrupted = True
         self._arrived.set()
 
     def close(self) -> None:
-        """Stop reading; a waiting poll raises ClientClosedError. The broker forgets suspended pulls by and by."""
+        """Stop reading; a waiting poll raises ClientClosedError. The broker drops suspended pulls after a while."""
         self._closed = True
         self._arrived.set()
 
@@ -243,7 +243,7 @@ class Reader:
                 source.taken.append(answer)
                 budget -= bound
                 nothing_taken = False
-            if source.taken:  # who had its turn goes to the end, lest one busy queue starve the others
+            if source.taken:  # this queue goes to the end, so that one busy queue does not block the others
                 self._sources[queue] = self._sources.pop(queue)
 
     def _send_pulls(self) -> None:
@@ -356,8 +356,8 @@ class Reader:
         source.broker_id = MASTER_BROKER_ID
 
     def _note_out_of_range(self, source: _Source, error: OffsetOutOfRangeError) -> None:
-        # A broker says that a message is stored a moment before it has entered it into the queue's index, and after a
-        # restart it enters all of them anew. So an offset beyond the end is believed after a while only.
+        # A broker reports a message as stored a moment before it is in the queue's index, and after a restart it builds the
+        # index again. So an offset beyond the end counts as wrong only after a while.
         now = self._remoting.clock()
         if source.ahead_since is None:
             source.ahead_since = now

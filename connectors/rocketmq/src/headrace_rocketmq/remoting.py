@@ -1,4 +1,4 @@
-"""Requests with an answer, made to brokers and name servers, and repeated while that makes sense."""
+"""Requests with an answer to brokers and name servers; they are repeated if that can help."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parse_name_servers(name_servers: str | Sequence[str]) -> list[str]:
 def check_answer(
     frame: Frame, accept: Collection[int] = _SUCCESS, *, address: str, operation: str, topic: str = ""
 ) -> Frame:
-    """The answer itself if its code is among `accept`; raises what the code stands for otherwise."""
+    """The answer itself if its code is among `accept`; otherwise raises the error for the code."""
     if frame.code in accept:
         return frame
     if frame.code == ResponseCode.TOPIC_NOT_EXIST and topic:
@@ -54,7 +54,7 @@ def check_answer(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to a broker that may be made twice, and what to expect."""
+    """A request to a broker that may be sent twice, and the codes to expect."""
 
     code: RequestCode
     target: Callable[[], tuple[str, Mapping[str, str]]]
@@ -68,12 +68,12 @@ class Call:
 
     @property
     def operation(self) -> str:
-        """What is done, for messages."""
+        """The name of the operation, for messages."""
         return f"{request_name(self.code)} {self.detail or self.topic}".rstrip()
 
 
 def _worse(first: RocketMQError | None, second: RocketMQError) -> RocketMQError:
-    # What retrying cannot mend is what the caller must hear of.
+    # Errors that retrying cannot repair go to the caller.
     return second if first is None or (first.retriable and not second.retriable) else first
 
 
@@ -100,10 +100,10 @@ class Remoting:
         return self.call_all([call], timeout_s=timeout_s)[0]
 
     def call_all(self, calls: Sequence[Call], *, timeout_s: float | None = None) -> list[Frame]:
-        """Make calls side by side; again those that met connection trouble or a busy broker, until time is up.
+        """Make calls in parallel; repeat those with connection errors or a busy broker, until the time is over.
 
         Gives the answers in the order of the calls. Raises what the last attempt raised, BrokerError or
-        TopicNotFoundError for codes not accepted, ClientClosedError; other calls may have been done by then.
+        TopicNotFoundError for codes not accepted, ClientClosedError; other calls may have succeeded by then.
         """
         answers: list[Frame | None] = [None] * len(calls)
 
@@ -173,7 +173,7 @@ class Remoting:
         return self.retrying(attempt, timeout_s)
 
     def retrying(self, attempt: Callable[[float], T], timeout_s: float | None = None) -> T:
-        """What `attempt(seconds left)` gives; it is called again after retriable errors, with growing pauses.
+        """The result of `attempt(seconds left)`; it is called again after retriable errors, with growing pauses.
 
         Raises its last error once the time (default: that of the client) is used up, and ClientClosedError.
         """

@@ -1,4 +1,4 @@
-"""Which brokers hold a topic's queues: asked of name servers, kept, refreshed."""
+"""Which brokers have a topic's queues: read from name servers, cached and refreshed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REFRESH_INTERVAL_MIN_S = 0.5
 _REFRESH_TIMEOUT_S = 1.0
 
 
-#: Queues of one topic that are believed in: each of them takes memory here.
+#: The largest number of queues of one topic that is accepted: each of them takes memory here.
 _QUEUES_MAX = 200_000
 
 
@@ -26,7 +26,7 @@ _QUEUES_MAX = 200_000
 class MessageQueue:
     """One queue of a topic: an ordered sequence of messages with growing offsets, on one broker.
 
-    Sorted by topic, broker name and number, as all clients of a group must sort to share queues out without talking.
+    Sorted by topic, broker name and number, because all clients of a group must use the same order to compute the same assignment.
     """
 
     topic: str
@@ -49,7 +49,7 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a topic lives. Routes that say the same are equal."""
+    """The brokers of a topic. Routes with the same content are equal."""
 
     topic: str
     counts: tuple[QueueCounts, ...]
@@ -121,8 +121,8 @@ class RouteTable:
     def get(self, topic: str, *, refresh: bool = False, timeout_s: float | None = None) -> Route:
         """The route of a topic, from the cache unless `refresh`.
 
-        A name server forgets a topic while its only broker is down. So a topic that was known stays so here, until its
-        broker itself denies it (`forget`). Raises TopicNotFoundError, ConnectionFailedError, RequestTimeoutError.
+        A name server forgets a topic while its only broker is down. So a known topic stays known here, until its broker itself
+        says that it does not exist (`forget`). Raises TopicNotFoundError, ConnectionFailedError, RequestTimeoutError.
         """
         with self._lock:
             route = self._routes.get(topic)
@@ -150,7 +150,7 @@ class RouteTable:
             self._refresh_at.pop(topic, None)
 
     def refresh_all(self) -> None:
-        """Refresh what is known; called every 30 s by the client's housekeeping. Failures leave the old routes."""
+        """Refresh the cached routes; called every 30 s by the client's housekeeping. Failures leave the old routes."""
         with self._lock:
             topics = list(self._routes)
         for topic in topics:
@@ -163,7 +163,7 @@ class RouteTable:
     def address(self, queue: MessageQueue, broker_id: int, *, allow_others: bool = True) -> str:
         """The address of a queue's broker with that id, else, where allowed, of the master or any slave.
 
-        Asks the name servers first if there is no connection where the queue was last: another machine may hold it now.
+        Asks the name servers first if there is no connection to the queue's last address: another machine may have it now.
         Raises ConnectionFailedError if there is no such broker, and what `get` raises.
         """
         address = _pick(self.get(queue.topic).addresses.get(queue.broker_name, {}), broker_id, allow_others)

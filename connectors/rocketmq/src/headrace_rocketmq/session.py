@@ -1,6 +1,6 @@
-"""A set of connections with all that uses them: what a client has once, and each of its consumers once more.
+"""A set of connections with the objects that use them: a client has one, and so has each of its consumers.
 
-A broker knows one member of a group for each connection; so two consumers of one process must not share connections.
+A broker has one member of a group per connection; so two consumers of one process must not share connections.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Session:
         self._thread.start()
 
     def close(self) -> None:
-        """Close all connections and end all threads; calls under way fail. Fit to be called twice."""
+        """Close all connections and end all threads; calls in progress fail. May be called twice."""
         self.remoting.closed.set()
         self.pool.close()
         if threading.current_thread() is not self._thread:
@@ -70,7 +70,7 @@ class Session:
             self.routes.refresh_all()
             for connection in self.pool.open_connections():
                 if connection.address in self._name_servers:
-                    continue  # asking for routes kept it alive
+                    continue  # requests for routes kept it open
                 try:
                     connection.call(RequestCode.HEART_BEAT, body=body, timeout_s=self.remoting.timeout_s)
                 except RocketMQError as error:

@@ -18,7 +18,7 @@ from headrace_rocketmq.remoting import parse_name_servers
 from headrace_rocketmq.transport import Tls
 
 PLUGIN = "rocketmq"
-#: What rocketmq-client-python cannot do, or what does not make sense for its pushed messages.
+#: Options that rocketmq-client-python does not support, or that make no sense for its pushed messages.
 _NOT_NATIVE = (
     "offsets", "sql", "deduplicate", "allocation", "exclusive", "security_token", "tls", "address_map", "topics_broker",
 )  # fmt: skip
@@ -33,64 +33,84 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
     group: Annotated[str | None, option("consumer group; default: headrace-TOPIC")] = None
     offsets: Annotated[
         dict[str | int, int] | None,
-        option("first offset by queue (3, 'broker/3' or 'topic/broker/3'), for queues without progress; before start"),
+        option(
+            "first offset by queue (3, 'broker/3' or 'topic/broker/3'), for queues without a stored offset; has priority "
+            "over start"
+        ),
     ] = None
     tags: Annotated[
-        str | None, option("read only messages with one of these tags: 'red || blue'; brokers leave out the others")
+        str | None, option("tags of the messages to read, such as 'red || blue'; the brokers leave out the others")
     ] = None
     sql: Annotated[
-        str | None, option("read only messages whose properties meet this SQL92 condition; brokers apply it")
+        str | None, option("SQL92 condition on the properties of the messages to read; the brokers apply it")
     ] = None
     time: Annotated[
         Literal["stored", "born"],
-        option("the record's time: when the broker stored it, or when its producer made it, by the producer's clock"),
+        option(
+            "time of a record: when the broker stored the message, or when its producer created it (by the producer's clock)"
+        ),
     ] = "stored"
     deduplicate: Annotated[
-        bool, option("leave out what a sink with delivery='idempotent' wrote more than once")
+        bool, option("whether to leave out messages that a sink with delivery='idempotent' wrote again")
     ] = False  # fmt: skip
     deduplicate_window: Annotated[
-        int, option("messages before the start of a queue that are looked at to know what was there already", ge=0)
+        int,
+        option(
+            "number of messages before its start position that a reader checks to recognise messages that were written again",
+            ge=0,
+        ),
     ] = 100_000
     allocation: Annotated[
         Literal["averagely", "consistent_hash"],
-        option("how instances share out queues; must be the same in the whole group"),
+        option("how queues are assigned to instances; must be the same in the whole group"),
     ] = "averagely"
     exclusive: Annotated[
         bool,
-        option("take the brokers' locks: never two instances on one queue, but one killed keeps its queues for 60 s"),
+        option(
+            "whether to lock queues on the brokers, so that never two instances read one queue; a killed instance then keeps "
+            "its queues for 60 s"
+        ),
     ] = False
     driver: Annotated[
         Literal["remoting", "native"],
-        option("client: our own, or rocketmq-client-python with librocketmq (push, at least once, light backend)"),
+        option(
+            "client: remoting is headrace's own; native is rocketmq-client-python with librocketmq (push, at least once, "
+            "light backend only)"
+        ),
     ] = "remoting"
     native_library: Annotated[
-        str | None, option("driver native: directory of librocketmq.so; default: where the system looks")
+        str | None, option("driver native: directory of librocketmq.so; default: the library path of the system")
     ] = None
     native_messages: Annotated[
-        int, option("driver native: messages taken and not yet done, at most; each is held by a thread", ge=2, le=4096)
+        int, option("driver native: maximum number of unacknowledged messages; each needs a thread", ge=2, le=4096)
     ] = 256
     window: Annotated[
-        int, option("pulls of up to 32 messages kept under way for each queue; bounds memory", ge=1, le=1024)
+        int, option("number of pulls (of up to 32 messages) in flight per queue; limits memory", ge=1, le=1024)
     ] = 32
     topics_broker: Annotated[
         str | None,
-        option("broker of topics that the job makes for its own shuffles and state; needed where there are several"),
+        option(
+            "master broker of the topics that the job creates for its shuffles and state; required if there are several"
+        ),
     ] = None
-    access_key: Annotated[str | None, option("user, where brokers check who asks")] = None
-    secret_key: Annotated[Secret | None, option('its secret; "${VARIABLE}" reads the environment')] = None
-    security_token: Annotated[Secret | None, option("token that goes with temporary keys")] = None
-    tls: Annotated[bool, option("whether to talk to name servers and brokers by TLS")] = False
-    tls_ca: Annotated[str | None, option("file with the certificates to trust; default: the system's")] = None
+    access_key: Annotated[str | None, option("access key (user name), if the brokers check access")] = None
+    secret_key: Annotated[
+        Secret | None, option('secret key that belongs to access_key; "${VARIABLE}" reads an environment variable')
+    ] = None
+    security_token: Annotated[Secret | None, option("security token of temporary keys")] = None
+    tls: Annotated[bool, option("whether connections to name servers and brokers use TLS")] = False
+    tls_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
     tls_certificate: Annotated[str | None, option("file with the client's certificate")] = None
     tls_key: Annotated[str | None, option("file with the client's key")] = None
     tls_key_password: Annotated[Secret | None, option("password of the client's key")] = None
-    tls_check_host: Annotated[bool, option("whether a server's certificate must name its host")] = True
+    tls_check_host: Annotated[bool, option("whether a server's certificate must contain its host name")] = True
     request_timeout: Annotated[
-        timedelta, option("how long a request is tried before it counts as failed")
+        timedelta, option("how long a request may take, with its retries, before it counts as failed")
     ] = timedelta(seconds=5)  # fmt: skip
     connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=5)
     address_map: Annotated[
-        dict[str, str] | None, option("where to connect instead of to a broker's own address: for containers")
+        dict[str, str] | None,
+        option("address to connect to, by the address that a broker announces; for example for brokers in containers"),
     ] = None
 
     def validate(self) -> None:
@@ -130,7 +150,7 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
         return self.group or "headrace-" + "-".join(self.topics)
 
     def message_filter(self) -> Filter:
-        """Return what brokers shall filter by. Raises OptionError."""
+        """Return the filter for the brokers. Raises OptionError."""
         try:
             if self.sql is not None:
                 return Filter.by_sql(self.sql)
@@ -154,39 +174,48 @@ class RocketMQSinkSettings(SinkSettings, frozen=True, kw_only=True):
         default_factory=dict
     )
     key: Annotated[
-        str | None, option("column whose value chooses the queue: the same key, the same queue, in order")
+        str | None,
+        option("column whose value selects the queue; messages with the same key go to the same queue, in order"),
     ] = None
     tag: Annotated[str | None, option("column whose value is the message's tag")] = None
     keys: Annotated[
-        list[str] | None, option("columns whose values are message keys too, by which operators find messages")
+        list[str] | None, option("columns whose values become further message keys, for look-ups in RocketMQ's tools")
     ] = None
     properties: Annotated[
-        list[str] | None, option("columns that become properties of the message, by which brokers can filter")
+        list[str] | None, option("columns that become properties of the message; readers can filter by properties")
     ] = None
     delivery: Annotated[
         Literal["at_least_once", "idempotent"],
-        option("idempotent orders rows so that a source with deduplicate=True leaves out what was written again"),
+        option(
+            "guarantee; with idempotent, a source with deduplicate=True can leave out messages that were written again"
+        ),
     ] = "at_least_once"
-    create_topic: Annotated[bool, option("create the topic when it does not exist")] = False
-    queues: Annotated[int, option("queues on each broker of a topic that is created", ge=1)] = 4
+    create_topic: Annotated[bool, option("whether to create the topic if it does not exist")] = False
+    queues: Annotated[int, option("number of queues per broker of a created topic", ge=1)] = 4
     batch_bytes: Annotated[
-        int, option("most bytes sent in one request; must stay below the brokers' maxMessageSize (4 MiB)", ge=1)
+        int,
+        option(
+            "maximum number of bytes in one request; must be below the brokers' maxMessageSize (default 4 MiB)", ge=1
+        ),
     ] = 1024 * 1024
-    access_key: Annotated[str | None, option("user, where brokers check who asks")] = None
-    secret_key: Annotated[Secret | None, option('its secret; "${VARIABLE}" reads the environment')] = None
-    security_token: Annotated[Secret | None, option("token that goes with temporary keys")] = None
-    tls: Annotated[bool, option("whether to talk to name servers and brokers by TLS")] = False
-    tls_ca: Annotated[str | None, option("file with the certificates to trust; default: the system's")] = None
+    access_key: Annotated[str | None, option("access key (user name), if the brokers check access")] = None
+    secret_key: Annotated[
+        Secret | None, option('secret key that belongs to access_key; "${VARIABLE}" reads an environment variable')
+    ] = None
+    security_token: Annotated[Secret | None, option("security token of temporary keys")] = None
+    tls: Annotated[bool, option("whether connections to name servers and brokers use TLS")] = False
+    tls_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
     tls_certificate: Annotated[str | None, option("file with the client's certificate")] = None
     tls_key: Annotated[str | None, option("file with the client's key")] = None
     tls_key_password: Annotated[Secret | None, option("password of the client's key")] = None
-    tls_check_host: Annotated[bool, option("whether a server's certificate must name its host")] = True
+    tls_check_host: Annotated[bool, option("whether a server's certificate must contain its host name")] = True
     request_timeout: Annotated[
-        timedelta, option("how long a request is tried before it counts as failed")
+        timedelta, option("how long a request may take, with its retries, before it counts as failed")
     ] = timedelta(seconds=5)  # fmt: skip
     connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=5)
     address_map: Annotated[
-        dict[str, str] | None, option("where to connect instead of to a broker's own address: for containers")
+        dict[str, str] | None,
+        option("address to connect to, by the address that a broker announces; for example for brokers in containers"),
     ] = None
 
     def validate(self) -> None:

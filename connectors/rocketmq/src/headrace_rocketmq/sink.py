@@ -1,4 +1,4 @@
-"""The RocketMQ sink: at least once; or so that headrace's own source sees each row once."""
+"""The RocketMQ sink: at least once, or idempotent, so that headrace's own source gives each row once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class RocketMQSink(Sink):
     """Writes rows as messages of a topic, many in one request.
 
-    Guarantee: at least once; ``delivery="idempotent"`` makes the other class. Each message has the row's id as its first
+    Guarantee: at least once; ``delivery="idempotent"`` makes an object of the other class. Each message has the row's id as its first
     key: ``hr:<writer>/<queue>:<offset>:<index>``.
     """
 
@@ -85,12 +85,12 @@ class RocketMQSink(Sink):
                 self._client = make_client(self._own)
 
     def batch_insert(self, batch: SinkBatch) -> None:
-        assert self._client is not None, "open() comes first"
+        assert self._client is not None, "open() must be called first"
         messages = self.messages(batch)
         try:
             self._client.send_many(self._own.topic, messages)
         except TopicNotFoundError as error:
-            # It was there at the start. A name server forgets a topic while its only broker is down.
+            # It existed at the start. A name server forgets a topic while its only broker is down.
             raise RetriableError(f"{error} (name servers {self._own.name_servers})", plugin=PLUGIN) from error
         except RocketMQError as error:
             raise as_job_error(error, self._own) from error
@@ -101,8 +101,8 @@ class RocketMQSink(Sink):
             client.close()
 
     def messages(self, batch: SinkBatch) -> Sequence[Message]:
-        """Return the batch's rows as messages. Raises DataError for what a row says of its own message."""
-        assert self._encoder is not None, "open() comes first"
+        """Return the batch's rows as messages. Raises DataError for a row whose keys or properties are not valid."""
+        assert self._encoder is not None, "open() must be called first"
         own = self._own
         bodies = self._encoder.encode(batch.frame if batch.dynamic else batch.to_polars())
         rows = batch.rows() if batch.dynamic else None
@@ -134,7 +134,7 @@ class RocketMQSink(Sink):
         return messages
 
     def queue_key(self, key: str | None, upstream: str) -> str | None:
-        """Return what chooses the queue of a row; None: any queue."""
+        """Return the text that selects the queue of a row; None: any queue."""
         return key
 
     def _named_columns(self) -> dict[str, list[str]]:
@@ -169,9 +169,8 @@ class RocketMQTopicSink(RocketMQSink, IdempotentSink):
     """Writes rows so that a source with ``deduplicate=True`` gives each once.
 
     All rows of one upstream queue and one key go to one queue of the topic, in order. So a row whose position is not
-    greater than the greatest before it, of its upstream queue and in its topic queue, was there already. That rests on
-    the number of the topic's queues: a row that is written again after it was changed may come to another queue, and
-    then counts as new.
+    greater than the greatest before it, of its upstream queue and in its topic queue, was there already. This needs a fixed
+    number of queues of the topic: if it changes, a row that is written again may come to another queue, and then counts as new.
     """
 
     def queue_key(self, key: str | None, upstream: str) -> str | None:

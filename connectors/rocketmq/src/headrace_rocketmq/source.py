@@ -30,14 +30,14 @@ from headrace_rocketmq.table_options import SOURCE_TABLES
 logger = logging.getLogger(__name__)
 
 _ALLOCATIONS = {"averagely": averagely, "consistent_hash": consistent_hash}
-#: After it started, a broker enters its messages into the queues anew: for so long an offset may seem to lie ahead.
+#: After its start, a broker builds the index of its queues again: for so long an offset may seem to be beyond the end.
 _INDEX_DELAY_SECONDS = 5.0
 
 
 class RocketMQSource(GroupSource):
     """Reads topics of a RocketMQ cluster. One client serves all queues that a process reads.
 
-    Queues are named ``topic/broker/number``. Not thread-safe but for its readers: ``queues``, ``open``, ``join`` and the
+    Queues are named ``topic/broker/number``. Only its readers are thread-safe: ``queues``, ``open``, ``join`` and the
     like are called by one thread at a time. The listener of a group is called from ``poll_group`` only.
     """
 
@@ -62,7 +62,7 @@ class RocketMQSource(GroupSource):
         self._member: Member | None = None
         self._listener: GroupListener | None = None
         self._held: set[MessageQueue] = set()
-        #: What the brokers know to be done, as far as we told them or they told us.
+        #: The offsets that are known to be committed on the brokers.
         self._told: dict[MessageQueue, int] = {}
         self._told_lock = threading.Lock()
 
@@ -142,9 +142,9 @@ class RocketMQSource(GroupSource):
             member.close()
 
     def commit(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """See GroupSource. Raises RetriableError while a broker is away; other brokers may have been told by then.
+        """See GroupSource. Raises RetriableError while a broker is not available; commits to other brokers may have succeeded by then.
 
-        What was not committed when another instance takes the queue is read again by that.
+        When another instance takes a queue, it reads the uncommitted messages again.
         """
         offsets = {self._message_queue(queue): position.offset for queue, position in positions.items()}
         with self._told_lock:
@@ -161,8 +161,12 @@ class RocketMQSource(GroupSource):
         except JobError as error:
             if not isinstance(error.__cause__, GroupNotFoundError):
                 raise
-            # Brokers know a group once it has read something: nothing was read there, so nothing is lost.
-            logger.info("group %s: nothing to commit to: %s", self.settings.group_name, error.message)
+            # Brokers know a group only after it has read a message: nothing was read there, so nothing is lost.
+            logger.info(
+                "group %s: the broker does not know the group yet, so nothing is committed: %s",
+                self.settings.group_name,
+                error.message,
+            )
             return
         with self._told_lock:
             self._told.update(changed)
@@ -194,7 +198,7 @@ class RocketMQSource(GroupSource):
     # ------------------------------------------------------------------------------------------------ inside
 
     def _wake(self) -> None:
-        """A broker has answered a reader: let a runtime that waits in ``poll_group`` look. Called from any thread."""
+        """A broker has answered a reader: wake a runtime that waits in ``poll_group``. Called from any thread."""
         member = self._member
         if member is not None:
             member.wake()
@@ -211,14 +215,14 @@ class RocketMQSource(GroupSource):
             self._listener.revoked(self._named(queues))
             seconds = time.monotonic() - begun
             logger.info("group %s: gave up %s, finished in %.3f s", self.settings.group_name, names, seconds)
-        finally:  # they are another member's now, whatever the listener thinks of it
+        finally:  # they belong to another member now, also if the listener has failed
             with self._told_lock:
                 for queue in queues:
                     self._told.pop(queue, None)
             member.release(queues)
 
     def _take(self, member: Member, queues: Collection[MessageQueue]) -> None:
-        """Hand out queues one by one: one whose broker is away waits for the next time, and holds up no other."""
+        """Assign queues one by one: a queue whose broker is not available waits for the next time, and does not delay others."""
         assert self._listener is not None  # set by join
         for number, queue in enumerate(claimed := list(queues)):
             try:
@@ -238,7 +242,7 @@ class RocketMQSource(GroupSource):
         return [Queue(str(queue), self.node_name) for queue in sorted(queues)]
 
     def _forget_told(self) -> None:
-        """A broker that is killed loses what it was told in the last seconds: tell it again."""
+        """A broker that is killed loses the commits of the last seconds: repeat them."""
         with self._told_lock:
             self._told.clear()
 
@@ -291,10 +295,10 @@ class RocketMQSource(GroupSource):
                 return
             if offset < earliest or time.monotonic() > deadline:
                 raise lost_offset(queue.id, offset, earliest, latest)
-            time.sleep(0.05)  # the server's own time passes: there is no clock to move
+            time.sleep(0.05)  # the server's real time passes: no clock can be moved here
 
 
 def whole_millisecond_from(moment: datetime) -> datetime:
-    """Return the first whole millisecond that is not before a moment: brokers know no finer time."""
+    """Return the first whole millisecond that is not before a moment: brokers store times in milliseconds."""
     epoch = datetime.fromtimestamp(0, UTC)
     return epoch - ((epoch - moment) // timedelta(milliseconds=1)) * timedelta(milliseconds=1)

@@ -1,4 +1,4 @@
-"""Makes and removes topics and consumer groups; finds the cluster's brokers."""
+"""Creates and removes topics and consumer groups; finds the cluster's brokers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Topics:
         return masters
 
     def names(self) -> list[str]:
-        """The names of all topics that the name server knows, sorted; those that brokers made for themselves too."""
+        """The names of all topics that the name server knows, sorted; including those that brokers created for themselves."""
         frame = self._remoting.call_name_server(RequestCode.GET_ALL_TOPICS_FROM_NAME_SERVER, {})
         try:
             return sorted(map(str, fastjson.loads(frame.body)["topicList"]))
@@ -103,7 +103,7 @@ class Topics:
         return self._remoting.retrying(attempt)
 
     def delete(self, topic: str) -> None:
-        """Remove a topic and its messages from all brokers and name servers, if it exists; there is no way back."""
+        """Remove a topic and its messages from all brokers and name servers, if it exists. This cannot be undone."""
         self._call_masters(self.masters(), RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}, topic=topic)
         accept = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
         self._remoting.call_name_server(RequestCode.DELETE_TOPIC_IN_NAME_SERVER, {"topic": topic}, accept=accept)

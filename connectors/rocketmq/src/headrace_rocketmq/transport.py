@@ -1,8 +1,8 @@
 """Byte streams to a server: plain TCP and TLS.
 
-A connection has one reading thread and any number of writing ones. A plain socket allows that. One TLS session does not
-allow reading and writing at once, so `TlsTransport` holds the session between two memory buffers: the session is
-touched under a lock, briefly, and the socket is read and written outside of it.
+A connection has one reading thread and any number of writing ones. A plain socket allows this. A TLS session does not allow
+reading and writing at the same time, so `TlsTransport` holds the session between two memory buffers: the session is touched
+under a lock, briefly, and the socket is read and written outside of it.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _KEEP_ALIVE_PROBES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How to speak TLS with name servers and brokers.
+    """The TLS settings for name servers and brokers.
 
-    Unless told otherwise the server's certificate must be signed by a known authority and name the host connected to;
-    brokers are mostly addressed by IP, which the certificate must then hold as an alternative name.
+    By default the server's certificate must be signed by a known authority and contain the host of the address; brokers mostly
+    have IP addresses, which the certificate must then contain as an alternative name.
     """
 
     ca_file: Path | str | None = None
-    """Certificates of the authorities to trust, PEM; None: those of the system."""
+    """Certificates of the trusted authorities, PEM; None: those of the system."""
     cert_file: Path | str | None = None
-    """Our own certificate, where the server asks for one."""
+    """The client's certificate, if the server asks for one."""
     key_file: Path | str | None = None
     key_password: str | None = field(default=None, repr=False)
     verify: bool = True
-    """False accepts any certificate: encrypted, but open to whoever stands in between."""
+    """False accepts any certificate: the connection is encrypted, but anybody on the way can read and change the data."""
     check_host: bool = True
-    """False accepts a trusted certificate whatever host it names."""
+    """False accepts a trusted certificate of any host."""
     server_name: str | None = None
     """The name to ask for and to check, instead of the address's host."""
 
     def context(self) -> ssl.SSLContext:
-        """The settings as Python's ssl module wants them. Raises ConfigurationError for files that cannot be used."""
+        """The settings as a context of Python's ssl module. Raises ConfigurationError for files that cannot be used."""
         try:
             context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
             if self.cert_file is not None:
@@ -65,16 +65,16 @@ class Transport(Protocol):
     """A connected byte stream. `send` may be called from several threads if these hold one lock; `receive` by one."""
 
     def send(self, data: bytes) -> None:
-        """Send all of it, waiting as long as the peer does not read."""
+        """Send all bytes; wait as long as the peer does not read."""
 
     def receive(self) -> bytes | memoryview:
-        """What has arrived, waiting for at least one byte; empty at the end. Valid until the next call."""
+        """The received bytes; waits for at least one byte; empty at the end. Valid until the next call."""
 
     def shut_down(self) -> None:
         """End both directions; wakes a waiting `receive` or `send`, which then raises or gives nothing."""
 
     def close(self) -> None:
-        """Free the socket; called when no other thread uses it any more, lest its number be given to another."""
+        """Free the socket; called when no other thread uses it any more, because its number may be used again."""
 
 
 class PlainTransport:
@@ -105,7 +105,7 @@ class TlsTransport:
     """TLS over TCP."""
 
     def __init__(self, connected: socket.socket, context: ssl.SSLContext, server_name: str, timeout_s: float) -> None:
-        """Shakes hands, in ``timeout_s`` altogether: a peer that sends byte by byte gets no more.
+        """Makes the handshake, in ``timeout_s`` in total, also if the peer sends byte by byte.
 
         Raises OSError, of which ssl.SSLError is one.
         """
@@ -144,7 +144,7 @@ class TlsTransport:
         while True:
             with self._lock:
                 try:
-                    # What the session itself has to say (key updates) rides along with the next `send`.
+                    # Messages of the session itself (key updates) are sent with the next `send`.
                     return self._session.read(_RECEIVE_BYTES)
                 except ssl.SSLWantReadError:
                     pass
@@ -167,7 +167,7 @@ class TlsTransport:
 
 
 def _bound_by(connected: socket.socket, deadline: float, timeout_s: float) -> None:
-    """Let the next step take what is left of the handshake's time. Raises TimeoutError when nothing is."""
+    """Give the next step the remaining time of the handshake. Raises TimeoutError when nothing is."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError(f"the TLS handshake was not done within {timeout_s:g} s")
@@ -175,7 +175,7 @@ def _bound_by(connected: socket.socket, deadline: float, timeout_s: float) -> No
 
 
 def _shut_down(connected: socket.socket) -> None:
-    # shutdown, unlike close, wakes a thread that waits in recv; it fails where the peer was faster.
+    # shutdown, unlike close, wakes a thread that waits in recv; it fails if the peer was faster.
     with contextlib.suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
 

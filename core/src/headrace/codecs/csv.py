@@ -20,19 +20,29 @@ class CsvSettings(declared.Settings, frozen=True, kw_only=True):
 
     delimiter: Annotated[str, option("The character between fields; '\\t' is a tab.")] = ","
     quote: Annotated[
-        str | None, option("The character around fields that hold special ones, doubled within; None: no quoting.")
+        str | None,
+        option(
+            "The character around fields that contain delimiters, quotes or newlines; inside a field it is written twice. "
+            "None: no quoting."
+        ),
     ] = '"'
     null_value: Annotated[str, option("The unquoted text that stands for NULL.")] = ""
     columns: Annotated[
         tuple[str, ...],
-        option("The columns of the fields, in their order, when these are not the schema's columns in its order."),
+        option(
+            "The columns of a record, in the order of its fields. Default: the columns of the schema, in its order."
+        ),
     ] = ()
-    max_body_bytes: Annotated[int, option("Larger bodies are bad and not parsed.", ge=1)] = 16 * 1024 * 1024
+    max_body_bytes: Annotated[
+        int, option("The largest size of a body, in bytes. A larger body is a bad record and is not parsed.", ge=1)
+    ] = 16 * 1024 * 1024
     timestamp_unit: Annotated[
-        Literal["s", "ms", "us", "ns"], option("What a timestamp given as a whole number counts, since 1970-01-01 UTC.")
+        Literal["s", "ms", "us", "ns"],
+        option("The unit of a timestamp that is a whole number; it counts from 1970-01-01 UTC."),
     ] = "ms"
     timestamp_format: Annotated[
-        str | None, option("Layout of timestamps, in strftime's signs; without it they are ISO 8601 or whole numbers.")
+        str | None,
+        option("The layout of timestamps, in the format codes of strftime. Default: ISO 8601 or whole numbers."),
     ] = None
 
     def validate(self) -> None:

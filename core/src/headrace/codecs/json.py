@@ -17,17 +17,22 @@ if TYPE_CHECKING:
 class JsonSettings(declared.Settings, frozen=True, kw_only=True):
     """Options of the format ``json``."""
 
-    max_body_bytes: Annotated[int, option("Larger bodies are bad and not parsed.", ge=1)] = 16 * 1024 * 1024
+    max_body_bytes: Annotated[
+        int, option("The largest size of a body, in bytes. A larger body is a bad record and is not parsed.", ge=1)
+    ] = 16 * 1024 * 1024
     timestamp_unit: Annotated[
-        Literal["s", "ms", "us", "ns"], option("What a timestamp given as a whole number counts, since 1970-01-01 UTC.")
+        Literal["s", "ms", "us", "ns"],
+        option("The unit of a timestamp that is a whole number; it counts from 1970-01-01 UTC."),
     ] = "ms"
     timestamp_format: Annotated[
         str | None,
-        option("Layout of timestamps given as texts, in strftime's signs; without it they are ISO 8601."),
+        option("The layout of timestamps that are texts, in the format codes of strftime. Default: ISO 8601."),
     ] = None
     json_columns: Annotated[
         tuple[str, ...],
-        option("Columns of type string that hold any JSON value as its text; written as that value, not as a string."),
+        option(
+            "Columns of type string that hold a JSON value as text. They are written as this value, not as a string."
+        ),
     ] = ()
 
 

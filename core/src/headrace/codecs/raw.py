@@ -18,23 +18,30 @@ class RawSettings(declared.Settings, frozen=True, kw_only=True):
     """Options of the format ``raw``."""
 
     column: Annotated[str, option("The column that holds the body, when no schema names it.", min_length=1)] = "line"
-    type: Annotated[Literal["string", "binary"], option("The type of that column; string bodies have to be UTF-8.")] = (
-        "string"
-    )
+    type: Annotated[
+        Literal["string", "binary"], option("The type of this column. Bodies of type string must be UTF-8.")
+    ] = "string"
     pattern: Annotated[
         str | None,
-        option("A regular expression (Rust's dialect) that is searched in the body; its named groups are the columns."),
+        option(
+            "A regular expression (in Rust's syntax) that is searched for in the body. Its named groups become the columns."
+        ),
     ] = None
     no_match: Annotated[
-        Literal["bad", "null"], option("What a body is in which the pattern is not found: bad, or a row of NULLs.")
+        Literal["bad", "null"],
+        option("What a body without a match of the pattern gives: a bad record, or a row of NULLs."),
     ] = "bad"
     null_value: Annotated[str | None, option("The text of a group that stands for NULL, for example '-'.")] = None
-    max_body_bytes: Annotated[int, option("Larger bodies are bad and not parsed.", ge=1)] = 16 * 1024 * 1024
+    max_body_bytes: Annotated[
+        int, option("The largest size of a body, in bytes. A larger body is a bad record and is not parsed.", ge=1)
+    ] = 16 * 1024 * 1024
     timestamp_unit: Annotated[
-        Literal["s", "ms", "us", "ns"], option("What a timestamp given as a whole number counts, since 1970-01-01 UTC.")
+        Literal["s", "ms", "us", "ns"],
+        option("The unit of a timestamp that is a whole number; it counts from 1970-01-01 UTC."),
     ] = "ms"
     timestamp_format: Annotated[
-        str | None, option("Layout of timestamps, in strftime's signs; without it they are ISO 8601 or whole numbers.")
+        str | None,
+        option("The layout of timestamps, in the format codes of strftime. Default: ISO 8601 or whole numbers."),
     ] = None
 
     def validate(self) -> None:

@@ -33,7 +33,7 @@ def unsealed(content: bytes, what: str, place: bytes = b"", *, required: bool = 
     found = content[:-_TRAILER_BYTES]
     if not has_checksum or crc32(place + found).to_bytes(4, "big") != content[-4:]:
         raise CheckpointError(
-            f"{what} is damaged, or of another job: its checksum is another",
+            f"{what} is damaged, or of another job: its checksum does not match",
             hint="go back to an older checkpoint, or begin anew with another directory",
         )
     return found

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 class SinkSettings(Settings, frozen=True, kw_only=True):
     """Options that every sink has: how rows are cached, flushed and retried."""
 
-    batch_size: Annotated[int, option("most rows in one batch_insert call", ge=1)] = 10_000
+    batch_size: Annotated[int, option("maximum number of rows in one call of batch_insert", ge=1)] = 10_000
     max_cached_rows: Annotated[int, option("rows cached per queue before a flush is forced", ge=1)] = 50_000
     max_cached_bytes: Annotated[int, option("bytes cached per queue before a flush is forced", ge=1)] = 64 * 1024**2
-    flush_interval: Annotated[timedelta, option("longest time a row waits in the cache")] = timedelta(seconds=1)
+    flush_interval: Annotated[timedelta, option("longest time that a row waits in the cache")] = timedelta(seconds=1)
     retry_timeout: Annotated[timedelta, option("how long a retriable error is retried before the job fails")] = (
         timedelta(minutes=2)
     )
-    retry_backoff: Annotated[timedelta, option("first wait before a retry; doubles each time")] = timedelta(
-        milliseconds=100
+    retry_backoff: Annotated[timedelta, option("wait before the first retry; it doubles with every further retry")] = (
+        timedelta(milliseconds=100)
     )
     retry_backoff_max: Annotated[timedelta, option("longest wait between two retries")] = timedelta(seconds=10)
 

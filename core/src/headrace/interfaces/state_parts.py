@@ -101,7 +101,7 @@ def unpack_range(content: bytes, token: str | None = "", number: int = 0) -> dic
         if token is not None:
             checksum, content = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
             if checksum != _checksum(content, token, number):
-                raise CheckpointError(f"{what} is damaged, or of another version: its checksum is another")
+                raise CheckpointError(f"{what} is damaged, or of another version: its checksum does not match")
         return msgspec.msgpack.decode(content, type=dict[str, bytes])
     except msgspec.DecodeError as error:
         raise CheckpointError(f"{what} is damaged: {error}") from error
@@ -126,7 +126,7 @@ def _head_checksum(head: Mapping[str, Any], parts: int) -> int:
 def _check_head(about: Mapping[str, Any], parts: int) -> None:
     # An older version of headrace has written neither.
     if ("token" in about or "checksum" in about) and about.get("checksum") != _head_checksum(about, parts):
-        raise CheckpointError("the first part of a stored state is damaged: its checksum is another")
+        raise CheckpointError("the first part of a stored state is damaged: its checksum does not match")
 
 
 @dataclass

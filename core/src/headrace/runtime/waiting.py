@@ -59,7 +59,7 @@ class Waiting:
     def _given_up(self, error: RetriableError, waited: float) -> JobFailedError:
         why = "the job was stopped while" if self._stopping.is_set() else f"for {waited:.0f} s"
         return JobFailedError(
-            f"{why} the server that an operator asks was away: {error.message}",
+            f"{why} the server that an operator uses was not available: {error.message}",
             plugin=error.plugin,
             queue=error.queue,
             hint="repair the server and start the job again: it continues from its checkpoint",

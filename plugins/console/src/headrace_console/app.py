@@ -41,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_TARGET_HELP = "The file that builds the job, with [bold]:name[/bold] behind it where the file has several."
+_TARGET_HELP = "The file that builds the job; with [bold]:name[/bold] at the end if the file has several jobs."
 
 
 class Until(enum.StrEnum):
@@ -98,18 +98,22 @@ def run(
         typer.Option("--backend", "-b", help="spark, light or another that is installed.", show_default="spark"),
     ] = None,
     until: Annotated[
-        Until, typer.Option(help="end: read what is there, then stop. never: go on until Ctrl-C or SIGTERM.")
+        Until, typer.Option(help="end: read what is there, then stop. never: continue until Ctrl-C or SIGTERM.")
     ] = Until.END,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep progress in this directory and go on from it.", show_default=False),
+        typer.Option(
+            metavar="DIR",
+            help="Directory of the checkpoint; the run continues at its last checkpoint.",
+            show_default=False,
+        ),
     ] = None,
     allow_changed_input: Annotated[
         bool,
-        typer.Option("--allow-changed-input", help="Go on over stored state although what feeds it has changed."),
+        typer.Option("--allow-changed-input", help="Continue with stored state although its inputs have changed."),
     ] = False,
     replace_output: Annotated[
-        bool, typer.Option("--replace-output", help="Remove what earlier runs have written, where outputs can tell.")
+        bool, typer.Option("--replace-output", help="First remove the output of earlier runs, if the sink knows it.")
     ] = False,
     from_savepoint: Annotated[
         Path | None,
@@ -123,14 +127,14 @@ def run(
     drop_state: Annotated[
         list[str] | None,
         typer.Option(
-            "--drop-state", metavar="ID", help="Leave out the savepoint's state of this verb; may be repeated."
+            "--drop-state", metavar="ID", help="Do not load the savepoint's state of this verb; may be repeated."
         ),
     ] = None,
     sinks_ahead: Annotated[
         SinksAhead | None,
         typer.Option(
             "--sinks-ahead",
-            help="What to do when an output has results from behind the checkpoint or savepoint: refuse, or write them once more.",
+            help="What to do when a sink has results from after the checkpoint or savepoint: refuse, or write them again.",
             show_default="refuse",
         ),
     ] = None,
@@ -178,7 +182,7 @@ def savepoint(
         typer.Argument(metavar="CHECKPOINT", help="The checkpoint directory of the running job.", show_default=False),
     ],
     path: Annotated[Path, typer.Argument(metavar="PATH", help="Where to write the savepoint.", show_default=False)],
-    stop: Annotated[bool, typer.Option("--stop", help="Stop the job at that place.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the job at the position of the savepoint.")] = False,
     debug: Debug = False,
 ) -> None:
     """Have a job that runs on this machine write a savepoint, from which it can be started otherwise (run --from)."""
@@ -208,7 +212,7 @@ def show(
     verb: Annotated[
         str | None, typer.Option("--verb", metavar="ID", help="Only the verb with this id.", show_default="all")
     ] = None,
-    format: Annotated[StateFormat, typer.Option("--format", "-f", help="How to show it.")] = StateFormat.TABLE,
+    format: Annotated[StateFormat, typer.Option("--format", "-f", help="Format of the output.")] = StateFormat.TABLE,
     job: Annotated[
         str | None,
         typer.Option(
@@ -232,7 +236,10 @@ def explain(
     format: Annotated[
         PlanFormat | None,
         typer.Option(
-            "--format", "-f", help="How to show it; the suffix of the output decides too.", show_default="text"
+            "--format",
+            "-f",
+            help="Format of the plan; without it, the suffix of the output file decides.",
+            show_default="text",
         ),
     ] = None,
     output: Annotated[
@@ -241,7 +248,7 @@ def explain(
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="As for run: dead letters go beside it.", show_default=False),
+        typer.Option(metavar="DIR", help="As for run: dead letters are stored beside it.", show_default=False),
     ] = None,
     parameters: Parameters = None,
     debug: Debug = False,
@@ -265,7 +272,7 @@ def explain(
 def plugins(
     name: Annotated[
         str | None,
-        typer.Argument(help="A plug-in, or anything it offers: kafka, json, where, …", show_default=False),
+        typer.Argument(help="A plug-in, or anything that a plug-in offers: kafka, json, where, …", show_default=False),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -283,11 +290,11 @@ def plugins(
 
 @app.command()
 def new(
-    kind: Annotated[ProjectKind, typer.Argument(help="What to write.", show_default=False)],
+    kind: Annotated[ProjectKind, typer.Argument(help="Kind of the plug-in.", show_default=False)],
     name: Annotated[str, typer.Argument(help="Its name, as in to_NAME: a-z, 0-9 and dashes.", show_default=False)],
     directory: Annotated[
         Path | None,
-        typer.Option("--directory", "-d", metavar="DIR", help="Where to make it.", show_default="./headrace-NAME"),
+        typer.Option("--directory", "-d", metavar="DIR", help="Directory to create.", show_default="./headrace-NAME"),
     ] = None,
     debug: Debug = False,
 ) -> None:

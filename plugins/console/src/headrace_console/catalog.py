@@ -116,7 +116,7 @@ def show_plugin(name: str) -> None:
     if not found:
         known = {*by_name, *(offered for _, _, offered in offers)}
         raise MissingPluginError(
-            f"no plug-in {name!r} is installed, and none offers it",
+            f"no plug-in {name!r} is installed, and no plug-in offers it",
             plugin=name,
             hint=did_you_mean(name, known, known="installed names"),
         )

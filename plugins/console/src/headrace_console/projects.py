@@ -72,11 +72,11 @@ def template_values(kind: str, name: str) -> dict[str, str]:
     identifier = name.replace("-", "_")
     if not _NAME.fullmatch(name) or len(name) > _NAME_LENGTH_MAX:
         raise JobError(
-            f"{name!r} is no name for a plug-in",
+            f"{name!r} cannot be the name of a plug-in",
             hint=f"use a-z, 0-9 and single dashes, begin with a letter, at most {_NAME_LENGTH_MAX} characters",
         )
     if keyword.iskeyword(identifier) or keyword.issoftkeyword(identifier):
-        raise JobError(f"{name!r} is a word of Python's own", hint=_OTHER_NAME)
+        raise JobError(f"{name!r} is a reserved word of Python", hint=_OTHER_NAME)
     suffix = kind.capitalize() if kind in ("sink", "source") else ""
     base = "".join(part.capitalize() for part in name.split("-")).removesuffix(suffix) or suffix
     values = {

@@ -57,7 +57,7 @@ def _show(error: Exception, *, debug: bool) -> None:
     for note in _notes(error):
         say(f"  {note}")
     if not debug and not isinstance(error, HeadraceError):
-        say("  hint: this should not have ended so; --debug shows the whole traceback")
+        say("  hint: this error was not expected; --debug shows the whole traceback")
 
 
 def _notes(error: BaseException | None) -> Iterator[str]:

@@ -142,7 +142,7 @@ def _wait_or_stop(handle: JobHandle, stop_asked: threading.Event) -> JobReport:
                 return handle.wait(_POLL)
             except TimeoutError:
                 continue
-        say("\nstopping: finishing the batch at hand (Ctrl-C again stops at once)", style="yellow")
+        say("\nstopping: finishing the current batch (Ctrl-C again stops at once)", style="yellow")
         try:
             watchdog.stop(handle)
         except TimeoutError as error:

@@ -76,7 +76,7 @@ def _read(path: Path, plan: Plan | None) -> Stored:
     if (path / "spark" / "offsets").is_dir():
         return _of_spark(path, plan)
     raise CheckpointError(
-        f"{str(path)!r} is neither a savepoint nor a checkpoint of a job that has begun",
+        f"{str(path)!r} is neither a savepoint nor a checkpoint of a job that has started",
         hint="give the directory that the job was given as checkpoint, or that the savepoint was written to",
     )
 
@@ -208,7 +208,7 @@ def _show_table(stored: Stored) -> None:
         if of.get("description"):
             typer.echo(f"  {of['verb']}: {of['description']}")
     for shuffle, size in stored.changes.items():
-        say(f"{shuffle}: {size:,} bytes in changes that only the job can put together: pass --job FILE", style="yellow")
+        say(f"{shuffle}: {size:,} bytes in changes that only the job can combine: pass --job FILE", style="yellow")
 
 
 def _show_rows(stored: Stored, key: Mapping[str, str], *, as_json: bool) -> None:
@@ -223,7 +223,7 @@ def _show_rows(stored: Stored, key: Mapping[str, str], *, as_json: bool) -> None
     if not found:
         say("no rows of that key")
     if stored.changes:
-        say("some state is in changes that only the job can put together: pass --job FILE", style="yellow")
+        say("some state is in changes that only the job can combine: pass --job FILE", style="yellow")
 
 
 def _rows(stored: Stored, key: Mapping[str, str]) -> Iterator[dict[str, Any]]:

@@ -40,7 +40,7 @@ def stop_timeout() -> timedelta:
     except ValueError as error:
         raise OptionError(f"{STOP_TIMEOUT_VARIABLE}={given!r}: {error}", hint="write 30s, 2m or 1h") from error
     if made <= timedelta():
-        raise OptionError(f"{STOP_TIMEOUT_VARIABLE}={given!r} must be more than nothing", hint="write 30s, 2m or 1h")
+        raise OptionError(f"{STOP_TIMEOUT_VARIABLE}={given!r} must be greater than 0", hint="write 30s, 2m or 1h")
     return made
 
 

@@ -321,8 +321,8 @@ class MemoryTopics(Topics):
 class MemoryTopicSettings(Settings, frozen=True, kw_only=True):
     """Options of the source."""
 
-    broker: Annotated[str, option("name of a MemoryBroker of this process")]
-    topic: Annotated[str, option("the topic to read")]
+    broker: Annotated[str, option("name of a MemoryBroker in this process")]
+    topic: Annotated[str, option("topic to read")]
     group: Annotated[str | None, option("consumer group; default: headrace-TOPIC")] = None
 
     @property

@@ -55,7 +55,7 @@ def _read(plan: Plan, queue: Queue) -> Iterator[pl.DataFrame]:
             raw = reader.poll(_POLL_RECORDS, _POLL_TIMEOUT)
             if raw is None:
                 raise DataError(
-                    f"the table has records up to {end}, but none comes after {reader.position.offset}",
+                    f"the table has records up to {end}, but the source gives none after {reader.position.offset}",
                     queue=queue.id,
                     offset=reader.position.offset,
                 )
@@ -71,7 +71,7 @@ def table_plan(plan_nodes: SinkNode, name: str) -> Plan:
     plan = Plan("tables", name, [plan_nodes])
     if len(plan.sources) != 1 or plan.shuffles:
         raise JobError(
-            "a table comes from one source, through operators that look at each row by itself",
+            "a table must come from one source, through verbs that process each row alone",
             plugin="lookup_join",
             hint="join streams with join(), or load what you need into one table first",
         )

@@ -45,7 +45,7 @@ class LookupJoin(OperatorSpec):
     object; Spark's worker processes on one machine map one copy. ``on``: equal columns (a name, several,
     ``{"column": "table column"}``); ``match="range"`` with ``{"column": ("low", "high")}``; ``match="prefix"`` with
     ``{"ip": "network"}`` for the longest prefix. ``how``: "inner" leaves out rows without a match, "left" keeps them
-    with NULLs. ``refresh``: after so long the table is loaded anew behind the lookups. Of columns with equal names the
+    with NULLs. ``refresh``: the table is loaded again after this time, in the background. Of columns with equal names the
     table's get ``suffix``.
 
     A row sees the table as it is when the row comes: a replay may see another. Raises JobError when something does not fit.
@@ -139,7 +139,7 @@ class LookupJoin(OperatorSpec):
             pairs = ", ".join(f"{probe} = {column}" for probe, column in zip(self._probes, columns, strict=True))
         (source,) = self._plan.sources
         return f"{self.how}, {pairs}, table from {source}" + (
-            f", refreshed each {self.refresh}" if self.refresh else ""
+            f", refreshed every {self.refresh}" if self.refresh else ""
         )
 
     @property

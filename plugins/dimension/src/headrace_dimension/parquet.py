@@ -25,7 +25,9 @@ _DECODED_ROWS = 65_536
 class ParquetSettings(Settings, frozen=True, kw_only=True):
     """What ``from_parquet`` takes."""
 
-    path: Annotated[str | tuple[str, ...], option("file, directory (its *.parquet) or glob, or a list of them")]
+    path: Annotated[
+        str | tuple[str, ...], option("file, directory (all *.parquet files in it) or glob, or a list of them")
+    ]
     columns: Annotated[tuple[str, ...] | None, option("columns to read; default: all")] = None
 
 
@@ -52,9 +54,11 @@ class ParquetSource(Source):
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         wanted, found = self.schema(), self._schema_of(queue.name)
         if wanted != found:
-            raise DataError(f"the file has the columns {found!r}, others have {wanted!r}", queue=queue.id)
+            raise DataError(f"the file has the columns {found!r}, other files have {wanted!r}", queue=queue.id)
         if isinstance(start, StartAt):
-            raise OptionError("rows of a file have no time to begin with", plugin="parquet", option="start")
+            raise OptionError(
+                "rows of a file have no time, so a time cannot be the start", plugin="parquet", option="start"
+            )
         reader = ParquetReader(queue, found)
         if start is not EARLIEST:
             offset = reader.latest if start is LATEST else start.offset  # type: ignore[union-attr]

@@ -129,7 +129,7 @@ class SharedTable:
             self._renew(load)
         except Exception as error:  # whatever the source raises: the table that is there goes on to serve
             self._loaded_seconds = self.clock.monotonic()
-            logger.warning("table %s could not be refreshed, the one before it is used: %s", self.name, error)
+            logger.warning("table %s could not be refreshed, the previous one is used: %s", self.name, error)
 
 
 def _give_back_memory() -> None:

@@ -37,7 +37,7 @@ class LightBackend(Backend):
         self._clock = clock or SystemClock()
 
     def _state_store(self, job: str, directory: Path) -> StateStore:
-        """Make the state store that the options name; those on disk keep their files below the checkpoint."""
+        """Make the state store that the options name; state stores on disk keep their files below the checkpoint."""
         name = self.settings.state_store or "directory"
         kind = default_registry().find("state store", name)
         fields = {each.encode_name for each in option_fields(kind.Settings)}

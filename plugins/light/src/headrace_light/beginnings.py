@@ -1,4 +1,4 @@
-"""Where a queue begins, and how a source without group is told how far it is."""
+"""Where a queue begins, and how the broker of a source without group is told how far the job is."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def start_of(
     appeared: bool,
     keyed: bool,
 ) -> StartPosition:
-    """Return where to begin a queue: where it is done, else at the beginning or where the source starts.
+    """Return where to begin a queue: at the stored position, else at the beginning or where the source starts.
 
-    What a group has committed comes before what this instance remembers (``stored``): other instances may have gone on. A
-    job that is not in its group takes the further of both, unless the state of its keyed stages is that of the checkpoint.
+    The offset that a group has committed has priority over the position of this instance (``stored``), because other instances
+    may have read on. A job that is not in its group takes the later of both, unless the state of its keyed stages is that of
+    the checkpoint.
     """
     if isinstance(node.source, GroupSource):
         committed = node.source.committed(queue)
@@ -41,7 +42,7 @@ def start_of(
 
 
 def commit_without_group(source_id: str, source: GroupSource, own: Mapping[Queue, ReadPosition]) -> None:
-    """Tell a broker how far its queues are, by a job that is no member of the group."""
+    """Commit the positions of queues to a broker, from a job that is no member of the group."""
     try:
         source.commit(own)
     except RetriableError as error:  # what is not committed is read again, which costs time but no data

@@ -1,4 +1,4 @@
-"""Where a job's progress is kept on a local disk: one small file, replaced atomically."""
+"""The directory that holds a job's checkpoint on a local disk: one small file, replaced atomically."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ _FILE = "checkpoint.json"
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """What a checkpoint says: where each queue is to be read next."""
+    """The content of a checkpoint: the next position of each queue."""
 
     id: int = 0
     positions: Mapping[Queue, ReadPosition] = field(default_factory=dict)
     #: Number of the last entry of the keyed stages, and of their shards; None: the job has none.
     sequence: int | None = None
     shards: Mapping[str, int] = field(default_factory=dict)
-    #: Of what the state of the keyed stages is, by operator; None: an older version of headrace has not stored it.
+    #: The definitions of the keyed stages' state, by operator; None: an older version of headrace has not stored them.
     definitions: Mapping[str, DefinedState] | None = None
-    #: Digests of what makes the rows of each output; None: an older version of headrace has not stored them.
+    #: Digests of the definition of each output; None: an older version of headrace has not stored them.
     outputs: Mapping[str, str] | None = None
     #: Id of the savepoint at which the job began, if it did.
     savepoint: str | None = None
-    #: Per shard the versions of its state that the checkpoint stands on, each with its checksum; None: not known.
+    #: Per shard the versions of its state that the checkpoint needs, each with its checksum; None: not known.
     states: Mapping[str, Sequence[tuple[int, str]]] | None = None
 
 
 def _check(stored: dict[str, Any]) -> None:
-    """Raise ValueError when the content is not what was written."""
+    """Raise ValueError when the content is not the one that was written."""
     if stored["format"] == 1:
         if not set(stored) <= _KEYS_OF_FORMAT_1:
             raise ValueError(f"unknown parts {sorted(set(stored) - _KEYS_OF_FORMAT_1)}")
     elif stored["format"] != FORMAT_VERSION or stored["checksum"] != checksum_of(stored):
-        raise ValueError("its checksum is another")
+        raise ValueError("its checksum does not match")
 
 
 class CheckpointDirectory:
@@ -67,7 +67,7 @@ class CheckpointDirectory:
         self._lock_file: int | None = None
 
     def open(self) -> StoredCheckpoint:
-        """Take the directory for this process and return what it holds. Raises CheckpointError when that is not possible."""
+        """Lock the directory for this process and return its content. Raises CheckpointError when that is not possible."""
         if self._path is None:
             return StoredCheckpoint()
         try:
@@ -95,7 +95,7 @@ class CheckpointDirectory:
         try:
             return self._read(self._path / _FILE)
         except BaseException:
-            self.close()  # who restores the file in the same process can start the job again
+            self.close()  # the file may be restored and the job started again in the same process
             raise
 
     @property
@@ -105,7 +105,7 @@ class CheckpointDirectory:
 
     @property
     def has_begun(self) -> bool:
-        """Whether something was read before the first checkpoint: it is done again from the order log."""
+        """Whether something was read before the first checkpoint: it is processed again from the order log."""
         return self._path is not None and any(log.stat().st_size for log in self._path.glob("order-*.log"))
 
     def save(self, checkpoint: StoredCheckpoint) -> None:
@@ -132,7 +132,7 @@ class CheckpointDirectory:
         replace_durably(self._path / _FILE, text.encode())
 
     def close(self) -> None:
-        """Let others take the directory. May be called twice."""
+        """Unlock the directory, so that other processes can use it. May be called twice."""
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None
@@ -168,7 +168,7 @@ class CheckpointDirectory:
                 int(stored["id"]), positions, stored.get("sequence"), shards, definitions, outputs, savepoint, states
             )
         except FileNotFoundError:
-            # An order log of a checkpoint is begun when that is made: only the first has none before it.
+            # The order log of a checkpoint is created with the checkpoint: only the first log has no checkpoint before it.
             logs = [path.name for path in file.parent.glob("order-*.log") if path.name != "order-0.log"]
             if logs:
                 raise CheckpointError(

@@ -54,7 +54,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Engine:
     """Runs one plan. ``prepare`` and ``start`` are called once, by one thread; the rest from anywhere.
 
-    ``make_stages`` makes the keyed stages of the plan, which go on from a checkpoint. It may be called again after a RetriableError.
+    ``make_stages`` makes the keyed stages of the plan, which continue from a checkpoint. It may be called again after a RetriableError.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Engine:
         self._progress = ProgressLine(enabled=options.show_progress, clock=clock)
         self._hooks = default_registry().load_all()
         self._make_stages = make_stages
-        #: What the plan has, once ``prepare`` has made it.
+        #: Parts of the plan, after ``prepare`` has made them.
         self._stages: Stages = NoStages()
         self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         self._known = KnownResults(plan, {}, {}, begins=False)
@@ -104,7 +104,7 @@ class Engine:
     # ---------------------------------------------------------------------------------------- called by the handle
 
     def prepare(self) -> None:
-        """Check the outside world and take sources and checkpoint directory: raises JobError before anything is read."""
+        """Check and take sources and sinks, and lock the checkpoint directory: raises JobError before anything is read."""
         self._sources = SourcesInUse(self._plan)
         try:
             self._checkpoint = self._directory.open()
@@ -149,7 +149,7 @@ class Engine:
         threading.Thread(target=self._run, name=f"headrace {self.job_name}", daemon=True).start()
 
     def savepoint(self, path: str | os.PathLike[str]) -> Future[Path]:
-        """Ask for a savepoint. Raises JobError when the job has ended, or cannot be saved so."""
+        """Ask for a savepoint. Raises JobError when the job has ended, or no savepoint of it can be taken."""
         self._stages.check_savepoint()
         return self._savepoints.ask(path)
 
@@ -162,7 +162,7 @@ class Engine:
         return self._ended.wait(None if timeout is None else timeout.total_seconds())
 
     def status(self) -> JobStatus:
-        """Return the picture at this moment; lags are as of the last look at the sources."""
+        """Return the status at this moment; lags are as of the last check of the sources."""
         queues = self._broken.with_broken(self._figures.statuses(self._runs.values()))
         return JobStatus(
             job=self.job_name,
@@ -232,7 +232,7 @@ class Engine:
                 self._ended.set()
 
     def _join(self) -> None:
-        """Become a member of the groups. Brokers that are away are waited for, as at the start, unless the job is stopped."""
+        """Become a member of the groups. Waits for brokers that are not available, as at the start, unless the job is stopped."""
         try:
             for source_id, group in self._groups.items():
                 join = partial(group.join, Assignments(source_id, self.assigned, self.revoked))
@@ -274,7 +274,7 @@ class Engine:
             self._pauses.rest(looked_seconds, ticking=bool(self._groups) or self._stages.needs_clock)
 
     def _rest_in_group(self) -> bool:
-        """Wait in the group of the only source, which may know when a record comes; return whether there is one that has waited."""
+        """Wait in the group of the only source, which may know when a record comes; return whether it has waited."""
         if not len(self._groups) == len(self._plan.sources) == 1:
             return False
         [group] = self._groups.values()
@@ -328,7 +328,7 @@ class Engine:
         )
 
     def _tell_outputs(self, *, goes_on: bool) -> None:
-        """Tell the sinks what makes their rows. Raises JobError where that is not possible."""
+        """Tell the sinks the definition of their rows. Raises JobError where that is not possible."""
         begins = self._stages.in_checkpoint and not (goes_on or self._directory.has_begun)
         before = self._checkpoint.outputs if goes_on else None
         tell = partial(tell_outputs, self._plan, before, begins=begins, replace=self._options.replace_output,
@@ -338,7 +338,7 @@ class Engine:
         self._known = KnownResults(self._plan, known, self._stages.shard_counts, begins=begins)
 
     def _repeat_entries(self) -> None:
-        """Do again, in the same order, what was done since the checkpoint: sinks drop what they have of it."""
+        """Process again, in the same order, the input since the checkpoint: sinks drop the rows that they have."""
         wait_for = self._patience.wait_for
         for entry in self._stages.replay(self._checkpoint, wait_for):
             self._repeat(entry)
@@ -380,7 +380,7 @@ class Engine:
         self._stages.take(run.lane.take_shipments())
 
     def _tell_idle(self, now: float) -> None:
-        """Tell the keyed stages which queues are not to be waited for."""
+        """Tell the keyed stages which queues they must not wait for."""
         for run in self._runs.values():
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
@@ -452,14 +452,14 @@ class Engine:
         self._outlets.deliver(lane.on_system(message))
         run.heard_seconds = self._clock.monotonic()
         shipments = lane.take_shipments()
-        if at is None:  # else the state knows it already
+        if at is None:  # else it is already in the state
             self._stages.add_queue(queue, shipments)
         self._hooks.headrace_queue_added(job=self.job_name, queue=queue)
 
     def _remove(self, queue: Queue, *, lost: bool = False) -> None:
-        """End a queue: its rows are flushed, its position stays in the checkpoint for the case that it comes back.
+        """End a queue: its rows are flushed, and its position stays in the checkpoint in case the queue comes back.
 
-        Of a queue that is lost nothing more is written: another instance has begun where it was committed.
+        For a lost queue nothing more is written, because another instance has begun at its committed offset.
         """
         run = self._runs.pop(queue)
         if lost:
@@ -485,7 +485,7 @@ class Engine:
             if queue not in self._runs:
                 self._groups[queue.source].begin(self._checkpoint.positions)
                 self._add(queue, appeared=False)
-                # Where a queue begins is remembered soon: "latest" must be the same place after a crash.
+                # The begin of a queue is stored soon: "latest" must be the same position after a crash.
                 self._checkpoint_seconds = float("-inf")
 
     def revoked(self, queues: Iterable[Queue], *, lost: bool) -> None:
@@ -517,7 +517,7 @@ class Engine:
             return
         self._outlets.on_system(message)
         if not self._stages.flush():
-            return  # the broker is away: nothing is committed, and what is read again then is dropped where it was seen
+            return  # the broker is not available: nothing is committed, and rows that are read again then are dropped where they are known
         self._checkpoint = replace(
             self._checkpoint,
             id=message.id,
@@ -548,7 +548,7 @@ class Engine:
         if not self._savepoints.waiting:
             return
         savepoints = self._savepoints.begin(not_all_queues(self._plan, self._groups, self._runs))
-        self._stages.tick()  # so that all shards have come to the same time
+        self._stages.tick()  # so that all shards have reached the same time
         self._make_checkpoint(savepoints)
         place = place_of(self._checkpoint, self._runs.values(), self._clock, stopped=self._stopping.is_set())
         for each in savepoints:
@@ -565,7 +565,7 @@ class Engine:
     # ---------------------------------------------------------------------------------------------- the end
 
     def _close_parts(self) -> None:
-        """Give everything back after a failure or at the end; what fails here is told, not raised."""
+        """Close everything after a failure or at the end; errors here are logged, not raised."""
         for run in self._runs.values():
             self._figures.finish(run)
         parts: list[Callable[[], None]] = [run.close for run in self._runs.values()]
@@ -582,7 +582,7 @@ class Engine:
 
 
 def _as_time(time_us: int | None) -> datetime | None:
-    """Return an event time as people read it; None when it is none or lies beyond the calendar."""
+    """Return an event time as a datetime; None when there is none or datetime cannot hold it."""
     if time_us is None:
         return None
     try:

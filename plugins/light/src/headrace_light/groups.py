@@ -1,4 +1,4 @@
-"""This instance's place in the consumer group of one source: what is polled, committed, and told to the engine."""
+"""This instance as a member of the consumer group of one source: it polls, commits, and informs the engine."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ class Assignments(GroupListener):
 class Membership:
     """One source's group. Used by the engine's thread.
 
-    A broker that is away is waited for, up to ``retry_seconds``: until then nothing fails but commits, which are made up
-    for later.
+    It waits up to ``retry_seconds`` for a broker that is not available: until then only commits fail, and they are repeated later.
     """
 
     def __init__(self, source_id: str, source: GroupSource, clock: Clock, retry_seconds: float) -> None:
@@ -52,18 +51,18 @@ class Membership:
         self._source = source
         self._retry_seconds = retry_seconds
         self._outages = Outages(clock)
-        #: The names of the queues that there were when the instance started: others appeared since.
+        #: The names of the queues that existed when the instance started: all others are new.
         self.known_names = frozenset(queue.name for queue in source.queues())
         self._uncommitted: dict[Queue, ReadPosition] = {}
         self._begun = source.start is not LATEST
 
     @property
     def behind(self) -> bool:
-        """Whether something that is done could not be committed yet."""
+        """Whether positions of processed records could not be committed yet."""
         return bool(self._uncommitted)
 
     def begin_at(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """Commit where a savepoint was, before the group is joined. Raises RetriableError when the broker does not take it."""
+        """Commit the positions of a savepoint before the group is joined. Raises RetriableError when the broker does not accept them."""
         self._source.commit({queue: at for queue, at in positions.items() if queue.source == self._source_id})
 
     def join(self, listener: GroupListener) -> None:
@@ -73,8 +72,8 @@ class Membership:
     def begin(self, stored: Mapping[Queue, ReadPosition]) -> None:
         """If the group is new, commit where its queues begin, for all instances, before the first record is read.
 
-        "Latest" is then one moment for all of them: without it, what comes before a queue's first instance looks at it
-        would be skipped. ``stored`` is what this instance's checkpoint knows. Called before a queue is begun; raises
+        "Latest" is then one moment for all of them. Without this commit, records would be skipped that come before the first
+        instance opens their queue. ``stored`` holds the positions of this instance's checkpoint. Called before a queue is begun; raises
         RetriableError when the broker is away, and is then called again.
         """
         if self._begun:
@@ -94,14 +93,14 @@ class Membership:
         self._begun = True
 
     def appeared(self, queue: Queue) -> bool:
-        """Whether a queue of which nothing is committed came after the group had begun."""
+        """Whether a queue without committed offset was created after the group had begun."""
         name = self._source.begins_with(queue)
         if queue.name not in self.known_names or name is None or self._source.start is not LATEST:
             return queue.name not in self.known_names
         return self._any_committed(other for other in self._source.queues() if self._source.begins_with(other) == name)
 
     def poll(self, wait: timedelta) -> None:
-        """Give the membership a chance to act."""
+        """Let the membership do its work."""
         try:
             self._source.poll_group(wait)
         except RetriableError as error:
@@ -110,22 +109,22 @@ class Membership:
             self._is_there("does not answer")
 
     def commit(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """Tell the broker how far queues are done; what fails is tried again with the next checkpoint."""
+        """Commit the positions of queues to the broker; commits that fail are repeated with the next checkpoint."""
         self._uncommitted.update(positions)
         try:
             self._source.commit(self._uncommitted)
         except RetriableError as error:
-            self._is_away("does not take commits", error)
+            self._is_away("does not accept commits", error)
         else:
-            self._is_there("does not take commits")
+            self._is_there("does not accept commits")
             self._uncommitted.clear()
 
     def forget(self, queue: Queue) -> None:
-        """The queue is another's: what is not committed of it stays so."""
+        """The queue belongs to another instance: its uncommitted positions are dropped."""
         self._uncommitted.pop(queue, None)
 
     def leave(self) -> None:
-        """Leave the group; if its broker is away it finds out by itself."""
+        """Leave the group; if its broker is not available, the broker notices later that the member has gone."""
         try:
             self._source.leave()
         except RetriableError as error:
@@ -150,16 +149,16 @@ class Membership:
             raise JobFailedError(
                 f"the broker {what} for {away:.0f} s: {error.message}",
                 plugin=self._source_id,
-                hint="mend the server and start the job again: it goes on from what was committed",
+                hint="repair the server and start the job again: it continues from the committed offsets",
             ) from error
 
     def _is_there(self, what: str) -> None:
         if self._outages.is_over(what):
-            logger.info("source %s: the broker is there again", self._source_id)
+            logger.info("source %s: the broker is available again", self._source_id)
 
 
 def goes_on_in_groups(plan: Plan) -> bool:
-    """Return whether consumer groups keep how far a job is in all that it reads. Raises RetriableError when a broker is away."""
+    """Return whether consumer groups store the positions of everything that a job reads. Raises RetriableError when a broker is away."""
     for source_id, node in plan.sources.items():
         source = node.source
         if not isinstance(source, GroupSource):

@@ -1,4 +1,4 @@
-"""Outputs that have all results of keyed stages from an earlier run: whether those of this run are the same."""
+"""Outputs that have all results of keyed stages from an earlier run: checks whether the results of this run are the same."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headrace_light.queue_run import QueueRun
 
 
 class KnownResults:
-    """Compares what a run that begins anew reads with what outputs have all results of. Used by the engine.
+    """Compares the input of a run without checkpoint with the input whose results the outputs already have. Used by the engine.
 
-    ``known``: what ``tell_outputs`` gave. ``begins``: whether the keyed stages begin with nothing.
+    ``known``: what ``tell_outputs`` gave. ``begins``: whether the keyed stages begin without state.
     """
 
     def __init__(self, plan: Plan, known: Mapping[str, InputRead], shards: Mapping[str, int], *, begins: bool) -> None:

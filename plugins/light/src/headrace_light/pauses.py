@@ -10,11 +10,11 @@ from headrace.foundation.clock import Clock
 
 #: The first pause after something came; each further one is twice as long.
 _FIRST_SECONDS = 0.001
-#: What a bounded run waits for is there already.
+#: A bounded run waits only for records that exist already.
 _BOUNDED_SECONDS_MAX = 0.02
 #: A reader or a group that waits cannot be woken by ``stop``, and the clock of keyed stages ticks every second.
 _INSIDE_SECONDS_MAX = 1.0
-#: A source that wakes the engine so often without a record that can be taken is not waited for in the source.
+#: After so many wake-ups by a source without a record, the engine no longer waits inside that source.
 _WOKEN_IN_VAIN_MAX = 3
 
 
@@ -40,16 +40,16 @@ class Pauses:
     def rest(self, looked_seconds: float = 0.0, *, ticking: bool = False) -> None:
         """Wait until the next look, or until the job is to stop.
 
-        ``looked_seconds`` is how long a reader has looked that was allowed to wait for ``inside()``: what it has waited is
-        not waited again, and a look that took longer than that is followed by a pause, so that a slow server is not asked
-        without end. ``ticking``: something is to be told of the clock every second.
+        ``looked_seconds`` is how long the poll of a reader has taken that was allowed to wait for ``inside()``: this time is
+        not waited again. After a poll that took longer there is a pause, so that a slow server is not asked without end.
+        ``ticking``: the stages need the time of the clock every second.
         """
         seconds = self._seconds if not looked_seconds else min(self._seconds, abs(self._seconds - looked_seconds))
         self._clock.wait(self._stopping, min(seconds, _INSIDE_SECONDS_MAX) if ticking else seconds)
         self._grow()
 
     def rest_in(self, wait: Callable[[timedelta], None], longest: timedelta | None = None) -> bool:
-        """Wait in a source, which may know when a record comes; return False if it has woken us in vain too often."""
+        """Wait in a source, which may know when a record comes; return False if it has too often woken the engine without a record."""
         if self._woken_in_vain >= _WOKEN_IN_VAIN_MAX:
             self._woken_in_vain = 0
             return False

@@ -1,4 +1,4 @@
-"""What the engine does with queues that cannot be read as they are: set aside, told, and tried again."""
+"""What the engine does with queues that cannot be read as they are: it sets them aside, reports them, and tries them again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace_light.queue_run import QueueRun
 class Quarantine(BrokenQueues):
     """The queues that one engine has set aside. Used by its thread; ``with_broken`` by any.
 
-    ``deliver`` takes the dead letter that tells of a queue, where the job has dead letters.
+    ``deliver`` takes the dead letter about a queue, if the job has a sink for dead letters.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class Quarantine(BrokenQueues):
             raise JobError(error.message, plugin=error.plugin, queue=error.queue, hint=error.hint) from error
 
     def check_end(self, status: JobStatus) -> None:
-        """Raise the error of the first queue when a bounded run could read nothing at all, in any of its queues."""
+        """Raise the error of the first queue when a bounded run could read nothing from any of its queues."""
         error = self.first_error()
         if error is not None and status.only_broken_queues:
             raise error
 
     def with_broken(self, queues: Iterable[QueueStatus]) -> tuple[QueueStatus, ...]:
-        """Return the queues with why they were set aside; those that could never be opened come last."""
+        """Return the queues with the reasons why they were set aside; those that could never be opened come last."""
         reasons = {queue.id: (offset, reason) for queue, (offset, reason) in self.reasons().items()}
         listed = list(queues)
         made = [replace(each, broken=reasons[each.queue][1] if each.queue in reasons else None) for each in listed]

@@ -21,7 +21,7 @@ _REPEAT_WAIT = timedelta(seconds=30)
 
 
 class QueueRun:
-    """Polls one queue through its lane. ``bounded``: it is done at what was the end when it was opened.
+    """Polls one queue through its lane. ``bounded``: it is done at the end that the queue had when it was opened.
 
     A queue whose end could not be told, because it is damaged before it, is read until the reader says so.
     """
@@ -36,7 +36,7 @@ class QueueRun:
         try:
             self._latest = reader.latest
         except BrokenQueueError as error:  # the records before the damage come first
-            logger.debug("queue %s: where it ends is not known: %s", queue.id, error.message)
+            logger.debug("queue %s: its end is not known: %s", queue.id, error.message)
         self._end = self._latest if bounded else None
         #: Whether it was set aside (kept by the engine): a bounded run does not wait for it.
         self.broken = False
@@ -44,7 +44,7 @@ class QueueRun:
         self._away_since: float | None = None
         self._backoff = Backoff(monotonic=clock.monotonic)
         self._closed = False
-        #: What was read and could not be taken through the lane yet.
+        #: The batch that was read but could not be processed by the lane yet.
         self._unfinished: RawBatch | None = None
         #: When records came last, and whether the keyed stages were told that none come (kept by the engine).
         self.heard_seconds = 0.0
@@ -87,7 +87,7 @@ class QueueRun:
             self.position = self._reader.position
             return None
         on_read(self.queue, start, raw.next_position)
-        # A function or a table that a lane asks may be away: the records are taken through it again, not read on behind.
+        # The server of a function or table may be unavailable: the same records are processed again, and none after them.
         self._unfinished = raw
         try:
             deliveries = self.lane.process(raw) if len(raw) else []
@@ -118,11 +118,11 @@ class QueueRun:
             raw = self._reader.poll(min(max_records, end.offset - self.position.offset), _REPEAT_WAIT)
             if raw is None:
                 raise DataError(
-                    f"records {start.offset} to {end.offset} were read before, but now nothing comes after "
+                    f"records {start.offset} to {end.offset} were read before, but now the queue has nothing after "
                     f"{self.position.offset}",
                     queue=self.queue.id,
                     offset=self.position.offset,
-                    hint="bring the input back, or begin with a new checkpoint directory",
+                    hint="restore the input, or start with a new checkpoint directory",
                 )
             pieces.append(raw.until(end))
             self.position = pieces[-1].next_position
@@ -131,32 +131,32 @@ class QueueRun:
         return self.lane.process(RawBatch.joined(pieces)) if pieces else []
 
     def go_on_with(self, reader: Reader) -> None:
-        """Read on with another reader: the one before was limited to what was read again."""
+        """Continue with another reader: the one before was limited to the range that was read again."""
         self._reader.close()
         self._reader = reader
 
     def pause(self, error: RetriableError, now: float, retry_seconds: float) -> None:
-        """The server is away: leave the queue alone for a while. Raises JobFailedError when it has been away too long."""
+        """The server is not available: do not poll the queue for a while. Raises JobFailedError when this has lasted too long."""
         if self._away_since is None:
             self._away_since = now
             logger.warning("queue %s: %s; trying again", self.queue.id, error.message)
         if now - self._away_since >= retry_seconds:
             raise JobFailedError(
-                f"the {self._what_is_away} was away for {now - self._away_since:.0f} s: {error.message}",
+                f"the {self._what_is_away} was not available for {now - self._away_since:.0f} s: {error.message}",
                 plugin=self.queue.source,
                 queue=self.queue.id,
                 offset=self.position.offset,
-                hint="mend the server and start the job again: it goes on from its checkpoint",
+                hint="repair the server and start the job again: it continues from its checkpoint",
             ) from error
         self._backoff.failed()
 
     @property
     def _what_is_away(self) -> str:
-        return "source" if self._unfinished is None else "server that an operator asks"
+        return "source" if self._unfinished is None else "server that an operator uses"
 
     @property
     def paused(self) -> bool:
-        """Whether the queue is to be left alone for now."""
+        """Whether the queue must not be polled for now."""
         return self._backoff.remaining_seconds() > 0
 
     def refresh_latest(self) -> bool:
@@ -164,10 +164,10 @@ class QueueRun:
         try:
             self._latest = self._reader.latest
         except RetriableError as error:
-            logger.debug("queue %s: cannot tell the lag: %s", self.queue.id, error.message)
+            logger.debug("queue %s: the lag is not known: %s", self.queue.id, error.message)
             return False
         except BrokenQueueError as error:  # the next poll says so; other queues of the source can be asked
-            logger.debug("queue %s: cannot tell the lag: %s", self.queue.id, error.message)
+            logger.debug("queue %s: the lag is not known: %s", self.queue.id, error.message)
         return True
 
     def status(self) -> QueueStatus:
@@ -182,18 +182,18 @@ class QueueRun:
 
 
 class QueueFigures:
-    """What queues have come to, also those that have gone. Used by the engine."""
+    """The status of queues, also of those that were removed. Used by the engine."""
 
     def __init__(self) -> None:
         self._finished: dict[str, QueueStatus] = {}
 
     def finish(self, run: QueueRun) -> None:
-        """Keep what a queue has come to, together with what it had before it went away and came back."""
+        """Keep the figures of a queue, together with those from before it was removed and came back."""
         status = run.status()
         self._finished[run.queue.id] = self._with_before(status, self._finished)
 
     def statuses(self, runs: Iterable[QueueRun]) -> tuple[QueueStatus, ...]:
-        """Return all queues, those that are read as they are now."""
+        """Return the status of all queues; of those that are read, the present one."""
         found = dict(self._finished)
         for run in list(runs):
             status = run.status()

@@ -1,4 +1,4 @@
-"""Where a job of this backend is when a savepoint is taken, and how it begins at one."""
+"""The positions of a job of this backend in a savepoint, and how a job begins at one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIRST = 1
 
 
 def place_of(checkpoint: StoredCheckpoint, runs: Iterable[QueueRun], clock: Clock, *, stopped: bool) -> Place:
-    """Return the place of a checkpoint that was just made."""
+    """Return the position of a checkpoint that was just made."""
     idle = [run.queue for run in runs if run.idle]
     now_us = int(clock.now() * 1_000_000)
     return Place(checkpoint.positions, checkpoint.sequence, checkpoint.shards, idle, now_us, stopped)
@@ -33,7 +33,7 @@ def place_of(checkpoint: StoredCheckpoint, runs: Iterable[QueueRun], clock: Cloc
 def savepoint_start(
     plan: Plan, options: RunOptions, checkpoint: StoredCheckpoint
 ) -> tuple[SavepointStart | None, StoredCheckpoint]:
-    """Return the savepoint at which a job begins, None where it goes on from its checkpoint or begins anew; and the positions.
+    """Return the savepoint at which a job begins, None if it continues from its checkpoint or begins without one; and the positions.
 
     Raises CheckpointError when it cannot begin there.
     """
@@ -42,11 +42,11 @@ def savepoint_start(
         return None, checkpoint
     if checkpoint.id and checkpoint.savepoint != start.savepoint.id:
         raise CheckpointError(
-            f"the checkpoint {options.checkpoint!r} is of a job that has begun already, and not at the savepoint "
+            f"the checkpoint {options.checkpoint!r} belongs to a job that has already started, and not from the savepoint "
             f"{options.from_savepoint!r}",
             job=plan.job_name,
             option="from_savepoint",
-            hint="begin at a savepoint with an empty checkpoint directory; to go on from the checkpoint leave from_savepoint out",
+            hint="start from a savepoint with an empty checkpoint directory; to continue from the checkpoint, leave out from_savepoint",
         )
     if checkpoint.id:
         return None, checkpoint
@@ -87,7 +87,7 @@ def not_all_queues(plan: Plan, groups: Collection[str], read: Collection[Queue])
         own = {queue.name for queue in read if queue.source == source_id}
         if known - own:
             return CheckpointError(
-                f"other instances of the job read {', '.join(sorted(known - own)[:3])}: this one knows a part of the positions only",
+                f"other instances of the job read {', '.join(sorted(known - own)[:3])}: this instance knows only a part of the positions",
                 job=plan.job_name,
                 plugin=source_id,
                 hint="stop the other instances first",

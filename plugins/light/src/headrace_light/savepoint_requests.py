@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class OpenSavepoint:
-    """A savepoint that is being written. What goes wrong with it is told to who asked, and is no concern of the job."""
+    """A savepoint that is being written. Errors go to the caller who asked for it and do not affect the job."""
 
     def __init__(self, path: str | os.PathLike[str], answer: Future[Path]) -> None:
         self._answer = answer
@@ -27,7 +27,7 @@ class OpenSavepoint:
             answer.set_exception(error)
 
     def add_state(self, shuffle: str, shard: int, state: bytes) -> None:
-        """Take what a shard remembers."""
+        """Add the state of a shard."""
         if self._writer is not None:
             try:
                 self._writer.add_state(shuffle, shard, state)
@@ -35,7 +35,7 @@ class OpenSavepoint:
                 self.abandon(error)
 
     def finish(self, plan: Plan, place: Place) -> None:
-        """All states have been given, and what they are of is durable in the sinks."""
+        """All states were added, and the rows that belong to them are durable in the sinks."""
         if self._writer is not None:
             try:
                 path = self._writer.finish(plan, "light", place)
@@ -46,7 +46,7 @@ class OpenSavepoint:
             self._answer.set_result(path)
 
     def abandon(self, error: Exception) -> None:
-        """Leave nothing of it, and tell who asked."""
+        """Remove what was written, and raise the error in the caller who asked."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.abandon()
@@ -80,7 +80,7 @@ class SavepointRequests:
         return bool(self._asked)
 
     def begin(self, refusal: JobError | None = None) -> list[OpenSavepoint]:
-        """Begin all that was asked for, or refuse it. Called by the engine, which then gives them states and finishes them."""
+        """Begin all savepoints that were asked for, or refuse them. Called by the engine, which then adds the states and finishes them."""
         with self._lock:
             asked, self._asked = self._asked, []
         if refusal is not None:
@@ -91,7 +91,7 @@ class SavepointRequests:
         return self._begun
 
     def end(self, error: BaseException | None) -> None:
-        """The job has ended: what is open comes to nothing."""
+        """The job has ended: open requests fail."""
         with self._lock:
             self._ended = True
             asked, self._asked = self._asked, []
@@ -103,6 +103,4 @@ class SavepointRequests:
             answer.set_exception(reason)
 
     def _too_late(self) -> JobError:
-        return CheckpointError(
-            "the job has ended: there is nothing to take a savepoint of", job=self._job, option="savepoint"
-        )
+        return CheckpointError("the job has ended, so no savepoint can be taken", job=self._job, option="savepoint")

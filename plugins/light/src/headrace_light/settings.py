@@ -12,31 +12,35 @@ from headrace.interfaces.settings import Settings, option
 class LightSettings(Settings, frozen=True, kw_only=True):
     """Options of the light backend."""
 
-    retry_timeout: Annotated[timedelta, option("how long a source may be away before the job fails")] = timedelta(
-        minutes=5
+    retry_timeout: Annotated[timedelta, option("how long a source may be unavailable before the job fails")] = (
+        timedelta(minutes=5)
     )
-    idle_wait_max: Annotated[timedelta, option("longest pause between two looks at queues that had nothing new")] = (
-        timedelta(milliseconds=200)
-    )
-    shards: Annotated[int, option("partitions of keyed state, fixed for a checkpoint", ge=1)] = 1
+    idle_wait_max: Annotated[
+        timedelta, option("longest pause between two polls of queues that have no new records")
+    ] = timedelta(milliseconds=200)
+    shards: Annotated[
+        int, option("number of shards of the keyed state; fixed by the first start with a checkpoint", ge=1)
+    ] = 1
     state_store: Annotated[
         str | None,
-        option("where keyed state is kept: an installed state store; default: directory, or topic where it moves"),
+        option(
+            "installed state store that keeps the keyed state; default: directory, or topic with reliability='high'"
+        ),
     ] = None
     reliability: Annotated[
         Literal["high", "fast"] | None,
         option(
-            "share keyed stages with other instances of the job: 'high' keeps state with the broker (or a shared store), "
-            "so that nothing is lost when shards move; 'fast' on this machine only; default: one process, all its own"
+            "how instances share keyed state: 'high' keeps it on the broker or in a shared store; 'fast' keeps it on this machine, and "
+            "it is lost when a shard moves; default: not shared, one process runs the job"
         ),
     ] = None
     quick_start: Annotated[
         bool,
         option(
-            "with reliability: a shard that moves answers before all of its state is here, where the store gives single keys "
-            "(mysql) and the verbs can (see several-instances.md)"
+            "with reliability: a shard that moved gives results before all of its state is loaded; needs state_store='mysql' "
+            "and verbs that support it (see several-instances.md)"
         ),
     ] = True
-    state_options: Annotated[dict[str, Any], option("options of the state store; 'path' is below the checkpoint")] = (
-        msgspec.field(default_factory=dict)
-    )
+    state_options: Annotated[
+        dict[str, Any], option("options of the state store; default of its 'path': a directory below the checkpoint")
+    ] = msgspec.field(default_factory=dict)

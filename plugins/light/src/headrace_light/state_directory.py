@@ -1,4 +1,4 @@
-"""State stores that need no other package: in a directory, and none at all."""
+"""State stores that need no other package: one in a directory, and one that stores nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NoStateStore(StateStore):
     """Keeps nothing: for jobs without a checkpoint, whose state lives in their shards and ends with them."""
 
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
-        """Keep nothing: there is no checkpoint to come back to."""
+        """Store nothing: there is no checkpoint to return to."""
 
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
         """Yield nothing."""
@@ -35,17 +35,17 @@ class NoStateStore(StateStore):
 class DirectoryStateSettings(Settings, frozen=True, kw_only=True):
     """Options of the state store ``directory``."""
 
-    path: Annotated[str, option("the directory")]
+    path: Annotated[str, option("directory of the state files")]
 
 
 class DirectoryStateStore(StateStore):
-    """Keeps each version of a shard's state as one file, written beside and renamed: it is there as a whole or not."""
+    """Keeps each version of a shard's state as one file, written under another name and renamed: it exists completely or not at all."""
 
     Settings: ClassVar[type[Settings]] = DirectoryStateSettings
 
     def __init__(self, settings: DirectoryStateSettings) -> None:
         self._path = Path(settings.path)
-        #: Shards of which versions are there: their directories are not made anew, as what is stored stands on those versions.
+        #: Shards that have versions: their directories are not created again, because later versions need the earlier ones.
         self._stored: set[str] = set()
 
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
@@ -54,7 +54,7 @@ class DirectoryStateStore(StateStore):
         path = directory / f"{version:020d}.{'snapshot' if snapshot else 'delta'}"
         temporary = path.with_suffix(".new")
         write_durably(temporary, delta)
-        # A version that an unfinished checkpoint left behind is replaced, whichever kind it was.
+        # A version of an unfinished checkpoint is replaced, whether it was a snapshot or a delta.
         for kind in ("delta", "snapshot"):
             other = directory / f"{version:020d}.{kind}"
             if other != path:

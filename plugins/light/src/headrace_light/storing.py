@@ -1,4 +1,4 @@
-"""Storing what a checkpoint consists of, while its disk may be full, read-only or away."""
+"""Stores the parts of a checkpoint, while its disk may be full, read-only or not available."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Storing:
-    """Tries again what could not be stored, for as long as servers that are away are waited for. Used by the engine's thread.
+    """Repeats what could not be stored, for the time limit that also holds for servers that are not available. Used by the engine's thread.
 
     Nothing is read meanwhile, so that nothing is lost or done twice. A job that is to stop tries once more and then fails.
     """
@@ -34,11 +34,11 @@ class Storing:
         self._retry_seconds = retry_seconds
 
     def waiting(self, *, away: Callable[[RetriableError], None], back: Callable[[], None]) -> Waiting:
-        """Return how servers are waited for that operators ask: as long as what is stored is tried again."""
+        """Return how to wait for the servers of operators: with the same time limit as for storing."""
         return Waiting(self._clock, self._retry_seconds, away=away, back=back, stopping=self._stopping)
 
     def until_stored(self, action: Callable[[], T]) -> T:
-        """Return what an action gives that can be done again. Raises JobFailedError when it could not be done for long."""
+        """Return the result of an action that can be repeated. Raises JobFailedError when it has failed for too long."""
 
         def failed(error: Exception, tries: Tries) -> None:
             found = (
@@ -51,7 +51,7 @@ class Storing:
                 logger.warning("job %s waits: %s%s", self._job, found.message, hint)
 
         def back() -> None:
-            logger.warning("job %s goes on: its checkpoint can be written again", self._job)
+            logger.warning("job %s continues: its checkpoint can be written again", self._job)
 
         return until_done(
             action,
@@ -63,7 +63,7 @@ class Storing:
         )
 
     def _failure(self, error: HeadraceError, waited: float) -> JobFailedError:
-        again = "the next start goes on from the last checkpoint that was written"
+        again = "the next start continues from the last checkpoint that was written"
         hint = f"{error.hint}; {again}" if error.hint else again
         message = f"{error.message}, for {waited:.0f} s" if waited >= 1 else error.message
         return JobFailedError(message, job=self._job, option="checkpoint", hint=hint)

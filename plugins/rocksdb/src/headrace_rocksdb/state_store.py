@@ -16,9 +16,13 @@ _VERSION_BYTES = 8
 class RocksStateSettings(Settings, frozen=True, kw_only=True):
     """Options of the state store ``rocksdb``."""
 
-    path: Annotated[str, option("the directory of the database")]
+    path: Annotated[str, option("directory of the database")]
     sync: Annotated[
-        bool, option("wait for the disk at each save: state outlives the machine, not only the process")
+        bool,
+        option(
+            "whether each save waits for the disk: then state survives a crash of the machine, otherwise only a crash of the "
+            "process"
+        ),
     ] = True
 
 
@@ -76,7 +80,7 @@ class RocksStateStore(StateStore):
                     f"the state in {self._settings.path!r} cannot be opened: {error}",
                     plugin="rocksdb",
                     option="path",
-                    hint="another process may have it open; or restore it from a backup",
+                    hint="another process may have opened it; if not, restore it from a backup",
                 ) from error
             writing = WriteOptions()
             writing.sync = self._settings.sync

@@ -73,7 +73,7 @@ def explain(rule_id: str, *, on: Path, rules: str | None, job: str | None, colum
     if bad or not frame.height:
         raise JobError(f"{on}: the message cannot be decoded: {bad[0] if bad else 'the file is empty'}")
     if frame.height > 1:
-        say(f"{on} has {frame.height:,} messages: this is about the first", style="yellow")
+        say(f"{on} has {frame.height:,} messages: only the first is explained", style="yellow")
     frame = frame.head(1)
     preparer = Preparer(subject.schema, subject.functions)
     _, wrong = check_rules([rule], preparer)

@@ -46,7 +46,7 @@ class DatabaseCache:
         magic, checksum = content[: len(_MAGIC)], content[len(_MAGIC) : len(_MAGIC) + 32]
         database = content[len(_MAGIC) + 32 :]
         if magic != _MAGIC or hashlib.sha256(database).digest() != checksum:
-            logger.warning("%s is damaged and compiled anew", path)
+            logger.warning("%s is damaged and is compiled again", path)
             return None
         return database
 
@@ -55,7 +55,10 @@ class DatabaseCache:
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._is_ours():
-                logger.warning("%s is not this user's alone: compiled rules are not kept", self.directory)
+                logger.warning(
+                    "%s belongs to another user, or others can write to it: compiled rules are not stored",
+                    self.directory,
+                )
                 return
             content = _MAGIC + hashlib.sha256(database).digest() + database
             descriptor, name = tempfile.mkstemp(dir=self.directory, suffix=".new")
@@ -64,7 +67,7 @@ class DatabaseCache:
             os.replace(name, self._path(key))
             self._trim()
         except OSError as error:
-            logger.info("compiled rules are not kept in %s: %s", self.directory, error)
+            logger.info("compiled rules cannot be stored in %s: %s", self.directory, error)
 
     def _path(self, key: bytes) -> Path:
         return self.directory / f"{hashlib.sha256(key).hexdigest()}.hsdb"

@@ -175,7 +175,7 @@ class RuleEngine:
         # Rules that cost little are left alone, however far they are from what was expected.
         if rate < 2 * plan.expected_pairs + 0.05:
             return
-        logger.info("rules: %.2f candidates a row where %.2f were expected: choosing triggers anew", rate,
+        logger.info("rules: %.2f candidates per row, but %.2f were expected: triggers are chosen again", rate,
                     plan.expected_pairs)  # fmt: skip
         self._drift_rows *= 2
         sample = sampled(frame, self.options.sample_rows)
@@ -191,7 +191,7 @@ class RuleEngine:
                 self.use_triggers(self.choose_triggers(sample))
         except Exception:
             # The triggers in use stay right, they only cost more.
-            logger.exception("rules: triggers could not be chosen anew")
+            logger.exception("rules: triggers could not be chosen again")
         finally:
             self._planning = None
 

@@ -303,7 +303,7 @@ class GroupRun:
                 self._keep(numbers, engine)
         except Exception:
             # The rules in use go on; the next batch tries again.
-            logger.exception("rules: versions %s could not be made ready", numbers)
+            logger.exception("rules: versions %s could not be prepared", numbers)
             if not self._options.background:
                 raise
         finally:

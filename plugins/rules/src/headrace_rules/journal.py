@@ -74,7 +74,7 @@ class RuleJournal:
             raise CheckpointError(
                 f"version {number} of the rules cannot be read from {path}: {error}",
                 plugin="rules",
-                hint="remove the directory: the job then begins with the rules of its own",
+                hint="remove the directory: the job then starts with the rules of its own code",
             ) from error
 
     def begin(self, rules: RuleSet, *, at: str) -> None:

@@ -51,7 +51,7 @@ class Loaded:
         same = next((other for other in self.rules if other.id == rule.id), None) if rule.id in self._ids else None
         if same is not None:
             self.rejections.append(
-                Rejection(rule.id, f"the id is taken already, by {same.place or 'a rule'}", rule.place)
+                Rejection(rule.id, f"the id is already used by {same.place or 'a rule'}", rule.place)
             )
             return
         self._ids.add(rule.id)
@@ -145,7 +145,7 @@ class _Loader(yaml.SafeLoader):
             return None
         if isinstance(event, yaml.AliasEvent):
             if id(node) not in self._sizes:
-                raise _refused("an alias stands for what it is a part of", event)
+                raise _refused("an alias stands for a value that contains the alias", event)
         else:
             self._sizes[id(node)] = 1 + sum(self._sizes[id(each)] for each in _children(node))
         if self._sizes[id(node)] > self._values_max:
@@ -169,7 +169,7 @@ def _load_yaml(path: Path, text: str, loaded: Loaded) -> None:
     try:
         documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
     except yaml.YAMLError as error:
-        loaded.add(Rejection("", f"this is no YAML: {' '.join(str(error).split())}", str(path)))
+        loaded.add(Rejection("", f"this is not valid YAML: {' '.join(str(error).split())}", str(path)))
         return
     number = 0
     for document in documents:

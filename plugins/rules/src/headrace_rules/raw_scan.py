@@ -164,7 +164,7 @@ def _chosen(conditions: Sequence[PreparedCondition], cost: Callable[[Atom], floa
         assert condition.need is not None
         rate, atoms = cheapest(condition.need, cost)
         if rate > 1e6:
-            logger.info("rules: no scan before parsing: %r asks for no text", condition.text)
+            logger.info("rules: no scan before parsing: %r contains no text to search for", condition.text)
             return None
         wanted += [literal for atom in atoms for literal in raw_literals(atom)]
     return wanted

@@ -156,7 +156,9 @@ def _search(search: Any) -> str:
         return "(" + _joined([_field(name, value) for name, value in search.items()], "AND") + ")"
     if isinstance(search, list) and search and all(isinstance(one, Mapping) for one in search):
         return "(" + _joined([_search(one) for one in search], "OR") + ")"
-    raise _UnsupportedError("a search is a mapping of fields, or a list of such; keywords have no column here")
+    raise _UnsupportedError(
+        "a search is a mapping of fields, or a list of such; keywords are not supported, because they name no column"
+    )
 
 
 def _field(key: Any, value: Any) -> str:

@@ -150,7 +150,7 @@ class Rules(GroupedSpec):
             raise OptionError(f"unknown scanner {scanner!r}", plugin="rules", option="scanner", hint=hint)
         if raw_scan and output == "tag":
             raise OptionError(
-                'output="tag" gives all rows, so that none can be left unparsed', plugin="rules", option="raw_scan"
+                'output="tag" gives all rows, so no row can be left unparsed', plugin="rules", option="raw_scan"
             )
         self.rules: RuleSet = load_strictly(rules)
         self.given = rules

@@ -104,7 +104,7 @@ class MemberVersions:
             at = now_text(self._clock)
             offset = self.journal.switch(self.admitted, queue, first, at=at)
             history.append((offset, self.admitted))
-            logger.info("rules: version %d holds in %s from offset %d", self.admitted, queue, offset)
+            logger.info("rules: version %d is used in %s from offset %d", self.admitted, queue, offset)
         return [(_BEFORE_ALL, FIRST), *history]
 
     def _look_at_files(self, waits: bool) -> None:
@@ -135,10 +135,10 @@ class MemberVersions:
                 update(self.journal, self._first, load(self._watched), self.preparer, who=f"{whoami()} (files)",
                        at=now_text(self._clock), since=self._since)  # fmt: skip
         except HeadraceError as error:
-            logger.warning("rules: the files cannot be read, the rules stay as they are: %s", error)
+            logger.warning("rules: the files cannot be read, the rules in use stay: %s", error)
         except Exception:
             # The rules in use go on; the next change of the files is another try.
-            logger.exception("rules: changed files could not be taken")
+            logger.exception("rules: changed files could not be loaded")
 
 
 @dataclass(frozen=True, slots=True)

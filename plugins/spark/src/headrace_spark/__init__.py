@@ -12,7 +12,7 @@ __all__ = ["SparkBackend", "to_spark"]
 
 
 def __getattr__(name: str) -> Any:
-    # Worker processes import this package too: they must not pay for what only the driver needs.
+    # Worker processes import this package too: they must not load what only the driver needs.
     if name not in __all__:
         raise AttributeError(f"module 'headrace_spark' has no attribute {name!r}")
     from headrace_spark import backend

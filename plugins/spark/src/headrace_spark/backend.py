@@ -38,10 +38,10 @@ class SparkBackend(Backend):
 
 
 def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
-    """Start a job in a session and return Spark's own handle of it, for who wants to deal with Spark directly.
+    """Start a job in a session and return Spark's own handle of it, for users who work with Spark directly.
 
     ``options`` are those of ``job.start(backend="spark", …)``; without ``until="end"`` the query runs until it is
-    stopped. Stopping it breaks off the batch at hand, which the next start from the same checkpoint does again. Raises
+    stopped. Stopping it interrupts the current micro-batch; the next start from the same checkpoint runs that batch again. Raises
     JobError as ``start`` does.
     """
     from headrace.jobs.job import options_of

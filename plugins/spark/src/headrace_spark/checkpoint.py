@@ -1,4 +1,4 @@
-"""The checkpoint of a job on Spark: Spark's own directory of a streaming query, looked into before the query starts."""
+"""The checkpoint of a job on Spark: Spark's own directory of a streaming query, checked before the query starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from headrace_spark.offsets import JobOffsets
 
 logger = logging.getLogger(__name__)
-#: How long a start waits for an earlier run to end: one that was killed leaves a Java that ends a little later.
+#: How long a start waits for an earlier run to end: the Java process of a run that was killed ends a little later.
 _LOCK_WAIT_SECONDS = 20.0
 _LOCK_PAUSE_SECONDS = 0.1
 _DIRECTORY = "spark"
@@ -28,7 +28,7 @@ _STATE_DIRECTORY = "shards"
 _BEGINNING = "beginning.json"
 _DEFINITIONS = "definitions.json"
 _SAVEPOINT = "savepoint.json"
-#: What files of an older version of headrace hold, which have no checksum: definitions, beginnings, savepoints.
+#: Keys of the files of an older version of headrace, which have no checksum: definitions, beginnings, savepoints.
 _KEYS_WITHOUT_CHECKSUM = frozenset({"format", "operators", "outputs", "job", "plan", "sources", "gone", "keyed", "id"})
 
 
@@ -44,7 +44,7 @@ class SparkCheckpoint:
         self._checkpoint = checkpoint
         context: Any = session.sparkContext
         self._jvm = context._jvm
-        # Each name on the way to a class is a question to Java: asked once.
+        # Each name on the way to a class is a request to Java, so it is looked up only once.
         self._java_path = self._jvm.org.apache.hadoop.fs.Path
         self._java_text = self._jvm.org.apache.commons.io.IOUtils.toString
         self._root = self._java_path(self.location)
@@ -56,7 +56,7 @@ class SparkCheckpoint:
         self._id: str | None = None
 
     def open(self, clock: Clock | None = None) -> None:
-        """Make the directory and, on the local disk, take it for this process. Raises CheckpointError."""
+        """Make the directory and, on the local disk, lock it for this process. Raises CheckpointError."""
         try:
             self._files = self._root.getFileSystem(self._configuration)
             if self._lock_path is not None:
@@ -82,31 +82,31 @@ class SparkCheckpoint:
         return f"{qualified.rstrip('/').removesuffix(_DIRECTORY)}{_STATE_DIRECTORY}"
 
     def close(self) -> None:
-        """Let others take the directory. May be called twice."""
+        """Unlock the directory, so that other processes can use it. May be called twice."""
         lock, self._lock = self._lock, None
         if lock is not None:
             try:
                 lock.close()
             except Exception as error:  # py4j's: Java has ended, and with it the lock
-                logger.debug("while giving %s back: %s", self.location, error)
+                logger.debug("while unlocking %s: %s", self.location, error)
 
     @property
     def id(self) -> str | None:
-        """The id by which its files are told from those of others; None: an older version of headrace began it."""
+        """The id that distinguishes its files from those of other checkpoints; None: an older version of headrace created it."""
         return self._id
 
     @property
     def began_at_savepoint(self) -> bool:
-        """Whether shards began with the state of a savepoint. Known behind ``check``."""
+        """Whether shards began with the state of a savepoint. Known after ``check``."""
         beginning = self._find(_BEGINNING)
         return beginning is not None and "keyed" in beginning
 
     def check(self, before: SparkCheckpoint | None = None) -> None:
-        """See that all that a start goes on from is there, undamaged, and of one checkpoint. Called when the directory was opened.
+        """Check that all files that a start needs exist, are undamaged and belong to one checkpoint. Called when the directory was opened.
 
-        ``before`` is the checkpoint of the same job's earlier query in this run: it must be that one. Without this, a query
-        that is started again would begin anew where the directory was removed meanwhile. Raises CheckpointError that names
-        the file.
+        ``before`` is the checkpoint that the job's earlier query in this run had: it must be the same one. Without this check,
+        a query that is started again would begin with nothing if the directory was removed meanwhile. Raises CheckpointError
+        that names the file.
         """
         planned, completed = self._batches("offsets"), self._batches("commits")
         self._check_spark_files(planned, completed)
@@ -125,11 +125,15 @@ class SparkCheckpoint:
         if self._id is not None and planned and (beginning is None or beginning.get("checkpoint") != self._id):
             raise self._damaged(_BEGINNING, "it is missing" if beginning is None else "it is of another checkpoint")
         if before is not None and before.id != self._id:
-            how = "it is missing: the checkpoint was removed" if found is None else "it was exchanged for another one's"
+            how = (
+                "it is missing: the checkpoint was removed"
+                if found is None
+                else "it was replaced by that of another checkpoint"
+            )
             raise self._damaged(_DEFINITIONS, f"{how} while the job ran")
 
     def _check_spark_files(self, planned: set[int], completed: set[int]) -> None:
-        """See that Spark's own files are those of a run that was broken off at any place, and can be read."""
+        """Check that Spark's own files can be read and fit together, as after a run that was interrupted at any place."""
         metadata = self._path("metadata")
         if self._files.exists(metadata):
             self._check_json("metadata", 0)
@@ -156,7 +160,7 @@ class SparkCheckpoint:
         lines = self._read(name).splitlines()
         try:
             if (line and lines[0] != "v1") or not isinstance(json.loads(lines[line]), dict):
-                raise ValueError("it is not what Spark has written")
+                raise ValueError("it is not a file that Spark has written")
         except (IndexError, ValueError, RecursionError) as error:
             raise self._damaged(name, str(error)) from error
 
@@ -213,7 +217,7 @@ class SparkCheckpoint:
         return begun
 
     def definitions(self) -> dict[str, DefinedState] | None:
-        """Return of what the stored state is, by operator; None: nothing is stored, or by a version that did not store it."""
+        """Return the definitions of the stored state, by operator; None: none are stored (older versions of headrace stored none)."""
         # A crash while they were replaced leaves the new ones under the other name.
         found = self._find(_DEFINITIONS) or self._find(f"{_DEFINITIONS}.new")
         try:
@@ -227,7 +231,7 @@ class SparkCheckpoint:
         return {str(name): str(digest) for name, digest in found.get("outputs", {}).items()}
 
     def keep_definitions(self, definitions: Mapping[str, DefinedState], outputs: Mapping[str, str]) -> None:
-        """Store of what state and outputs are from now on, and the checkpoint's id. Called before the query starts."""
+        """Store the definitions of state and outputs from now on, and the checkpoint's id. Called before the query starts."""
         content = {**definitions_to_json(definitions), "outputs": dict(outputs)}
         if self._id is not None:
             content["checkpoint"] = self._id
@@ -244,7 +248,7 @@ class SparkCheckpoint:
                 raise ValueError("it holds no map")
             if set(found) == {"of", "checksum", "content"}:
                 if found["checksum"] != checksum_of(found):
-                    raise ValueError("its checksum is another")
+                    raise ValueError("its checksum does not match")
                 if found["of"] != name.removesuffix(".new"):
                     raise ValueError(f"it is {found['of']}")
                 content: Mapping[str, Any] = found["content"]
@@ -264,7 +268,7 @@ class SparkCheckpoint:
         return True, None if found is None else str(found["id"])
 
     def begin_at(self, savepoint_id: str, offsets: JobOffsets) -> None:
-        """Let the job begin at a savepoint. Until this is done it has not begun."""
+        """Store that the job begins at a savepoint. Before this call the job has not begun."""
         self._keep(_SAVEPOINT, {"id": savepoint_id})
         self._keep(_BEGINNING, offsets.begun_in(self._id).to_json())
 
@@ -301,7 +305,7 @@ class SparkCheckpoint:
             raise self._damaged(name, f"it cannot be read: {_java_message(error)}") from error
 
     def _take_lock(self, clock: Clock) -> None:
-        """Lock a file in Java's name, not in Python's: it is Java that may still work when this process is killed."""
+        """Lock a file in the Java process, not in Python, because Java may still work after this process was killed."""
         begun = clock.monotonic()
         never = threading.Event()
         file = self._jvm.java.io.RandomAccessFile(str(self._lock_path), "rw")
@@ -311,7 +315,7 @@ class SparkCheckpoint:
                     self._lock = file
                     return
             except Exception as error:
-                # A job of this very process has it.
+                # Another job of this process holds the lock.
                 if "OverlappingFileLockException" not in _java_message(error):
                     raise
             if clock.monotonic() - begun >= _LOCK_WAIT_SECONDS:

@@ -1,4 +1,4 @@
-"""The process that Spark forks its Python workers from, with what all of them need imported beforehand.
+"""The process that Spark forks its Python workers from, which has imported what all workers need.
 
 Named by ``spark.python.daemon.module``; Spark starts it as ``python -m headrace_spark.daemon <worker module>``. It is
 Spark's own daemon, but imports what workers need before it forks, so that they start quickly and share the memory.

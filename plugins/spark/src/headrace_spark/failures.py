@@ -1,6 +1,6 @@
-"""How an error in a worker process reaches the driver: as text inside Spark's own, found again and rebuilt there.
+"""How an error in a worker process reaches the driver: as text inside Spark's error, from which the driver makes the error again.
 
-Spark hands on a worker's exception as the text of its traceback, wrapped in several Java ones. So what is raised in a
+Spark passes a worker's exception on as the text of its traceback, inside several Java exceptions. So what is raised in a
 worker is a ``WorkerFailure`` whose text carries the original in a form that can be read back: JSON, not a pickle.
 """
 
@@ -20,7 +20,7 @@ from headrace.foundation.errors import HeadraceError
 _MARK = "headrace-failure"
 _PATTERN = re.compile(_MARK + r"<([A-Za-z0-9+/=]+)>")
 _TRACE_LENGTH_MAX = 8_000
-#: Python's own errors that a text is enough to make again.
+#: Python's own errors that can be made again from their text.
 _REBUILT: Mapping[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (ValueError, TypeError, ZeroDivisionError, AttributeError, AssertionError, RuntimeError, OSError)
@@ -63,7 +63,7 @@ def describe(error: BaseException) -> str:
 
 
 def original_error(text: str) -> Exception | None:
-    """Return the error that a worker raised, from the text of Spark's; None when none of ours is in it.
+    """Return the error that a worker raised, from the text of Spark's; None when it contains no error of headrace.
 
     headrace's errors and Python's own come back as what they were; any other as a RuntimeError that names it. The
     worker's traceback is a note on it.

@@ -1,4 +1,4 @@
-"""Adds up what a run's processes tell: the figures of status and report."""
+"""Adds up what the processes of a run report: the figures of status and report."""
 
 from __future__ import annotations
 

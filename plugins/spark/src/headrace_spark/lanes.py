@@ -36,7 +36,7 @@ _POLL_TIMEOUT = timedelta(seconds=1)
 _PAUSE_SECONDS_FIRST = 0.05
 _PAUSE_SECONDS_MAX = 2.0
 _CLOCK = SystemClock()
-#: Spark kills a task that is to end.
+#: Spark kills a task that it wants to end.
 _NEVER = threading.Event()
 
 
@@ -92,7 +92,7 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
     outbox = Outbox(payload.plan(), payload.topology(), queue) if payload.keyed is not None else None
     try:
         if kept.reader.position != part.start:
-            # Another process read what lies between. The operators of this stage have no state that could be old.
+            # Another process read the records in between. The operators of this stage have no state that could be outdated.
             _waiting_for(payload, queue, partial(kept.reader.seek, part.start))
         kept.reader.limit(part.end)
         count = 0
@@ -122,7 +122,7 @@ def _opened(payload: JobPayload, part: QueueRange) -> _KeptLane:
 
 
 def _remove(payload: JobPayload, part: QueueRange, kept: _KeptLane | None) -> Iterator[Envelope]:
-    """Let the lane end. Where the process has none, one is made: stateless operators have nothing to say then."""
+    """Let the lane end. If this process has no lane of the queue, a new one ends: stateless operators give nothing at the end."""
     if kept is not None:
         yield from _of(kept.lane.on_system(QueueRemoved(part.queue)))
         kept.close()
@@ -130,7 +130,7 @@ def _remove(payload: JobPayload, part: QueueRange, kept: _KeptLane | None) -> It
 
 
 def _told(payload: JobPayload, part: QueueRange) -> Iterator[Envelope]:
-    """Let the dead letters tell of a queue that was set aside, where the job has dead letters."""
+    """Write a dead letter about a queue that was set aside, if the job has a sink for dead letters."""
     queue, offset = part.queue, part.start.offset
     yield Envelope("begin", queue, offset, offset)
     if payload.plan().dead_letters_id is not None:
@@ -154,8 +154,8 @@ def _keep(payload: JobPayload, queue: Queue, kept: _KeptLane) -> None:
 
 
 def _processed(payload: JobPayload, lane: Lane, raw: RawBatch) -> list[Delivery]:
-    """Take records through the lane. A function or table that it asks may be away: raises RetriableError when it stays away."""
-    notes, what = TroubleNotes(payload.run_directory), f"what an operator of queue {lane.queue.id} asks"
+    """Take records through the lane. The server of a function or table may be unavailable: raises RetriableError when it stays so."""
+    notes, what = TroubleNotes(payload.run_directory), f"the server of an operator of queue {lane.queue.id}"
 
     def process() -> list[Delivery]:
         try:
@@ -168,9 +168,9 @@ def _processed(payload: JobPayload, lane: Lane, raw: RawBatch) -> list[Delivery]
 
 
 def _waiting_for(payload: JobPayload, queue: Queue, action: Callable[[], T]) -> T:
-    """Return what an action gives that needs the queue. It was there when the range was planned, so it is waited for.
+    """Return the result of an action that needs the queue. The queue existed when the range was planned, so the action is tried again.
 
-    A range that was planned cannot be left out: what was made of it, and what state it changed, must be the same again.
+    A planned range cannot be left out: its results and its changes of state must be the same again.
     Raises RetriableError or BrokenQueueError when it stays away.
     """
     notes = TroubleNotes(payload.run_directory)
@@ -184,7 +184,7 @@ def _until_there(
     patience_seconds: Callable[[Any], float],
     *retriable: type[HeadraceError],
 ) -> T:
-    """Return what an action gives, trying it again for as long as ``patience_seconds`` says of the error."""
+    """Return the result of an action; it is tried again for as long as ``patience_seconds`` gives for the error."""
 
     def failed(error: HeadraceError, tries: Tries) -> None:
         notes.away(what, error.message)
@@ -224,7 +224,7 @@ def _raw_batches(payload: JobPayload, reader: Reader, part: QueueRange) -> Itera
             moved_at = _CLOCK.monotonic()
         elif _CLOCK.monotonic() - moved_at >= payload.retry_seconds:
             raise RetriableError(
-                f"the queue was said to hold records up to {end}, but nothing came after {before} "
+                f"the source reported records up to {end}, but gave none after {before} "
                 f"for {payload.retry_seconds:.0f} s",
                 queue=part.queue.id,
                 offset=before,

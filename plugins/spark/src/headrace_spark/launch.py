@@ -47,7 +47,7 @@ exec "{java}" "$@"
 
 
 class LocalSpark:
-    """What a local Spark needs on disk: a directory for this process, and one that is kept for a quick next start."""
+    """What a local Spark needs on disk: a directory for this process, and one that is kept so that the next start is faster."""
 
     def __init__(self, java: JavaRuntime, *, startup_cache: bool = True) -> None:
         remove_abandoned(TEMPORARY_KINDS)
@@ -60,7 +60,7 @@ class LocalSpark:
         self._kept = kept
         self._root = kept or self.directory
         self._archive: _ClassArchive | None = None
-        #: A Spark of the user's own is left as it is.
+        #: A Spark that the user started is not changed.
         self._installed_with_pyspark = "SPARK_HOME" not in os.environ
 
     def launch(self, conf: Mapping[str, str], *, log_level: str) -> Any:
@@ -84,7 +84,7 @@ class LocalSpark:
             ) from error
 
     def job_has_run(self) -> None:
-        """Note that a job has run to its end. Called by the handle; what was learned may be kept for the next start."""
+        """Note that a job has run to its end. Called by the handle; the class archive may then be kept for the next start."""
         if self._archive is not None:
             self._archive.job_has_run()
 
@@ -121,7 +121,7 @@ class LocalSpark:
         return variables
 
     def _home(self) -> Path:
-        """Return a Spark home that is pyspark's but for its zipped copy of itself, which workers would import from.
+        """Return a copy of pyspark's Spark home without the zip file of pyspark, from which workers would import.
 
         A zip has no compiled files: every worker would compile pyspark anew.
         """

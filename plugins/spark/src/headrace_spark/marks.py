@@ -1,4 +1,4 @@
-"""What the planner notes in the offsets of a job with keyed stages: processing time, idle queues, the end of a run."""
+"""What the planner stores in the offsets of a job with keyed stages: processing time, idle queues, the end of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From where the entries of a job's keyed stages are numbered on Spark, so that no sink takes new rows for known ones."""
+"""Where the numbers of a job's entries in keyed stages start on Spark, so that no sink takes new rows for rows that it has."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def numbered_behind_sinks(
     if not write:
         raise sink_is_ahead(plan, found, last_entry)
     logger.warning(
-        "job %s: %s has rows up to entry %d, the state is at %d: results since then are written once more",
+        "job %s: %s has rows up to entry %d, but the state is that of entry %d: the results since then are written again",
         plan.job_name, found.sink_id, found.entry, last_entry,
     )  # fmt: skip
     return replace(keyed, base_moved=(marks.base, marks.base + found.entry - last_entry))
@@ -46,7 +46,7 @@ def numbered_behind_sinks(
 
 @contextmanager
 def opened(plan_bytes: bytes) -> Iterator[Mapping[str, Sink]]:
-    """Give copies of a plan's sinks that can be asked for their positions, opened: its own stay untouched, since they are to travel."""
+    """Give opened copies of a plan's sinks, to ask for positions. The plan's own sinks are not opened, as they are pickled."""
     nodes = unpickled(plan_bytes).sinks
     sinks = {name: node.sink for name, node in nodes.items() if isinstance(node.sink, TransactionalSink)}
     try:

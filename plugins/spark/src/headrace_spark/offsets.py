@@ -23,7 +23,7 @@ GONE_MAX = 1_000
 
 @dataclass(frozen=True)
 class JobIdentity:
-    """What tells whether offsets belong to a job: its name, the shape of its plan, and the class of each source."""
+    """What identifies the job of offsets: its name, the shape of its plan, and the class of each source."""
 
     job: str
     fingerprint: str
@@ -41,18 +41,18 @@ class JobIdentity:
 
 @dataclass(frozen=True)
 class KeyedMarks:
-    """What the micro-batches of a job with keyed stages are told beside its queues, the same when they are run again."""
+    """What the micro-batches of a job with keyed stages get besides its queues; the same when they are run again."""
 
     #: Shards per shuffle, and the shuffles by level: both are fixed for as long as there is state.
     shards: int
     levels: tuple[tuple[str, ...], ...]
-    #: What is added to a micro-batch's number, so that its results come behind those of an earlier job in the sinks.
+    #: What is added to a micro-batch's number, so that in the sinks its results come after those of an earlier job.
     base: int
     #: When the micro-batch was planned, microseconds since the Unix epoch; never falls.
     time_us: int
     #: Queues that are not waited for.
     idle: tuple[Queue, ...] = ()
-    #: How many runs to the end of what was there have come to it.
+    #: How many bounded runs have reached their end.
     ends: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class KeyedMarks:
 
 @dataclass(frozen=True)
 class JobOffsets:
-    """How far a job is: where each queue is to be read next, and which job and plan that is true of."""
+    """How far a job is: the next position of each queue, and the job and plan to which the positions belong."""
 
     job: str
     plan: str
@@ -147,7 +147,7 @@ class JobOffsets:
             # An older version of headrace has written no checksum, and neither an id nor a number.
             whole = "checksum" not in value and not {"checkpoint", "number"} & set(value)
             if unknown or not (whole or value["checksum"] == checksum_of(value)):
-                raise ValueError(f"unknown parts {sorted(unknown)}" if unknown else "their checksum is another")
+                raise ValueError(f"unknown parts {sorted(unknown)}" if unknown else "their checksum does not match")
             version = int(value["format"])
             if version > FORMAT_VERSION:
                 raise CheckpointError(
@@ -168,7 +168,7 @@ class JobOffsets:
             return cls(value["job"], value["plan"], kinds, queues, gone, broken, keyed, checkpoint, number)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
-                f"the offsets in the checkpoint are damaged, or not headrace's: {error!r}",
+                f"the offsets in the checkpoint are damaged, or were not written by headrace: {error!r}",
                 hint="go back to a copy of the checkpoint, or begin anew with another directory",
             ) from error
 
@@ -188,7 +188,7 @@ class JobOffsets:
             )
         if None not in (self.checkpoint, identity.checkpoint) and self.checkpoint != identity.checkpoint:
             raise CheckpointError(
-                "the offsets are of another checkpoint than the files beside them",
+                "the offsets belong to another checkpoint than the files beside them",
                 job=self.job,
                 option="checkpoint",
                 hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
@@ -211,7 +211,7 @@ class JobOffsets:
                 )
         if self.plan != identity.fingerprint:
             logger.warning(
-                "job %s: the plan has changed since the checkpoint was written; it goes on where it was, "
+                "job %s: the plan has changed since the checkpoint was written; it continues at its old positions, "
                 "records read before are not processed again",
                 self.job,
             )

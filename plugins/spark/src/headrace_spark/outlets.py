@@ -1,8 +1,8 @@
 """The sink stage in a worker process: gives envelopes to the sinks and counts.
 
-The sinks' writers are kept between micro-batches, and with them what they know of each queue. Another process may have
-written a queue's rows meanwhile; then what is known is old. A queue's ranges follow on each other, so it is fresh exactly
-if the range that begins is the one after the last that this process wrote.
+The sinks' writers are kept between micro-batches, and with them what they know of each queue. Another process may have written
+a queue's rows meanwhile; then this knowledge is outdated. The ranges of a queue follow one another, so it is current exactly if
+the new range follows the last one that this process wrote.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _topologies: OrderedDict[str, Topology] = OrderedDict()
 
 @dataclass(frozen=True)
 class KeyedPlan:
-    """What planning micro-batches takes into account of a job with keyed stages."""
+    """What the planner of micro-batches must know about a job with keyed stages."""
 
     shards: int
     #: Shuffle ids by level, see ``topology``.
@@ -48,11 +48,11 @@ class KeyedPlan:
     tick_seconds: float | None
     #: The directory of the shards' state, as a URI.
     state_uri: str = ""
-    #: Where a job begins its numbers are added to no less than this: sinks have rows of entries below.
+    #: The smallest value that is added to the numbers of a job that begins: sinks have rows of smaller entries.
     base_least: int = 0
     #: What numbers are added to changes from the first to the second in micro-batches that are planned from now on.
     base_moved: tuple[int, int] | None = None
-    #: Tells the state files of this checkpoint from others; None: an older version of headrace began it.
+    #: Distinguishes the state files of this checkpoint from others; None: an older version of headrace created it.
     checkpoint: str | None = None
     #: Whether the shards began with the state of a savepoint.
     has_beginning: bool = False
@@ -77,7 +77,7 @@ class KeyedPlan:
 class JobPayload:
     """All that a process needs to run a part of a job. Pickled with Spark's source and sink; made by the driver."""
 
-    #: Names this run and no other: the key of what processes keep between batches.
+    #: The unique name of this run: the key of what processes keep between batches.
     token: str
     identity: JobIdentity
     #: The sources alone as well: planning micro-batches needs nothing else of the plan, and is quicker to start so.

@@ -103,7 +103,7 @@ class Planner:
         return JobOffsets.unknown(self._payload.identity)
 
     def next_end(self, start: JobOffsets, records_max: int | None) -> JobOffsets:
-        """Return where the micro-batch that begins at ``start`` is to end; ``start`` itself when there is nothing to do.
+        """Return the end of the micro-batch that begins at ``start``; ``start`` itself when there is nothing to do.
 
         Reads at most ``records_max``. Waits a little for records when there are none, so that an idle job costs
         nothing.
@@ -149,11 +149,11 @@ class Planner:
 
     @staticmethod
     def check_follows(start: JobOffsets, end: JobOffsets, job: str) -> None:
-        """See that one micro-batch leads from ``start`` to ``end``. Raises CheckpointError."""
+        """Check that one micro-batch leads from ``start`` to ``end``. Raises CheckpointError."""
         if not end.leads_on_from(start):
             raise CheckpointError(
-                f"the offsets of two micro-batches do not follow on each other ({start.number}, {end.number}): files of the checkpoint "
-                "were exchanged or removed",
+                f"the offsets of two micro-batches are not consecutive ({start.number}, {end.number}): files of the checkpoint "
+                "were replaced or removed",
                 job=job,
                 hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
             )
@@ -222,7 +222,7 @@ class Planner:
             return None
 
     def _set_aside(self, queue: Queue, error: BrokenQueueError, offset: int | None) -> None:
-        """Read the other queues only, for now. Raises the error where such queues are to stop the job."""
+        """Set the queue aside, so that only the others are read. Raises the error if such queues must stop the job."""
         if self._payload.stops_on_broken_queues:
             error.job, error.queue = error.job or self._job, error.queue or queue.id
             error.offset = offset if error.offset is None else error.offset
@@ -336,7 +336,7 @@ class Planner:
         return ends
 
     def _set_damaged_ends_aside(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """Set those queues aside of a bounded run whose end is damage, when all before it was planned."""
+        """In a bounded run, set aside the queues that end with damage, when everything before the damage was planned."""
         for queue, fixed in (self._ends or {}).items():
             at = positions.get(queue)
             if fixed.broken is None or at is None or at.offset < fixed.position.offset or queue in self._broken:
@@ -347,7 +347,7 @@ class Planner:
     def _of_whole(
         self, found: Mapping[Queue, T | BrokenQueueError], positions: Mapping[Queue, ReadPosition]
     ) -> dict[Queue, T]:
-        """Return what was found of the queues that can be read; set the others aside."""
+        """Return the results for the queues that can be read; set the others aside."""
         whole = {}
         for queue, value in found.items():
             if isinstance(value, BrokenQueueError):
@@ -424,10 +424,10 @@ class Planner:
         def failed(error: RetriableError, tries: Tries) -> None:
             if tries.waited_seconds >= self._payload.retry_seconds or self._run.stop_asked:
                 raise JobFailedError(
-                    f"the source was away for {tries.waited_seconds:.0f} s: {error.message}",
+                    f"the source was not available for {tries.waited_seconds:.0f} s: {error.message}",
                     job=self._job,
                     queue=what,
-                    hint="mend the server and start the job again: it goes on from its checkpoint",
+                    hint="repair the server and start the job again: it continues from its checkpoint",
                 ) from error
             self._notes.away(what, error.message)
 
@@ -443,7 +443,7 @@ class QueueEnd:
     position: ReadPosition
     #: Whether the reader told it at once from where it stood, so that one range may lead there.
     in_one_step: bool
-    #: Why it cannot be read further, if it is damaged there, and how to mend it.
+    #: Why it cannot be read further if it is damaged there, and how to repair it.
     broken: tuple[str, str | None] | None = None
 
 
@@ -457,7 +457,7 @@ def end_of(reader: Reader) -> QueueEnd:
     try:
         end = reader.position_after(_ANY_NUMBER)
         while end.offset > reader.position.offset:
-            # A reader may tell only as far as the file at hand.
+            # A reader may know the end of its current file only.
             steps += 1
             reader.seek(end)
             end = reader.position_after(_ANY_NUMBER)
@@ -482,7 +482,7 @@ def ends_from_json(value: list[Any]) -> Mapping[Queue, QueueEnd]:
 
 
 def in_parallel(function: Callable[[Queue], T], queues: Iterable[Queue]) -> dict[Queue, T]:
-    """Return what a function gives for each queue. It is called in several threads: servers are asked side by side."""
+    """Return the result of a function for each queue. It is called in several threads, so that servers are asked at the same time."""
     listed = list(queues)
     if len(listed) < 2:
         return {queue: function(queue) for queue in listed}

@@ -62,7 +62,7 @@ class StartedQuery:
     in_use: SessionInUse
     payload: JobPayload
     checkpoint: SparkCheckpoint
-    #: Tells what a bounded run that began anew reads; None: another run, or the planner finds out.
+    #: What a bounded run that starts without a checkpoint reads; None: another kind of run, or the planner finds it.
     input_read: Callable[[], InputRead] | None
     _cleanup: contextlib.ExitStack
 
@@ -148,7 +148,7 @@ def _may_have_offsets(checkpoint: str | None) -> bool:
 class _Begin:
     """Asks copies of the sources where a job without checkpoint begins and, if it is bounded, where its queues end.
 
-    The plan's own sources stay untouched, since they are to travel. The ends are counted in a thread while Spark starts.
+    The plan's own sources are not opened, because they are pickled. The ends are counted in a thread while Spark starts.
     """
 
     def __init__(
@@ -189,7 +189,11 @@ class _Begin:
         def leave(ends: Future[list[Any]]) -> None:
             error = ends.exception()
             if error is not None:
-                logger.debug("job %s: the planner finds the ends: %s", self._identity.job, error)
+                logger.debug(
+                    "job %s: the ends of the queues are not known yet, the planner will find them: %s",
+                    self._identity.job,
+                    error,
+                )
             with contextlib.suppress(FileNotFoundError):  # the job has ended already
                 run_directory.put(ENDS, None if error is not None else ends.result())
 
@@ -231,7 +235,7 @@ class _Begin:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a start goes on from, once checkpoint and outputs were looked into."""
+    """What a start continues from, after checkpoint and outputs were checked."""
 
     identity: JobIdentity
     keyed: KeyedPlan | None
@@ -250,7 +254,7 @@ def _gone_on_from(
     begin: _Begin,
     savepoint: SavepointStart | None,
 ) -> _Found:
-    """Compare the job with its checkpoint and outputs, and note in both that it is theirs. Raises JobError."""
+    """Compare the job with its checkpoint and outputs, and store in both that they belong to the job. Raises JobError."""
     identity = replace(JobIdentity.of(plan), checkpoint=checkpoint.id)
     stored = checkpoint.offsets()
     if stored is not None:
@@ -367,7 +371,7 @@ def _keyed_plan(
         )
     if before is not None and shards not in (None, before.shards):
         raise CheckpointError(
-            f"the checkpoint is of a job with {before.shards} shards, and {shards} are asked for",
+            f"the checkpoint is of a job with {before.shards} shards, but the job asks for {shards}",
             job=plan.job_name,
             option="shards",
             hint=f"leave 'shards' out or say {before.shards}: keys belong to shards for as long as there is state; "
@@ -385,7 +389,7 @@ def _check_definitions(plan: Plan, keyed: KeyedPlan, last_batch: int, checkpoint
 
 
 def _check_restored(plan: Plan, keyed: KeyedPlan, batch_id: int) -> None:
-    """Restore every shard once, one after the other: what it holds decides. Raises CheckpointError."""
+    """Restore every shard once, one after the other, to check what it holds. Raises CheckpointError."""
     for address in Topology(plan, keyed.shards).addresses():
         shard = Shard(plan, address.shuffle, address.shard)
         try:

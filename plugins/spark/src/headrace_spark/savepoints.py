@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
-#: How often it is begun again because the job has removed what it had just outlived.
+#: How often a savepoint is tried again because the job has removed files that were still to be read.
 _TRIES = 5
 
 
@@ -130,18 +130,18 @@ def begin_at(
 ) -> None:
     """Write the state and positions of a savepoint into an empty checkpoint, as what was before its first micro-batch.
 
-    Does nothing where the job has begun at that savepoint before. Raises CheckpointError where it has begun otherwise.
+    Does nothing if the job has already begun at that savepoint. Raises CheckpointError if it has begun in another way.
     """
     has_begun, before = checkpoint.savepoint()
     if before is not None and before == start.savepoint.id:
         return
     if has_begun:
         raise CheckpointError(
-            f"the checkpoint {options.checkpoint!r} is of a job that has begun already, and not at the savepoint "
+            f"the checkpoint {options.checkpoint!r} belongs to a job that has already started, and not from the savepoint "
             f"{options.from_savepoint!r}",
             job=identity.job,
             option="from_savepoint",
-            hint="begin at a savepoint with an empty checkpoint directory; to go on from the checkpoint leave from_savepoint out",
+            hint="start from a savepoint with an empty checkpoint directory; to continue from the checkpoint, leave out from_savepoint",
         )
     shards = {} if keyed is None else dict.fromkeys(start.plan.shuffles, keyed.shards)
     start.tell(shards)

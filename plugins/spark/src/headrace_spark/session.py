@@ -161,10 +161,10 @@ def _refuse_start_options(settings: SparkSettings) -> None:
     for name in ("master", "conf"):
         if getattr(settings, name):
             raise OptionError(
-                "this process has a Spark session already, which has its own",
+                "has no effect: this process already has a Spark session with its own settings",
                 plugin="spark",
                 option=name,
-                hint="set it where the session is made, or stop that session first",
+                hint="set it where the session is created, or stop that session first",
             )
 
 

@@ -17,39 +17,42 @@ from headrace.interfaces.settings import Secret, Settings, option
 class SparkSettings(Settings, frozen=True, kw_only=True):
     """Options of the Spark backend. Those about starting Spark are without effect when a session is given or found."""
 
-    session: Annotated[object, option("a SparkSession to run in; it is left running")] = None
-    master: Annotated[str | None, option("Spark's master URL; by default local[*] with retries of failed tasks")] = None
+    session: Annotated[object, option("SparkSession to run in; it is not stopped at the end")] = None
+    master: Annotated[str | None, option("Spark's master URL; default: local[*], with retries of failed tasks")] = None
     conf: Annotated[
         Mapping[str, object],
-        option(
-            "further settings of Spark, by their names in Spark's documentation; those that hold secrets show nowhere"
-        ),
+        option("further settings of Spark, under Spark's own names; secrets among them are never shown"),
     ] = msgspec.field(default_factory=dict)
-    memory: Annotated[str, option("heap of the Java process, as Spark writes it", pattern=r"^[0-9]+[kmgKMG]$")] = "768m"
-    install_java: Annotated[bool, option("have pip install a Java runtime when the machine has none")] = True
-    startup_cache: Annotated[bool, option("keep Java's loaded classes in ~/.cache for a quicker next start")] = True
+    memory: Annotated[
+        str, option("heap size of the Java process, in Spark's notation: 768m, 4g", pattern=r"^[0-9]+[kmgKMG]$")
+    ] = "768m"
+    install_java: Annotated[bool, option("whether pip installs a Java runtime when the machine has none")] = True
+    startup_cache: Annotated[
+        bool, option("whether Java's loaded classes are kept in ~/.cache, so that the next start is faster")
+    ] = True
     log_level: Annotated[
-        Literal["ERROR", "WARN", "INFO", "DEBUG"], option("what Spark writes to its log file (see docs)")
+        Literal["ERROR", "WARN", "INFO", "DEBUG"], option("lowest level of the messages in Spark's log file")
     ] = "WARN"
     trigger_interval: Annotated[
-        timedelta, option("least time from one micro-batch to the next; 0: as soon as there are records")
+        timedelta,
+        option("shortest time between the starts of two micro-batches; 0: start as soon as there are records"),
     ] = timedelta(0)
-    max_micro_batch_records: Annotated[int, option("most records in one micro-batch, over all queues", ge=1)] = (
-        1_000_000
-    )
-    idle_wait: Annotated[timedelta, option("pause between two looks at queues that had nothing new")] = timedelta(
+    max_micro_batch_records: Annotated[
+        int, option("maximum number of records in one micro-batch, over all queues", ge=1)
+    ] = 1_000_000
+    idle_wait: Annotated[timedelta, option("pause between two polls of queues that have no new records")] = timedelta(
         milliseconds=100
     )
-    retry_timeout: Annotated[timedelta, option("how long a source may be away before the job fails")] = timedelta(
-        minutes=2
+    retry_timeout: Annotated[timedelta, option("how long a source may be unavailable before the job fails")] = (
+        timedelta(minutes=2)
     )
     parallelism: Annotated[
-        Annotated[int, msgspec.Meta(ge=1)] | None, option("tasks per micro-batch; by default one per core")
+        Annotated[int, msgspec.Meta(ge=1)] | None, option("number of tasks per micro-batch; default: one per core")
     ] = None
 
     shards: Annotated[
         Annotated[int, msgspec.Meta(ge=1)] | None,
-        option("shards of each keyed stage; fixed by a job's first start, by default as many as cores"),
+        option("number of shards of each keyed stage; fixed by the first start of a job; default: one per core"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -77,14 +80,16 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
             for name in ("master", "conf"):
                 if getattr(self, name):
                     raise OptionError(
-                        "a session that is given has its own",
+                        "has no effect: the given session has its own settings",
                         plugin="spark",
                         option=name,
-                        hint="set it where the session is made",
+                        hint="set it where the session is created",
                     )
             if not hasattr(self.session, "sparkContext"):
                 raise OptionError(
-                    f"{self.session!r} is no SparkSession (or one of Spark Connect)", plugin="spark", option="session"
+                    f"{self.session!r} is not a SparkSession, or it is one of Spark Connect, which cannot be used",
+                    plugin="spark",
+                    option="session",
                 )
         if self.master is not None and not _MASTER.match(self.master):
             raise OptionError(

@@ -30,7 +30,7 @@ _NAME = re.compile(r"^(\d+)\.(delta|snapshot)$")
 
 @dataclass(frozen=True)
 class StateVersion:
-    """Which state a copy of a shard is at: the one after micro-batch ``batch_id``; None: there is none yet."""
+    """The version of the state that a copy of a shard has: the one after micro-batch ``batch_id``; None: there is none yet."""
 
     batch_id: int | None = None
     token: bytes = b""
@@ -64,7 +64,7 @@ class StateChain:
         return at.batch_id is not None and at.batch_id < batch_id and self._token(at.batch_id) == at.token
 
     def after(self, at: StateVersion, batch_id: int) -> Iterator[tuple[bytes, StateVersion]]:
-        """Yield what a copy at ``at`` lacks to be as it was before ``batch_id``, each with the version it leads to.
+        """Yield the stored changes that a copy at ``at`` needs to become the state before ``batch_id``, each with its version.
 
         Raises CheckpointError when a file is missing.
         """
@@ -83,7 +83,7 @@ class StateChain:
                     yield self._opened(begun, self._beginning), at
                 elif self._has_beginning:
                     raise CheckpointError(
-                        f"state file {self._beginning} of the checkpoint is missing: the savepoint's state of shard {self._address}",
+                        f"state file {self._beginning} is missing; it holds the savepoint's state of shard {self._address}",
                         hint="go back to a copy of the checkpoint, or begin anew",
                     )
         for number in range(first, batch_id):

@@ -149,7 +149,7 @@ def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _with_mark(frame: pl.DataFrame, mark: int | None) -> pl.DataFrame:
-    """Let no row's watermark lie before a message that came before the row."""
+    """Raise each row's watermark to that of the messages that came before the row."""
     if mark is None:
         return frame
     if WATERMARK not in frame.columns:

@@ -15,7 +15,7 @@ _APPEARS_WHOLE = ("s3", "gs", "gcs", "abfs", "abfss")
 
 
 class StateFiles(Protocol):
-    """What is asked of a directory tree. Paths are relative, with slashes."""
+    """The operations on a directory tree. Paths are relative, with slashes."""
 
     def names(self, directory: str) -> dict[str, int]:
         """Return the sizes of the files in a directory by name; none when there is no such directory."""

@@ -23,7 +23,7 @@ def storage_full(text: str, job: str, checkpoint: str | None) -> StorageFullErro
         return None
     why, hint = found
     place = "Spark's temporary directory" if checkpoint is None else repr(checkpoint)
-    again = "the next start goes on from the last micro-batch that was completed"
+    again = "the next start continues after the last completed micro-batch"
     return StorageFullError(
         f"the checkpoint cannot be written to {place}: {why}",
         job=job,

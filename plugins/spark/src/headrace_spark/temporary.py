@@ -1,4 +1,4 @@
-"""Temporary directories of a driver, which the next driver removes when their own was killed."""
+"""Temporary directories of a driver. If the driver was killed, the next driver removes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keyed stages a job has, in which order Spark runs them, and how rows find their way there.
+"""Which keyed stages a job has, in which order Spark runs them, and which shard gets a row.
 
 Shuffles that depend on no other shuffle are level 1, those behind them level 2, and so on. A level is one keyed stage of
 the query: all shards of all its shuffles. Shards of one number are in one partition, which has that number.
@@ -44,7 +44,8 @@ class Topology:
     def partition(self, after_level: int, address: Address | None, queue: Queue) -> int:
         """Return where a row that leaves a level (0: the source stage) goes.
 
-        One that is not for the next level passes by: all of a queue by the same partition, so that they stay in order.
+        A row that is not for the next level only passes through it: all rows of a queue through the same partition, so that
+        they stay in order.
         """
         if address is not None and self._level_of[address.shuffle] == after_level + 1:
             return address.shard

@@ -1,4 +1,4 @@
-"""What goes wrong in the processes of a run and mends itself: they note it, and the driver program logs it, once each.
+"""Problems in the processes of a run that end by themselves: the processes note them, and the driver program logs each of them once.
 
 Processes on other machines than the driver's have nowhere to note it: there Spark's own log tells.
 """
@@ -16,20 +16,20 @@ KINDS = frozenset({AWAY, BACK, AGAIN})
 
 
 class TroubleNotes:
-    """Notes troubles for the driver. Used in the planning process and in workers, by any thread."""
+    """Notes such problems for the driver. Used in the planning process and in workers, by any thread."""
 
     def __init__(self, run_directory: str) -> None:
         self._run = RunDirectory(run_directory)
         self._away: set[str] = set()
 
     def away(self, what: str, text: str) -> None:
-        """Note that a server is away: of a source or queue, by its name. Only the first time until it is back."""
+        """Note that the server of a source or queue, by its name, is not available. Only the first time until it is back."""
         if what not in self._away:
             self._away.add(what)
             self._add(AWAY, what=what, text=text)
 
     def back(self, what: str) -> None:
-        """Note that it answers, if it was noted as away."""
+        """Note that it answers, if it was noted as unavailable."""
         if what in self._away:
             self._away.discard(what)
             self._add(BACK, what=what)
@@ -60,10 +60,10 @@ class Troubles:
         what = str(event["what"])
         if kind == AWAY and what not in self._away:
             self._away.add(what)
-            logger.warning("job %s: %s is away, trying again: %s", self._job, what, event["text"])
+            logger.warning("job %s: %s is not available, trying again: %s", self._job, what, event["text"])
         elif kind == BACK and what in self._away:
             self._away.discard(what)
-            logger.warning("job %s: %s is there again", self._job, what)
+            logger.warning("job %s: %s is available again", self._job, what)
 
     def _run_again(self, stage: str, batch_id: int, attempt: int) -> None:
         if self._again[0] != batch_id:
@@ -71,6 +71,6 @@ class Troubles:
         if stage not in self._again[1]:
             self._again[1].add(stage)
             logger.warning(
-                "job %s: micro-batch %d: the %s is done again (attempt %d): a worker process was killed, or failed",
+                "job %s: micro-batch %d: the %s is run again (attempt %d): a worker process was killed or has failed",
                 self._job, batch_id, stage, attempt + 1,
             )  # fmt: skip

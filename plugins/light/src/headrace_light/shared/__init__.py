@@ -1,5 +1,5 @@
 """Keyed stages that the instances of a job share: shuffles are topics of a broker, shards and their state move.
 
 ``stages.py`` implements ``Stages`` with three parts: ``transport.py`` writes to the topics of shuffles, ``membership.py`` knows which
-shards this instance has, ``restore.py`` begins shards with their state and stores it.
+shards this instance has, ``restore.py`` loads and stores the state of shards.
 """

@@ -1,4 +1,4 @@
-"""Whether instances of a job can share its keyed stages, and by what: the topics and the state stores."""
+"""Whether instances of a job can share its keyed stages, and the topics and state stores for that."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from headrace_light.settings import LightSettings
 from headrace_light.shared.topic_state import TopicStateStore
 from headrace_light.state_directory import NoStateStore
 
-#: Tells by the id of a shard's queue which version of its state must be there, or None.
+#: Gives, for the id of a shard's queue, the version of its state that must exist, or None.
 Known = Callable[[str], int | None]
 
 
 @dataclass(frozen=True)
 class Elasticity:
-    """What a job has that its instances share.
+    """What the instances of a job use together.
 
-    ``store`` makes the state store of a shuffle from the checkpoint directory, a name, the number of shards, and what tells
-    which version of a shard must be there. ``state_moves``: the stores are shared by all instances; else a shard that moves
-    begins without state. ``quick_start``: a shard begins before its state is here, where it can.
+    ``store`` makes the state store of a shuffle from the checkpoint directory, a name, the number of shards, and a function
+    that gives the version of a shard that must exist. ``state_moves``: the stores are shared by all instances; else a shard
+    that moves begins without state. ``quick_start``: a shard begins before its state is loaded, if store and verbs support it.
     """
 
     topics: Topics
@@ -47,17 +47,17 @@ def elasticity_of(
     """
     if options.until == "end":
         raise OptionError(
-            "instances that share a job read until they are stopped: none of them knows when all has been read",
+            "instances that share a job run until they are stopped: none of them knows when all input has been read",
             job=plan.job_name,
             option="reliability",
             hint="start the job with until=None, or leave reliability out and run it in one process",
         )
     if options.sinks_ahead != "refuse":
         raise OptionError(
-            "instances that share shards number results by the topics of their shuffles: none of them can begin behind a sink's rows",
+            "instances that share shards number results by positions in the topics of shuffles: they cannot start after a sink's rows",
             job=plan.job_name,
             option="sinks_ahead",
-            hint="leave it out; a sink that is ahead of the topics is refused, with what can be done",
+            hint="leave it out; if a sink is ahead of the topics, the error says what you can do",
         )
     if options.from_savepoint is not None:
         raise savepoints_refused(plan.job_name)
@@ -75,11 +75,11 @@ def elasticity_of(
 def savepoints_refused(job: str) -> JobError:
     """Return the refusal of savepoints where instances share shards."""
     return CheckpointError(
-        "instances that share shards (reliability=…) take no savepoints and begin at none: each has its own place in the topics, "
-        "and there is no moment that is the same for all",
+        "instances that share shards (reliability=…) cannot take savepoints or start from them: "
+        "each instance has its own position in the topics, and there is no moment that is the same for all instances",
         job=job,
         option="reliability",
-        hint="their state is with the broker or in the state store, and goes on from there",
+        hint="their state is on the broker or in the state store, and they continue from there",
     )
 
 
@@ -87,7 +87,7 @@ def _topics_of(plan: Plan) -> Topics:
     for source_id, node in plan.sources.items():
         if not isinstance(node.source, GroupSource):
             raise PlanError(
-                f"source {source_id!r} cannot be shared by several instances: each of them would read all of it",
+                f"source {source_id!r} cannot be shared by several instances: each instance would read the whole source",
                 job=plan.job_name,
                 plugin=source_id,
                 hint="read it from Kafka or RocketMQ, or leave reliability out and run the job in one process",
@@ -110,7 +110,7 @@ def _check_is_shared(plan: Plan, name: str) -> None:
             f"state store {name!r} is on one machine: a shard that moves to another would not find its state",
             job=plan.job_name,
             option="state_store",
-            hint="take 'topic' or 'mysql', or reliability='fast', which says that such state is lost",
+            hint="use 'topic' or 'mysql', or reliability='fast', with which such state is lost",
         )
 
 
@@ -124,7 +124,7 @@ def _named(
 ) -> StateStore:
     if directory is None and not shared:
         return NoStateStore()
-    # A shared store is on no machine of the job's: it looks at no directory.
+    # A shared store is not on the job's machines, so it needs no directory.
     return named_store((directory or Path()) / name)
 
 

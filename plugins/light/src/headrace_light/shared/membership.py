@@ -22,9 +22,9 @@ _NO_WAIT = timedelta(0)
 
 
 class ShardMembership:
-    """This instance's place in the groups of a job's shuffles, and its shards. Used by the engine's thread.
+    """This instance's membership in the groups of a job's shuffles, and its shards. Used by the engine's thread.
 
-    ``make_checkpoint`` is called before shards are given away, ``discard`` with the queue of each that has gone.
+    ``make_checkpoint`` is called before shards are given up, ``discard`` with the queue of each shard that was given up.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ShardMembership:
     # ------------------------------------------------------------------------------------------ begin and end
 
     def open(self) -> None:
-        """Look at the queues of the groups. Raises RetriableError when a broker is away: call it again then."""
+        """Load the queues of the groups. Raises RetriableError when a broker is not available: call it again then."""
         for name, source in self._transport.sources.items():
             if name not in self._groups:
                 topic = self._transport.topic_of(name)
@@ -92,7 +92,7 @@ class ShardMembership:
         next(iter(self._groups.values())).poll(timeout)
 
     def commit(self) -> None:
-        """Tell the groups up to where the state of each shard is stored."""
+        """Commit to the groups up to which offset the state of each shard is stored."""
         for name, group in self._groups.items():
             done = {
                 run.topic_queue: run.saved
@@ -121,7 +121,9 @@ class ShardMembership:
             run = self._runs[queue]
             self._drop(run)
             self._groups[run.shard.queue.source].forget(queue)
-            logger.info("job %s: shard %s has gone, at %d", self._job, run.shard.queue.id, run.position.offset)
+            logger.info(
+                "job %s: shard %s was given up at offset %d", self._job, run.shard.queue.id, run.position.offset
+            )
 
     # ------------------------------------------------------------------------------------------------- shards
 
@@ -135,13 +137,13 @@ class ShardMembership:
         return self._runs.get(run.topic_queue) is run
 
     def begin_again(self, run: ShardRun) -> None:
-        """Let a shard whose state is not certain any more begin anew from what is stored: what it gave then comes again."""
+        """Let a shard whose state is not certain any more begin again from its stored state: its results since then come again."""
         if self.has(run):
             self._drop(run)
             self._again[run.topic_queue] = run.shard.queue.source
 
     def begin_waiting(self) -> None:
-        """Begin the shards that are to begin again. What cannot be begun now is tried the next time."""
+        """Begin the shards that are to begin again. Shards that cannot begin now are tried the next time."""
         for queue, name in list(self._again.items()):
             run = self._outages.trying("restore a shard", partial(self._restore.begin, name, queue))
             if run is not None:

@@ -1,4 +1,4 @@
-"""Servers that are away while instances share a job: what was not possible is tried again, up to a limit."""
+"""Servers that are not available while instances share a job: failed actions are tried again, up to a limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class SharedOutages:
-    """Remembers what is not possible now, and since when. Used by the engine's thread."""
+    """Remembers which actions fail now, and since when. Used by the engine's thread."""
 
     def __init__(self, job: str, clock: Clock, retry_seconds: float) -> None:
         self._job = job
@@ -23,7 +23,7 @@ class SharedOutages:
         self._outages = Outages(clock)
 
     def trying(self, what: str, action: Callable[[], T]) -> T | None:
-        """Return what an action gives; None when a server is away. Raises JobFailedError when it has been for too long."""
+        """Return the result of an action; None when a server is not available. Raises JobFailedError when this has lasted too long."""
         try:
             result = action()
         except RetriableError as error:
@@ -35,7 +35,7 @@ class SharedOutages:
                 raise JobFailedError(
                     f"for {away:.0f} s it was not possible to {what}: {error.message}",
                     job=self._job,
-                    hint="mend the server and start the job again: it goes on from what was committed",
+                    hint="repair the server and start the job again: it continues from the committed offsets",
                 ) from error
             return None
         if self._outages.is_over(what):

@@ -1,7 +1,7 @@
-"""The state of shards that move: how a shard begins with what another instance has stored, and how it is stored.
+"""The state of shards that move: how a shard begins with the state that another instance has stored, and how it is stored.
 
-A state is stored as of an offset of the shard's queue. Who begins with the shard reads on from there. With a quick start the shard
-begins before its state is here: parts of it are fetched when a row needs them, and the rest step by step between polls.
+A state is stored as of an offset of the shard's queue. The new owner of the shard reads on from there. With a quick start the
+shard begins before its state is loaded: parts of it are fetched when a row needs them, and the rest step by step between polls.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class ShardRestore:
         self._directory = directory
         self._sinks = sinks
         self._storages: dict[str, ShardStorage] = {}
-        #: Up to where the group had done a shard when this instance was given it.
+        #: The committed offset of a shard when this instance got it.
         self._committed: dict[str, int | None] = {}
-        #: Until when what comes in has precedence over restoring.
+        #: Until when incoming records have priority over restoring.
         self._rests_until = clock.monotonic()
         self._warned_of_undefined = False
 
@@ -82,9 +82,9 @@ class ShardRestore:
     # -------------------------------------------------------------------------------------------- begin a shard
 
     def begin(self, name: str, queue: Queue) -> ShardRun:
-        """Begin with a shard of a shuffle, whose records are in ``queue``, where its state was stored.
+        """Begin with a shard of a shuffle, whose records are in ``queue``, at the offset of its stored state.
 
-        Raises RetriableError when broker, store or sink is away; CheckpointError when its state is not there that must be.
+        Raises RetriableError when broker, store or sink is away; CheckpointError when a state that must exist is missing.
         """
         begun = self._clock.monotonic()
         source, number = self._transport.sources[name], self._transport.number_of(queue)
@@ -94,7 +94,7 @@ class ShardRestore:
             found = self._load(shard, committed)
             if self._is_outdated(found, committed):
                 logger.warning(
-                    "job %s: shard %s was with another instance meanwhile: what it remembered then is lost",
+                    "job %s: shard %s belonged to another instance meanwhile: its state from that time is lost",
                     self._plan.job_name, shard.queue.id,
                 )  # fmt: skip
                 shard.close()
@@ -106,15 +106,15 @@ class ShardRestore:
             reader = source.open(queue, start)
             run = ShardRun(queue, shard, reader, None if found is None else found[1], self._checks_entries(shard))
             run.begun_seconds, run.restoring = begun, shard.restoring
-            # What it is of now is stored with it, so that the next start compares with that.
+            # Its present definitions are stored with it, so that the next start compares with them.
             run.whole = run.whole or shard.has_other_definitions
         except BaseException:
             shard.close()
             raise
         run.snapshot_seconds = self._clock.monotonic() - _SNAPSHOT_SECONDS_FOUND
         logger.info(
-            "job %s: shard %s begins at %d with %d rows of state%s, after %.2f s", self._plan.job_name, shard.queue.id,
-            run.position.offset, shard.state_rows(), " and more to come" if shard.restoring else "",
+            "job %s: shard %s starts at offset %d with %d rows of state%s, after %.2f s", self._plan.job_name, shard.queue.id,
+            run.position.offset, shard.state_rows(), " (the rest is loaded later)" if shard.restoring else "",
             self._clock.monotonic() - begun,
         )  # fmt: skip
         return run
@@ -129,16 +129,16 @@ class ShardRestore:
         return found
 
     def _is_outdated(self, found: tuple[int, bytes] | None, committed: ReadPosition | None) -> bool:
-        """Whether another instance has gone on with a shard since its state was stored here, and has kept its own to itself."""
+        """Whether another instance has processed a shard since its state was stored here, and has stored its state elsewhere."""
         moves = self._elasticity.state_moves
         return found is not None and not moves and committed is not None and committed.offset > found[0]
 
     def _check_found(self, shard: Shard, found: tuple[int, bytes] | None, committed: ReadPosition | None) -> None:
-        """See that a shard can go on with what was found. Raises CheckpointError when state is missing that must be there."""
+        """Check that a shard can continue with the state that was found. Raises CheckpointError when a state that must exist is missing."""
         if committed is None:
             return
         if found is None and not self._elasticity.state_moves:
-            # The records that told of these queues are behind it.
+            # The records that announced these queues come before its position.
             existing = self._transport.upstream_queues()
             shard.expect(
                 (each, side)
@@ -153,11 +153,11 @@ class ShardRestore:
                 + (f"only up to {found[0]}" if found else "nowhere"),
                 job=self._plan.job_name,
                 option="state_store",
-                hint=f"bring its state back, or delete the topic {topic!r} and its group to begin anew",
+                hint=f"restore its state, or delete the topic {topic!r} and its group to begin anew",
             )
 
     def _checks_entries(self, shard: Shard) -> Callable[[int], None]:
-        """Return what refuses to go on when a sink has rows of entries that the shard's topic does not have."""
+        """Return a check that raises when a sink has rows of entries that the shard's topic does not have."""
         known = newest_rows(self._plan, self._sinks(), {shard.queue.source: [shard.number]})
 
         def check(last_entry: int) -> None:
@@ -167,7 +167,7 @@ class ShardRestore:
         return check
 
     def _warn_of_undefined(self, shard: Shard) -> None:
-        """Say once that what a state is of is not known, as an older version stored it."""
+        """Log once that the definitions of a state are not known, because an older version stored it."""
         if shard.has_undefined_state and not self._warned_of_undefined:
             self._warned_of_undefined = True
             check_definitions(self._plan, None, place=f"shard {shard.queue.id}")
@@ -175,8 +175,8 @@ class ShardRestore:
     def step(self, runs: Collection[ShardRun], *, idle: bool, begin_again: Callable[[ShardRun], None]) -> bool:
         """Fetch a part of the state of one shard that does not have all of it; return whether there is one.
 
-        What comes in waits for one step at most. While something comes in (not ``idle``), steps take half of the time. A shard
-        whose store is away is given to ``begin_again``.
+        Incoming records wait for one step at most. While records come in (not ``idle``), steps take half of the time. A shard
+        whose store is not available is given to ``begin_again``.
         """
         run = next((run for run in runs if run.restoring), None)
         begun = self._clock.monotonic()
@@ -202,20 +202,20 @@ class ShardRestore:
         return run.changed or self._snapshot_is_old(run)
 
     def store(self, run: ShardRun) -> None:
-        """Store the state of a shard. Raises RetriableError; all of it is stored the next time then."""
+        """Store the state of a shard. Raises RetriableError; then the next version holds the whole state."""
         outdated = self._snapshot_is_old(run)
         storage = self._storages[run.shard.queue.source]
         try:
             if storage.save(run.shard, run.position.offset, run.header(), whole=run.whole or outdated):
                 run.snapshot_seconds = self._clock.monotonic()
         except RetriableError:
-            run.whole = True  # what had changed was taken out of the shard and is not stored
+            run.whole = True  # the changes were taken out of the shard and are not stored
             raise
         run.saved, run.whole = run.position, False
         storage.remove_old(run.shard, run.position.offset)
 
     def forget(self, shard: Shard) -> None:
-        """The shard is another instance's from now on, or begins again."""
+        """The shard belongs to another instance from now on, or begins again."""
         self._storages[shard.queue.source].forget(shard)
 
     def _snapshot_is_old(self, run: ShardRun) -> bool:

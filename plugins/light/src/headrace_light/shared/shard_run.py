@@ -1,4 +1,4 @@
-"""One shard of a shuffle whose records come from a topic: its reader, its state, and how far it is."""
+"""One shard of a shuffle whose records come from a topic: its reader, its state, and its position."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ShardOutputs:
 class ShardRun:
     """Takes the records of one queue of a shuffle's topic through a shard; each record is an entry.
 
-    The number of an entry is the record's offset plus a base that is taken from the first record: so entries come behind
-    those of any earlier topic that sinks remember, and every owner of the shard gives the same numbers.
+    The number of an entry is the record's offset plus a base that is taken from the first record: so entries come after those
+    of any earlier topic that sinks remember, and every owner of the shard gives the same numbers.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class ShardRun:
         self.topic_queue = topic_queue
         self.shard = shard
         self.position: ReadPosition = reader.position
-        #: Where the stored state is; None: nothing is stored of what was read.
+        #: The offset of the stored state; None: no state is stored.
         self.saved: ReadPosition | None = None if header is None else reader.position
-        #: The next version must hold everything: what is stored before is of no use.
+        #: The next version must hold everything, because the versions stored before cannot be used.
         self.whole = header is None
         self._reader = reader
         self._time_us, self._base = (0, None) if header is None else _HEADER.unpack(header)
         self._latest = reader.latest
-        #: Told the number of the last entry that the topic has, once, before anything is made of one; raises when that cannot be.
+        #: Gets the number of the topic's last entry, once, before the first entry is processed; raises when this number is not possible.
         self._check_entries = check_entries
-        #: When a snapshot was stored last; kept by the stages.
+        #: When a snapshot was stored last; set by the stages.
         self.snapshot_seconds = 0.0
-        #: When this instance began with the shard; kept by the stages.
+        #: When this instance began with the shard; set by the stages.
         self.begun_seconds = 0.0
-        #: Whether the state was not here at first, and nobody has seen yet that all of it is; kept by the stages.
+        #: Whether the shard began before its state was loaded, and the end of loading is not yet logged; set by the stages.
         self.restoring = False
-        #: Whether an error came while a record was taken through the shard: what it remembers is not certain any more.
+        #: Whether an error came while a record was processed: the state of the shard is not certain any more.
         self.broken = False
         self._records = 0
         self._closed = False
@@ -102,13 +102,13 @@ class ShardRun:
         return outputs
 
     def restore_some(self) -> bool:
-        """Bring in a part of the state that is missing; return True. Raises RetriableError."""
+        """Load a part of the state that is missing; return True. Raises RetriableError."""
         self.shard.restore_some()
         return True
 
     @property
     def changed(self) -> bool:
-        """Whether something was read that no stored state holds."""
+        """Whether records were read that no stored state includes."""
         return self.position != self.saved and self._base is not None
 
     def header(self) -> bytes:
@@ -121,7 +121,7 @@ class ShardRun:
         self._latest = self._reader.latest
 
     def status(self) -> QueueStatus:
-        """Return how far the shard is in its topic."""
+        """Return the status of the shard in its topic."""
         return QueueStatus(self.shard.queue.id, self.position.offset, self._latest, self._records)
 
     def close(self) -> None:

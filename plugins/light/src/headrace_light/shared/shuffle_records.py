@@ -1,4 +1,4 @@
-"""Records of a shuffle's topic: the envelopes that one instance has for one shard at one moment.
+"""Records of a shuffle's topic: the envelopes that one instance sends to one shard at one moment.
 
 A record is a MessagePack map: ``format``, ``time_us`` (when it was made, microseconds since the Unix epoch) and
 ``envelopes``, each a list of kind, source, queue, side, time and rows, the last as an Arrow IPC stream compressed with LZ4. A checksum
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 FORMAT_VERSION = 1
-#: What a record takes beside its rows, at most: names of queues are short.
+#: The largest size of a record without its rows: names of queues are short.
 _OVERHEAD_BYTES = 2_000
 _ENVELOPES_MAX = 200
 
@@ -69,8 +69,8 @@ def decoded(record: bytes) -> tuple[int, list[Envelope]]:
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError, CheckpointError) as error:
         why = error.message if isinstance(error, CheckpointError) else repr(error)
         raise DataError(
-            f"a record of a shuffle is damaged, or none of headrace's: {why:.200}",
-            hint="the topic is the job's own: nobody else may write to it",
+            f"a record of a shuffle is damaged, or was not written by headrace: {why:.200}",
+            hint="the topic belongs to the job: no other program may write to it",
         ) from error
 
 
@@ -94,7 +94,7 @@ def _streams(frame: pl.DataFrame, max_bytes: int) -> Iterator[bytes]:
     if frame.height == 1:
         raise DataError(
             f"a row of {len(rows):,} bytes is larger than a record of the shuffle's topic may be ({max_bytes:,})",
-            hint="leave large columns out before key_by, or let the broker take larger messages",
+            hint="leave large columns out before key_by, or let the broker accept larger messages",
         )
     half = frame.height // 2
     yield from _streams(frame.slice(0, half), max_bytes)

@@ -2,7 +2,7 @@
 
 source lane ─▶ topic of the shuffle (queue = shard) ─▶ whichever instance has the shard ─▶ sinks, or the next topic
 
-A shard's input is the log of its queue, the same for every owner, and so are its results and their numbers: an owner that
+A shard's input is the log of its queue, the same for every owner, and so are its results and their numbers: so an owner that
 does not know yet that it has lost the shard does no harm. State is stored as of an offset of that log.
 """
 
@@ -39,7 +39,7 @@ _WAIT_MAX = timedelta(milliseconds=50)
 
 
 class SharedStages(Stages):
-    """This instance's part in the keyed stages of a job."""
+    """The keyed stages of a job in this instance."""
 
     in_checkpoint: ClassVar[bool] = False
     needs_clock: ClassVar[bool] = True
@@ -72,7 +72,7 @@ class SharedStages(Stages):
         self._tick_seconds = tick_seconds(plan)
         now = host.clock.monotonic()
         self._ticked_seconds, self._trimmed_seconds = now, now
-        #: Whether nothing has come of the shuffles at the last look.
+        #: Whether the last poll of the shuffles gave nothing.
         self._idle = True
 
     @classmethod
@@ -95,7 +95,7 @@ class SharedStages(Stages):
         self._transport.flush_now()
 
     def replay(self, checkpoint: StoredCheckpoint, wait_for: WaitFor) -> Iterator[Entry]:
-        """Yield nothing: what is to be done again is read again from the topics."""
+        """Yield nothing: input that must be processed again is read again from the topics."""
         return iter(())
 
     def begin_at(
@@ -120,7 +120,7 @@ class SharedStages(Stages):
     # -------------------------------------------------------------------------------------------------- input
 
     def log_read(self, queue: Queue, start: ReadPosition, end: ReadPosition) -> None:
-        """Nothing is logged: what was not committed is read again, and what shards have of it is dropped there."""
+        """Nothing is logged: uncommitted input is read again, and shards drop the rows that they already have."""
 
     def take(self, shipments: Iterable[Shipment]) -> None:
         self._transport.ship(shipments)
@@ -138,10 +138,10 @@ class SharedStages(Stages):
     # ------------------------------------------------------------------------------------------ between polls
 
     def discover(self) -> None:
-        """Look which queues the sources have now, and tell the shards. What cannot be told now is told the next time."""
-        self._outages.trying("tell of queues", self._announce)
+        """Check which queues the sources have now, and tell the shards. If that fails, it is done the next time."""
+        self._outages.trying("announce queues", self._announce)
         for run in self._members.runs:
-            self._outages.trying("tell the lag", run.refresh_latest)
+            self._outages.trying("find the lag", run.refresh_latest)
 
     def _announce(self) -> None:
         self._transport.announce(run.shard for run in self._members.runs)
@@ -170,7 +170,7 @@ class SharedStages(Stages):
         if self._tick_seconds is not None and now - self._ticked_seconds >= self._tick_seconds:
             self._ticked_seconds = now
             self._transport.tell_time(run.shard for run in self._members.runs)
-        # A restore keeps the engine busy, but what came in before its step does not wait for more.
+        # A restore keeps the engine busy, but records that came in before a step wait only for this step.
         restoring = self._idle and any(run.restoring for run in self._members.runs)
         self._transport.flush_when_due(idle=idle or restoring)
 
@@ -184,7 +184,7 @@ class SharedStages(Stages):
         return self._transport.unflushed or any(self._restore.to_store(run) for run in self._members.runs)
 
     def flush(self) -> bool:
-        """Make durable what was sent, store the state of the shards, then tell the groups how far they are."""
+        """Make the sent records durable, store the state of the shards, then commit their positions to the groups."""
         if not self._transport.flush() or self._outages.trying("store state", self._stored) is None:
             return False
         fault_point("shard.after_save")

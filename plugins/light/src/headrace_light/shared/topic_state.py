@@ -1,9 +1,8 @@
-"""State in a topic of a broker: every instance of a job can go on where another has stopped.
+"""State in a topic of a broker: every instance of a job can continue where another has stopped.
 
-The queue of a shard holds its versions, each cut into records that the broker takes. A version names the one that it
-changes, by an id that is drawn anew for each: what is loaded is always a chain that one owner after the other has really
-built. Two processes that both take themselves for the owner build two chains from the same input, and either is right; the
-one that has come further is loaded.
+The queue of a shard holds its versions, each cut into records that the broker accepts. A version names the version that it
+changes, by a random id: so a load always gives a chain that one owner after the other has built. Two processes that both
+believe to be the owner build two chains from the same input, and both are right; the longer one is loaded.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _SILENT_MAX = 30
 _RECORDS_MAX = 100
 #: Smaller contents are stored as they are.
 _PACKED_BYTES_MIN = 4_096
-#: How long a version that must be there is looked for.
+#: How long a load waits for a version that must exist.
 _SHOWN_SECONDS_MAX = 10.0
 _LOOK_SECONDS = 0.05
 
@@ -55,10 +54,10 @@ class _Version:
 
 @dataclass
 class _Chain:
-    """What this process builds on: the last version's id and number, and where to read from to find all of it.
+    """The chain that this process continues: the last version's id and number, and the offset from which it can be read.
 
-    ``in_doubt``: nobody knows whether the last version is there, so that the next one has to be a snapshot. ``trim`` is from
-    where on records are kept: the snapshot before the last one is, as another process may be building on it.
+    ``in_doubt``: it is not known whether the last version was stored, so the next one must be a snapshot. ``trim`` is the
+    offset from which records are kept: also the snapshot before the last one, because another process may continue it.
     """
 
     id: str | None = None
@@ -73,8 +72,9 @@ class TopicStateStore(StateStore):
 
     ``known`` tells for a shard which version must be there (what its group has committed), or None: the newest records are
     read first, and all of them only if that version is not among them. A broker that keeps topics for some days only has to
-    be given a snapshot within that time. What is older than the last two snapshots is removed where the broker can: who
-    has lost a shard and does not know it yet may store one snapshot, and must not remove what the new owner builds on.
+    be given a snapshot within that time. Records older than the last two snapshots are removed, if the broker can do that. A
+    process that has lost a shard and does not know it yet may store one snapshot, and must not remove the versions that the new
+    owner needs.
     """
 
     shared = True
@@ -99,7 +99,7 @@ class TopicStateStore(StateStore):
         self._chains: dict[str, _Chain] = {}
 
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
-        """See StateStore. Raises RetriableError when the broker is away; what is saved next has to be a snapshot then."""
+        """See StateStore. Raises RetriableError when the broker is away; then the next version must be a snapshot."""
         chain = self._chains.setdefault(shard, _Chain())
         if chain.in_doubt and not snapshot:
             raise RetriableError(
@@ -132,7 +132,7 @@ class TopicStateStore(StateStore):
         wanted = known if version is None or known is None else min(known, version)
         begun = self._clock.monotonic()
         since, found = self._look(shard, version, wanted)
-        # A broker may show what it has taken a moment later.
+        # A broker may show accepted records only a moment later.
         while wanted is not None and (not found or found[-1][1].number < wanted):
             if self._clock.monotonic() - begun > _SHOWN_SECONDS_MAX:
                 break
@@ -143,7 +143,7 @@ class TopicStateStore(StateStore):
             yield each.number, each.content(), each.snapshot
 
     def _look(self, shard: str, version: int | None, wanted: int | None) -> tuple[int, list[tuple[str, _Version]]]:
-        """Return the newest chain that can be read now, and from where on all of it is."""
+        """Return the newest chain that can be read now, and the offset where it begins."""
         reader = self._source.open(self._queue(shard), EARLIEST)
         try:
             first, end = reader.earliest, reader.latest
@@ -179,7 +179,7 @@ class TopicStateStore(StateStore):
                     int(record["version"]), record["base"], record["snapshot"], record["packing"], [], record["parts"]
                 )
                 found[record["id"]] = known
-            # A part that comes twice was sent again; one that is not the next belongs to a beginning that is not read.
+            # A part that comes twice was sent again; a part that does not follow belongs to a version whose beginning was not read.
             if known is not None and record["part"] == len(known.parts):
                 known.parts.append(record["content"])
         return {name: each for name, each in found.items() if len(each.parts) == each.parts_expected}
@@ -220,7 +220,7 @@ class TopicStateStore(StateStore):
 
 
 def _newest_chain(versions: dict[str, _Version], version: int | None) -> list[tuple[str, _Version]]:
-    """Return the versions, from a snapshot on, that lead to the newest until ``version`` of which all are there."""
+    """Return the versions of the newest complete chain up to ``version``, from its snapshot on."""
     order = {name: place for place, name in enumerate(versions)}
     newest = sorted(
         (name for name, each in versions.items() if version is None or each.number <= version),
@@ -264,8 +264,8 @@ def _decoded(record: bytes, shard: str) -> dict[str, Any]:
         version = stored["format"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"a record of the state of shard {shard} is none of headrace's: {error!r:.200}",
-            hint="the topic is the job's own: nobody else may write to it",
+            f"a record of the state of shard {shard} was not written by headrace: {error!r:.200}",
+            hint="the topic belongs to the job: no other program may write to it",
         ) from error
     if version > FORMAT_VERSION:
         raise CheckpointError(

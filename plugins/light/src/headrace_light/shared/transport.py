@@ -1,4 +1,4 @@
-"""The way of rows and messages to shards that any instance may have: the topics of the shuffles."""
+"""Sends rows and messages to shards, which any instance may own: through the topics of the shuffles."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Transport:
         self._unflushed = False
 
     def open(self) -> None:
-        """Make the topics that are not there. Raises JobError; RetriableError when the broker is away: call it again then."""
+        """Create the missing topics. Raises JobError; RetriableError when the broker is away: call it again then."""
         for name, count in self.shard_counts.items():
             if name in self.sources:
                 continue
@@ -89,7 +89,7 @@ class Transport:
         self._send({(shard.queue.source, shard.number): [] for shard in shards})
 
     def announce(self, shards: Iterable[Shard]) -> None:
-        """Tell all shards which queues there are that they were not told of, and ``shards`` which ones of theirs are gone.
+        """Tell all shards about new queues, and ``shards`` about those of their queues that were removed.
 
         Raises RetriableError when a source is away; it is called again then.
         """
@@ -109,7 +109,7 @@ class Transport:
                 self._send({(shard.queue.source, shard.number): gone})
 
     def upstream_queues(self) -> Mapping[str, set[Queue]]:
-        """Return the queues that there are, by the source or shuffle that they are of. Raises RetriableError."""
+        """Return the existing queues, by source or shuffle. Raises RetriableError."""
         existing: dict[str, set[Queue]] = {}
         for source_id, node in self._plan.sources.items():
             existing[source_id] = {Queue(queue.name, source_id) for queue in node.source.queues()}
@@ -162,12 +162,12 @@ class Transport:
             self.flush()
 
     def trim(self, shard: Shard, *, before: int) -> None:
-        """Let the broker remove records of a shard that no instance needs again. Raises RetriableError."""
+        """Let the broker remove records of a shard that no instance needs any more. Raises RetriableError."""
         self._topics.trim(self.topic_of(shard.queue.source), shard.number, before=before)
 
 
 def topic_name(job: str, shuffle: str) -> str:
-    """Return the name of the topic of a job's shuffle: of letters, digits, ``-`` and ``_``, which all brokers take."""
+    """Return the name of the topic of a job's shuffle: of letters, digits, ``-`` and ``_``, which all brokers accept."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", f"headrace-{job}-{shuffle}")[:90]
     # Jobs whose names have become the same do not share it.
     return f"{plain}-{crc32(f'{job}/{shuffle}'.encode()):08x}"

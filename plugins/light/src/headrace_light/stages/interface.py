@@ -24,10 +24,11 @@ from headrace_light.storing import Storing
 
 @dataclass(frozen=True)
 class Host:
-    """What stages are given of the engine that drives them.
+    """What stages get from the engine that drives them.
 
-    ``directory`` is where the checkpoint is; None: nothing is kept. ``outlets`` takes results. ``storing`` says how long disks and
-    servers are waited for, as ``retry_seconds`` does. ``make_checkpoint`` makes a checkpoint of the whole process, at once.
+    ``directory`` is where the checkpoint is; None: nothing is kept. ``outlets`` takes results. ``storing`` and
+    ``retry_seconds`` say how long to wait for disks and servers. ``make_checkpoint`` makes a checkpoint of the whole process,
+    at once.
     """
 
     clock: Clock
@@ -41,14 +42,14 @@ class Host:
 class Stages(ABC):
     """The keyed stages of one job in this process. Results go to the outlets at once.
 
-    The engine calls ``replay`` or ``begin_at`` once before it reads, then the rest between two polls. Its thread makes all calls,
-    but ``check_savepoint`` and the methods of the part "status", which any thread may make.
+    The engine calls ``replay`` or ``begin_at`` once before it reads, then the rest between two polls. Its thread makes all
+    calls; only ``check_savepoint`` and the methods of the part "status" may be called from any thread.
     """
 
     #: Whether state and order of input are parts of this process's checkpoint. Then the positions of the checkpoint are those that
     #: count, not those that brokers have, and no consumer group may give queues to another process.
     in_checkpoint: ClassVar[bool]
-    #: Whether something is to be told of the clock about every second, though nothing comes.
+    #: Whether the stages need the time of the clock about every second, also without input.
     needs_clock: ClassVar[bool]
 
     # ------------------------------------------------------------------------------------------ begin and end
@@ -60,14 +61,14 @@ class Stages(ABC):
     def replay(self, checkpoint: StoredCheckpoint, wait_for: WaitFor) -> Iterator[Entry]:
         """Take the state of a checkpoint; yield the entries since, which the engine is to do again in this order.
 
-        What the stages are told before the next one is asked for belongs to the entry: it is given its number, and is not logged.
+        What the stages are told before the next entry is requested belongs to this entry: it gets its number, and is not logged.
         Raises CheckpointError when something is missing, damaged or of another checkpoint.
         """
 
     def stand_behind_sinks(self, *, write: bool, wait_for: WaitFor) -> bool:
-        """See that no sink has results of entries that are still to come. Called once, behind ``replay``, with opened sinks.
+        """Check that no sink has results of entries that are still to come. Called once, after ``replay``, with opened sinks.
 
-        ``write``: such results were accepted, and are to be written once more. Returns whether a checkpoint must be made because of
+        ``write``: such results are accepted and written again. Returns whether a checkpoint must be made because of
         that. Raises CheckpointError.
         """
         return False
@@ -78,14 +79,14 @@ class Stages(ABC):
     ) -> None:
         """Begin at a savepoint: with a state (shuffle, number of the shard, content) for each shard, which is stored at once.
 
-        Entries are numbered behind ``sequence``.
+        Entries get numbers after ``sequence``.
         """
 
     def join(self, wait_for: WaitFor) -> None:
         """Become a member of the groups that divide shards among instances."""
 
     def leave(self) -> None:
-        """Leave those groups, so that others take over at once. Called behind the last checkpoint."""
+        """Leave those groups, so that others take over at once. Called after the last checkpoint."""
 
     @abstractmethod
     def close(self) -> None:
@@ -95,11 +96,11 @@ class Stages(ABC):
 
     @abstractmethod
     def log_read(self, queue: Queue, start: ReadPosition, end: ReadPosition) -> None:
-        """A range of a queue was read, and nothing is made of it yet."""
+        """A range of a queue was read, but not yet processed."""
 
     @abstractmethod
     def take(self, shipments: Iterable[Shipment]) -> None:
-        """Take what a lane has made of the range that was logged last."""
+        """Take a lane's results of the range that was logged last."""
 
     @abstractmethod
     def add_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
@@ -111,7 +112,7 @@ class Stages(ABC):
 
     @abstractmethod
     def skip_idle(self, queue: Queue) -> bool:
-        """Do not wait for a queue until something comes from it; return whether anyone was told."""
+        """Do not wait for a queue until it gives a record; return whether any shard was told."""
 
     @property
     def at_end(self) -> bool:
@@ -119,22 +120,22 @@ class Stages(ABC):
         return False
 
     def end_input(self) -> None:
-        """A bounded run has read everything: close what waits for more, unless that was done and nothing came since."""
+        """A bounded run has read everything: close what waits for more input, unless that was done and no input came since."""
 
     # ------------------------------------------------------------------------------------------ between polls
 
     def discover(self) -> None:
-        """Look which queues there are now, for shards that wait for all of them."""
+        """Check which queues exist now, for shards that wait for all of them."""
 
     def poll(self) -> bool:
         """Take records that came from other instances through the shards; return whether there was any work."""
         return False
 
     def keep_up(self, *, idle: bool) -> None:
-        """Do what is due: ticks of the clock, memberships, sending. ``idle``: nothing was there to be done."""
+        """Do what is due: ticks of the clock, memberships, sending. ``idle``: there was no input."""
 
     def rest(self, pauses: Pauses, otherwise: Callable[[], bool]) -> bool:
-        """Wait for records where the stages can, else as ``otherwise`` does; return whether something has waited."""
+        """Wait for records if the stages can, else as ``otherwise`` does; return whether there was a wait."""
         return otherwise()
 
     # -------------------------------------------------------------------------------------------- checkpoints
@@ -155,13 +156,13 @@ class Stages(ABC):
         return False
 
     def tick(self) -> None:
-        """Bring all shards to the time of the clock. Called in front of a savepoint."""
+        """Give all shards the time of the clock. Called before a savepoint."""
 
     def check_savepoint(self) -> None:
         """Raise CheckpointError when no savepoints can be taken of these stages."""
 
     def flush(self) -> bool:
-        """Make durable what is outside of the checkpoint, when the sinks are flushed; False: no checkpoint can be made now."""
+        """After the sinks were flushed, make durable what is outside the checkpoint; False: no checkpoint can be made now."""
         return True
 
     def save(
@@ -169,12 +170,12 @@ class Stages(ABC):
     ) -> Mapping[str, list[tuple[int, str]]] | None:
         """Store what has changed, under the id of a checkpoint that is about to be made, and give all state to the savepoints.
 
-        Returns per shard the versions that its state stands on, each with its checksum; None: the checkpoint has no state.
+        Returns per shard the versions that its state consists of, each with its checksum; None: the checkpoint has no state.
         """
         return None
 
     def saved(self, checkpoint_id: int) -> None:
-        """The checkpoint is made: what came before it is not needed any more."""
+        """The checkpoint was made: older data is not needed any more."""
 
     # ------------------------------------------------------------------------------------------------- status
 

@@ -1,7 +1,8 @@
 """The keyed stages of a job in one process: all shards of all shuffles, driven one entry after the other.
 
-An entry is a range that was read of a queue, or an event: a queue that came or went, a tick of the clock, the end of input. Each is
-numbered and logged before anything is made of it, so that a start after a crash does the same again in the same order.
+An entry is a range that was read of a queue, or an event: a queue that came or went, a tick of the clock, the end of input.
+Each entry is numbered and logged before it is processed, so that a start after a crash processes the same entries in the same
+order.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 class LocalStages(Stages):
     """Takes what lanes ship through all shards of the job.
 
-    ``store`` keeps the state of the shards, the host's directory the log of the order of entries since the last checkpoint.
+    ``store`` keeps the state of the shards; the host's directory keeps the log of the order of entries since the last checkpoint.
     """
 
     in_checkpoint: ClassVar[bool] = True
@@ -62,11 +63,11 @@ class LocalStages(Stages):
         self._ticked_seconds = self._clock.monotonic()
         # A job that begins numbers its entries from the clock: so they come behind those of any earlier run that sinks remember.
         self._sequence = int(self._clock.now() * 1_000_000)
-        #: The logged entry that is done again now.
+        #: The logged entry that is processed again now.
         self._again: Entry | None = None
-        #: The entry of the range that was read last, until what came of it is taken.
+        #: The entry of the range that was read last, until its results are taken.
         self._read: Entry | None = None
-        #: Whether the job goes on from nothing: no checkpoint, no entries.
+        #: Whether the job begins with nothing: no checkpoint, no entries.
         self._begins = True
         self._keeps_state = not isinstance(store, NoStateStore)
         #: Whether the shards were told of the end of input, and nothing came since.
@@ -97,7 +98,7 @@ class LocalStages(Stages):
     # ----------------------------------------------------------------------------------------------- recovery
 
     def replay(self, checkpoint: StoredCheckpoint, wait_for: WaitFor) -> Iterator[Entry]:
-        """See ``Stages``. The store may be away at every shard."""
+        """See ``Stages``. The store may be unavailable at every shard."""
         if checkpoint.id:
             for shard in self._all():
                 wait_for("its state store", partial(self._load, shard.queue, checkpoint.id, checkpoint.states))
@@ -107,12 +108,12 @@ class LocalStages(Stages):
         if entries and checkpoint.sequence is not None and entries[0].sequence != checkpoint.sequence + 1:
             raise CheckpointError(
                 f"the order log of checkpoint {checkpoint.id} begins with entry {entries[0].sequence}, not "
-                f"{checkpoint.sequence + 1}: it is of another checkpoint, or a part of it is missing",
+                f"{checkpoint.sequence + 1}: it belongs to another checkpoint, or a part of it is missing",
                 job=self._plan.job_name,
-                hint="restore the whole checkpoint directory from one copy, or begin with a new one",
+                hint="restore the whole checkpoint directory from one copy, or start with a new one",
             )
         if entries and checkpoint.sequence is None:
-            # What sinks hold may carry these numbers: go on behind them even if the clock has been put back.
+            # Rows in sinks may have these numbers: use greater ones, even if the clock was set back.
             self._sequence = max(self._sequence, entries[0].sequence - 1)
         self._log.begin(checkpoint.id)
         self._begins = not (checkpoint.id or entries)
@@ -122,7 +123,7 @@ class LocalStages(Stages):
         self._again = None
 
     def _load(self, queue: Queue, checkpoint_id: int, states: Mapping[str, Sequence[tuple[int, str]]] | None) -> None:
-        """Give a shard its state. Raises RetriableError, and the shard is as new then, when the store is away."""
+        """Give a shard its state. Raises RetriableError, and and leaves the shard as new, when the store is not available."""
         shards = self._shards[queue.source]
         shard = shards[int(queue.name)]
         try:
@@ -145,7 +146,7 @@ class LocalStages(Stages):
         self._log.begin(checkpoint_id)
 
     def stand_behind_sinks(self, *, write: bool, wait_for: WaitFor) -> bool:
-        """See ``Stages``. Where the job begins anew, or that was chosen, entries are numbered behind what the sinks have."""
+        """See ``Stages``. If the job begins without a checkpoint, or the user chose it, entries get numbers after those in the sinks."""
         sinks = wait_for("its sinks", self._outlets.sinks_to_ask)
         shards = {name: range(count) for name, count in self._counts.items()}
         found = wait_for("its sinks", partial(newest_rows, self._plan, sinks, shards))
@@ -155,7 +156,7 @@ class LocalStages(Stages):
             raise sink_is_ahead(self._plan, found, self._sequence)
         if not self._begins:
             logger.warning(
-                "job %s: %s has rows up to entry %d, the state is at %d: results since then are written once more",
+                "job %s: %s has rows up to entry %d, but the state is that of entry %d: the results since then are written again",
                 self._plan.job_name, found.sink_id, found.entry, self._sequence,
             )  # fmt: skip
         self._sequence = found.entry
@@ -205,7 +206,7 @@ class LocalStages(Stages):
         start: ReadPosition | None = None,
         end: ReadPosition | None = None,
     ) -> Entry:
-        """Number and log an entry; the logged one is returned when it is done again."""
+        """Number and log an entry; during a replay, return the logged one."""
         self._at_end = kind == "end"
         if self._again is not None:
             self._sequence = self._again.sequence
@@ -216,7 +217,7 @@ class LocalStages(Stages):
         return entry
 
     def _finish(self, entry: Entry, shipments: Iterable[Shipment]) -> None:
-        """Take what came of an entry through the shards, and give their results to the outlets."""
+        """Process the shipments of an entry in the shards, and give their results to the outlets."""
         pending: Pending = {}
         self._route(shipments, pending)
         if entry.kind == "idle":
@@ -244,7 +245,7 @@ class LocalStages(Stages):
         logger.warning("job %s: an operator waits for its server: %s; trying again", self._plan.job_name, error.message)
 
     def _tell_back(self) -> None:
-        logger.info("job %s: the server of an operator is there again", self._plan.job_name)
+        logger.info("job %s: the server of an operator is available again", self._plan.job_name)
 
     def _route(self, shipments: Iterable[Shipment], pending: Pending) -> None:
         route(shipments, self._shuffles, self._counts, pending)
@@ -270,12 +271,14 @@ class LocalStages(Stages):
         for shard in self._all():
             shard.checkpoint(checkpoint_id)
             if savepoints or whole:
-                with waiting(self._waiting):  # operators may call user aggregates now, of rows that they have put off
+                with waiting(
+                    self._waiting
+                ):  # operators may call user aggregates now, for rows that they have kept back
                     state = self._storage.save_whole(shard, checkpoint_id)
                 for each in savepoints:
                     each.add_state(shard.queue.source, shard.number, state)
                 continue
-            # Without a store what has changed is asked for now and then only so that operators need not remember it.
+            # Without a store, operators are asked for changes now and then, so that they need not keep them.
             if self._keeps_state or not self._at_end:
                 with waiting(self._waiting):
                     self._storage.save(shard, checkpoint_id)
@@ -310,7 +313,7 @@ class LocalStages(Stages):
 
 
 def _check_checkpoint(plan: Plan, stored: StoredCheckpoint, counts: Mapping[str, int], *, place: str) -> None:
-    """Compare the keyed stages that a checkpoint is of with those of now. Raises CheckpointError when they cannot go on with it."""
+    """Compare the keyed stages of a checkpoint with the present ones. Raises CheckpointError when they cannot go on with it."""
     # Without keyed stages a job has stored nothing of them, though it has read rows.
     check_definitions(plan, {} if stored.sequence is None else stored.definitions, place=place)
     if stored.sequence is not None and dict(stored.shards) != dict(counts):
@@ -318,5 +321,5 @@ def _check_checkpoint(plan: Plan, stored: StoredCheckpoint, counts: Mapping[str,
             f"the checkpoint is of a job with shards {dict(stored.shards)}, now they are {dict(counts)}",
             job=plan.job_name,
             option="shards",
-            hint="keys cannot move to other shards: use the number of before, or another checkpoint directory",
+            hint="keys cannot move to other shards: use the previous number of shards, or another checkpoint directory",
         )

@@ -1,4 +1,4 @@
-"""The stages of a job without keyed verbs: there is nothing to take, to remember or to wait for."""
+"""The stages of a job without keyed verbs: they have no input, no state and nothing to wait for."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class NoStages(Stages):
         """There are no shipments."""
 
     def add_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
-        """Nobody is to be told."""
+        """There are no shards to tell."""
 
     def remove_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
-        """Nobody is to be told."""
+        """There are no shards to tell."""
 
     def skip_idle(self, queue: Queue) -> bool:
         return False

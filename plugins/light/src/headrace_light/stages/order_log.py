@@ -1,8 +1,8 @@
 """The order log: in which order input was taken in since the last checkpoint.
 
-What a shard gives depends on the order in which queues were read. After a crash the same ranges are read in the same order,
-so that the same results come with the same offsets, and sinks drop those that they have. An entry is one line of JSON,
-written before anything is made of it: a line that was cut off by a crash never had a result.
+The results of a shard depend on the order in which queues were read. After a crash the same ranges are read in the same order,
+so that the same results come with the same offsets, and sinks drop those that they have. An entry is one line of JSON, written
+before the entry is processed: a line that was cut off by a crash never had a result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Entry:
 
     @property
     def of_queue(self) -> Queue:
-        """The queue of an entry that is about one."""
+        """The queue of an entry, if it is about a queue."""
         assert self.queue is not None, self.kind
         return self.queue
 
@@ -63,7 +63,7 @@ class Entry:
         text, space, checksum = line.rpartition(b" ")
         if not line.endswith(b"}"):  # else an older version wrote it, without a checksum
             if not space or int(checksum, 16) != crc32(text):
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum does not match")
             line = text
         value = json.loads(line)
         start, end = value.get("start"), value.get("end")
@@ -96,7 +96,7 @@ class OrderLog:
             return
         lines = path.read_bytes().split(b"\n")
         before: int | None = None
-        for number, line in enumerate(lines[:-1], start=1):  # what stands behind the last newline was cut off
+        for number, line in enumerate(lines[:-1], start=1):  # the text after the last newline was cut off
             try:
                 entry = Entry.from_line(line)
                 if before is not None and entry.sequence != before + 1:
@@ -106,7 +106,7 @@ class OrderLog:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CheckpointError(
                     f"line {number} of {path} is damaged: {error}",
-                    hint="restore the checkpoint directory from a backup, or begin with a new one",
+                    hint="restore the checkpoint directory from a backup, or start with a new one",
                 ) from error
 
     def begin(self, checkpoint_id: int) -> None:
@@ -123,7 +123,7 @@ class OrderLog:
                 other.unlink(missing_ok=True)
 
     def add(self, entry: Entry) -> None:
-        """Write an entry. On return it survives the end of this process. Raises OSError; then nothing of it is there."""
+        """Write an entry. On return it survives the end of this process. Raises OSError; then nothing of it is written."""
         if self._file is not None:
             end = os.lseek(self._file, 0, os.SEEK_END)
             try:

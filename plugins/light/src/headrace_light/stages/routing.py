@@ -1,4 +1,4 @@
-"""Where shipments go: which shards of which shuffles."""
+"""Which shards of which shuffles get a shipment."""
 
 from __future__ import annotations
 

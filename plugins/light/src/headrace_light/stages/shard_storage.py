@@ -1,4 +1,4 @@
-"""Which versions of a shard's state are stored: what has changed, and everything anew once the changes have become many."""
+"""Which versions of a shard's state are stored: changes, and a new snapshot when there are many changes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.state_store import KeyedStateStore, StateStore, StoredVersion
 from headrace.runtime.shard import Shard
 
-#: Deltas of a shard are replaced by a snapshot when there are so many, or when they are larger than it.
+#: Deltas of a shard are replaced by a snapshot when there are so many, or when they are larger than the snapshot.
 _DELTAS_MAX = 100
 _DELTA_BYTES_MIN = 1_000_000
 
 
 @dataclass
 class _Stored:
-    """What the newest snapshot of a shard takes, and the deltas behind it."""
+    """The size of the newest snapshot of a shard, and of the deltas after it."""
 
     snapshot_bytes: int = 0
     deltas: int = 0
@@ -45,7 +45,7 @@ def _once(action: Callable[[], None]) -> None:
 
 
 def headed(header: bytes) -> bytes:
-    """Return what is stored in front of a state: a header with its checksum; nothing where there is none."""
+    """Return the bytes that are stored before a state: a header with its checksum; nothing without a header."""
     return header + crc32(header).to_bytes(4, "big") if header else b""
 
 
@@ -57,7 +57,7 @@ class ShardStorage:
     """Stores and restores the shards of one process in a state store. Used by one thread.
 
     ``header``: some bytes that the caller keeps with every version, always of the same length. ``quick_start``: where store and
-    operators can, versions are stored in parts, and a shard that is loaded begins before its state is here.
+    operators can, versions are stored in parts, and a shard begins before its state is loaded.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class ShardStorage:
         """Return header and state of a version, or of its first part."""
         size = self._header_bytes
         header = content[:size]
-        # Where the checksum is another an older version of headrace wrote it, without one; or it is damaged, and then so is what is left.
+        # If the checksum does not match, an older version of headrace wrote it without one; or it is damaged, and so is the rest.
         whole = headed(header)
         return header, content[len(whole) :] if content.startswith(whole) else content[size:]
 
     def chain(self, shard: Shard) -> list[tuple[int, str]]:
-        """Return the versions that the stored state of a shard stands on, from its newest snapshot, each with its checksum."""
+        """Return the versions of which the stored state of a shard consists, from its newest snapshot on, each with its checksum."""
         stored = self._stored.get(shard.queue.id)
         return [] if stored is None else list(stored.chain)
 
@@ -127,14 +127,14 @@ class ShardStorage:
             raise self._missing(name, waiting[0][0])
         if not waiting or waiting[0] != (number, _checksum(content)):
             raise CheckpointError(
-                f"{self._store.place(name, number)} is damaged, or not what the checkpoint stands on: its checksum is another",
+                f"{self._store.place(name, number)} is damaged, or does not belong to the checkpoint: its checksum does not match",
                 hint="go back to a copy of the checkpoint with its state, or begin anew with another directory",
             )
         del waiting[0]
 
     def _missing(self, name: str, number: int) -> CheckpointError:
         return CheckpointError(
-            f"{self._store.place(name, number)} is missing, which the checkpoint stands on",
+            f"{self._store.place(name, number)} is missing, and the checkpoint needs it",
             hint="go back to a copy of the checkpoint with its state, or begin anew with another directory",
         )
 
@@ -158,7 +158,8 @@ class ShardStorage:
     def save(self, shard: Shard, version: int, header: bytes = b"", *, whole: bool = False) -> bool:
         """Store what has changed in a shard as a version, if anything has; return whether it is a snapshot.
 
-        ``whole``: it must be one, since what is stored before is of no use. Then all of the shard is restored first, if it was not.
+        ``whole``: it must be one, because the versions stored before cannot be used. Then all of the shard is restored first,
+        if it was not.
         """
         name = shard.queue.id
         stored = self._stored.setdefault(name, _Stored())
@@ -169,7 +170,7 @@ class ShardStorage:
         else:
             state = shard.snapshot() if whole else shard.delta()
             if state:
-                # What has changed is given once: it is stored again and again rather than asked for again.
+                # A shard gives its changes only once: storing them is repeated, asking for them is not.
                 self._until_stored(partial(self._store.save, name, version, headed(header) + state, snapshot=whole))
                 stored.note(version, headed(header) + state, whole=whole)
             size = len(state)
@@ -188,7 +189,7 @@ class ShardStorage:
         return state
 
     def forget_stored(self, shard: Shard) -> None:
-        """Forget every version that is stored: it belongs to no checkpoint that was finished."""
+        """Remove every stored version: none belongs to a finished checkpoint."""
         for _ in self._store.load(shard.queue.id, 0):
             pass
 
@@ -200,13 +201,13 @@ class ShardStorage:
         return sum(len(part) for part in parts)
 
     def remove_old(self, shard: Shard, version: int) -> None:
-        """If a snapshot was stored as this version, which has become durable, forget what is older."""
+        """If this version is a snapshot and has become durable, remove older versions."""
         stored = self._stored.get(shard.queue.id)
         if stored is not None and stored.deltas == 0:
             self._store.remove(shard.queue.id, before=version)
 
     def forget(self, shard: Shard) -> None:
-        """The shard is another process's from now on."""
+        """The shard belongs to another process from now on."""
         self._stored.pop(shard.queue.id, None)
 
     def close(self) -> None:

@@ -24,15 +24,16 @@ _EPOCH_MS = 1_704_067_200_000
 class DatagenSettings(Settings, frozen=True, kw_only=True):
     """Options of the datagen source."""
 
-    number_of_rows: Annotated[int, option("how many rows there are", ge=0)] = 1_000
-    rows_per_second: Annotated[int, option("how event times go on: rows in a second of event time", ge=1)] = 10_000
-    fields: Annotated[dict[str, str], option("NAME.kind, NAME.min, NAME.max, NAME.start, NAME.end, NAME.length")] = (
+    number_of_rows: Annotated[int, option("number of rows", ge=0)] = 1_000
+    rows_per_second: Annotated[int, option("number of rows per second of event time", ge=1)] = 10_000
+    fields: Annotated[
+        dict[str, str],
+        option("how values are made, by column: NAME.kind, NAME.min, NAME.max, NAME.start, NAME.end, NAME.length"),
+    ] = msgspec.field(default_factory=dict)
+    columns: Annotated[dict[str, str], option("types by column; in SQL these are the columns of the table")] = (
         msgspec.field(default_factory=dict)
     )
-    columns: Annotated[dict[str, str], option("the columns and their types; a table's own")] = msgspec.field(
-        default_factory=dict
-    )
-    seed: Annotated[int, option("where random values begin: the same seed, the same rows")] = 0
+    seed: Annotated[int, option("seed of the random values; the same seed gives the same rows")] = 0
 
 
 class DatagenSource(Source):

@@ -39,7 +39,7 @@ class BlackholeSink(Sink):
 class CollectSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of the collect sink."""
 
-    path: Annotated[str, option("directory for what is collected; made when it is missing")]
+    path: Annotated[str, option("directory for the collected rows; created if it does not exist")]
 
 
 class CollectSink(Sink):
