@@ -9,7 +9,7 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.foundation.errors import JobFailedError
+from headrace.foundation.errors import JobFailedError, PlanError
 from headrace.interfaces.backend import JobHandle, JobState
 from headrace.testing import MemorySink
 from instances import CountInto
@@ -84,7 +84,33 @@ def test_instances_share_the_partitions_and_take_over(world: KafkaWorld, topic: 
     second.stop()
     assert numbers(first_sink, second_sink) == [p * 100 + n for p in range(4) for n in range(30)]
     assert first.wait().state is second.wait().state is JobState.STOPPED
-    assert world.committed(f"headrace-{topic}", topic) == {0: 30, 1: 30, 2: 30, 3: 30}
+    assert world.committed(f"headrace-group.{topic}-{topic}", topic) == {0: 30, 1: 30, 2: 30, 3: 30}
+
+
+def test_two_sources_of_a_job_and_another_job_read_all_of_a_topic_each(
+    world: KafkaWorld, topic: str, driver: str, start: Start
+) -> None:
+    """They are members of groups of their own: in one group each would get a part of the partitions."""
+    world.create_topic(topic, 2)
+    for partition in range(2):
+        world.write(topic, numbered(partition * 100, 10), partition=partition)
+    sinks = [memory() for _ in range(3)]
+    pipe = hr.stream("twice", topic)
+    given: dict[str, Any] = {"servers": world.servers, "driver": driver, "format": "json", "schema": {"n": "int64"}}
+    job = hr.job(*(pipe.from_kafka(topic, **given).to(sink) for sink in sinks[:2]))
+    with job.start("light", checkpoint_interval="200 ms"):
+        start(sinks[2])
+        for sink in sinks:
+            eventually(lambda: len(sink.rows) == 20, "a source reads everything")  # noqa: B023
+        groups = [f"headrace-twice.{topic}{number}-{topic}" for number in ("", "-2")]
+        for group in [*groups, f"headrace-group.{topic}-{topic}"]:
+            eventually(lambda: world.committed(group, topic) == {0: 10, 1: 10}, group)  # noqa: B023
+    same = hr.job(*(pipe.from_kafka(topic, group="g", **given).to(memory()) for _ in range(2)))
+    with pytest.raises(
+        PlanError, match=r"'kafka' and 'kafka-2' are members of the same group 'g' of Kafka at .* only a part"
+    ):
+        same.start("light")
+    assert same.run("light").records_read == 40, "a bounded run joins no group"
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["without key", "shared shards"])
@@ -119,12 +145,12 @@ def test_offsets_are_committed_by_checkpoints_only(world: KafkaWorld, topic: str
     sink = memory()
     handle = start(sink, run={"checkpoint_interval": "1 h"})
     eventually(lambda: handle.status().checkpoint_id == 1, "where it begins is remembered")
-    assert world.committed(f"headrace-{topic}", topic)[0] <= 10
+    assert world.committed(f"headrace-group.{topic}-{topic}", topic)[0] <= 10
     world.write(topic, numbered(10, 10))
     eventually(lambda: len(sink.rows) == 20, "all is stored")
-    assert world.committed(f"headrace-{topic}", topic)[0] <= 10
+    assert world.committed(f"headrace-group.{topic}-{topic}", topic)[0] <= 10
     handle.stop()
-    assert world.committed(f"headrace-{topic}", topic) == {0: 20}
+    assert world.committed(f"headrace-group.{topic}-{topic}", topic) == {0: 20}
 
 
 def test_latest_begins_where_it_began_before(world: KafkaWorld, topic: str, start: Start) -> None:
@@ -132,7 +158,10 @@ def test_latest_begins_where_it_began_before(world: KafkaWorld, topic: str, star
     world.write(topic, numbered(0, 5))
     sink = memory()
     handle = start(sink, start="latest")
-    eventually(lambda: world.committed(f"headrace-{topic}", topic) == {0: 5}, "the beginning is committed at once")
+    eventually(
+        lambda: world.committed(f"headrace-group.{topic}-{topic}", topic) == {0: 5},
+        "the beginning is committed at once",
+    )
     handle.stop()
     world.write(topic, numbered(5, 5))
     again = start(sink, start="latest")
@@ -160,7 +189,7 @@ def test_partitions_that_came_while_no_instance_ran_are_read_from_their_beginnin
     world.write(topic, numbered(0, 5), partition=0)
     sink = memory()
     handle = start(sink, start="latest")
-    eventually(lambda: world.committed(f"headrace-{topic}", topic) == {0: 5, 1: 0}, "the group begins")
+    eventually(lambda: world.committed(f"headrace-group.{topic}-{topic}", topic) == {0: 5, 1: 0}, "the group begins")
     handle.stop()
     world.add_partitions(topic, 3)
     world.write(topic, numbered(100, 5), partition=2)

@@ -10,8 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import headrace as hr
 import pytest
-from headrace.foundation.errors import DataError, JobFailedError
+from headrace.foundation.errors import DataError, JobFailedError, PlanError
+from headrace.testing import MemorySink
 from headrace_rocketmq import Client, Message
 
 from tests.servers.fixtures import StartRocketMQServer
@@ -58,6 +60,31 @@ def test_a_bounded_job_copies_all_and_commits(
     wait_until(lambda: count_in(client, source) == 2100, "all is there")
     report = copy(rocketmq_server.name_server, source, target, group=consumer_group).run("light")
     assert report.records_read == 100
+
+
+def test_two_sources_of_a_job_and_another_job_read_all_of_a_topic_each(
+    client: Client, rocketmq_server: RocketMQServer, topics: tuple[str, str]
+) -> None:
+    """They have groups of their own: in one group each would get a part of the queues, or what another has not read."""
+    source, _ = topics
+    client.send_many(source, messages(0, 200))
+    wait_until(lambda: count_in(client, source) == 200, "all is there")
+    given: dict[str, Any] = {
+        "name_servers": rocketmq_server.name_server,
+        "format": "json",
+        "schema": {"number": "int64"},
+    }
+    sinks = [MemorySink(hr.SinkSettings(flush_interval=timedelta(milliseconds=50))) for _ in range(3)]
+    pipe = hr.stream("twice", "one")
+    job = hr.job(*(pipe.from_rocketmq(source, **given).to(sink) for sink in sinks[:2]))
+    other = hr.stream("twice", "other").from_rocketmq(source, **given).to(sinks[2])
+    with job.start("light"), other.start("light"):
+        for sink in sinks:
+            wait_until(lambda: len(sink.rows) == 200, "a source reads everything")  # noqa: B023
+    assert all(sorted(row["number"] for row in sink.rows) == list(range(200)) for sink in sinks)
+    same = hr.job(*(pipe.from_rocketmq(source, group="g", **given).to(MemorySink()) for _ in range(2)))
+    with pytest.raises(PlanError, match=r"are members of the same group 'g' of RocketMQ at .* only a part"):
+        same.start("light")
 
 
 def test_a_bounded_job_on_an_empty_topic_ends(

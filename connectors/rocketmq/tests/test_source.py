@@ -67,8 +67,12 @@ def bodies(reader: Reader) -> list[bytes]:
 
 def test_topics_and_group() -> None:
     assert settings(topic="a, b,a").topics == ["a", "b"]
-    assert settings(topic="a,b").group_name == "headrace-a-b"
-    assert settings(group="g").group_name == "g"
+    assert settings(topic="a,b").group_of("") == "headrace-a-b"
+    assert settings(group="g").group_of("shop.orders") == "g"
+    named = [settings(topic="t").group_of(name) for name in ("shop.orders", "shop-orders", "shop.orders-2")]
+    assert re.fullmatch("headrace-shop-orders-t-[0-9a-f]{8}", named[0])
+    assert named[1] == "headrace-shop-orders-t"
+    assert len(set(named)) == 3
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import cloudpickle
 import headrace as hr
@@ -100,3 +102,21 @@ def test_a_job_that_is_refused_leaves_its_sink_objects_as_they_were() -> None:
     assert (kept.writer_name, kept.writer_job, kept.changes) == ("", "", None)
     counts.to(kept).plan()
     assert kept.changes is not None
+
+
+def test_a_source_knows_under_which_name_it_is_read() -> None:
+    """Two sources of the same data get names of their own, since groups of consumers are named by it."""
+
+    class Of(MemorySource):
+        def __init__(self, data: str) -> None:
+            super().__init__({"q": []})
+            self.data = data
+
+        def identity(self) -> Mapping[str, Any]:
+            return {"data": self.data}
+
+    sources = [Of(data) for data in ("a", "b", "a", "a")]
+    pipe = hr.stream("test", "names")
+    plan = hr.job(*(pipe.from_(each, format="raw").to(MemorySink()) for each in sources)).plan()
+    assert [each.reader_name for each in sources] == ["test.names", "test.names", "test.names-2", "test.names-3"]
+    assert [node.source.reader_name for node in plan.sources.values()] == [each.reader_name for each in sources]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -426,6 +426,24 @@ def test_another_job_of_the_same_stream_is_refused_while_one_runs() -> None:
     with other.start("light"):
         source.give("a")
         eventually(lambda: numbers(other_sink) == [3], "once the first has stopped the other reads on for the group")
+
+
+class NamedGroup(MemoryGroup):
+    def memberships(self) -> Collection[str]:
+        return [f"group {self.reader_name!r}", "group 'given'"]
+
+
+def test_two_sources_that_would_share_the_queues_of_a_group_are_refused() -> None:
+    pipe = hr.stream("test", "first")
+    sources = [NamedGroup({"a": bodies(1)}) for _ in range(2)]
+    job = hr.job(*(pipe.from_(each, format="json", schema={"n": "int64"}).to(soon()) for each in sources))
+    with pytest.raises(
+        PlanError,
+        match="'namedgroup' and 'namedgroup-2' are members of the same group 'given': each would get only a part",
+    ):
+        job.start("light")
+    assert [each.joined for each in sources] == [0, 0]
+    assert job.run("light").records_read == 2, "a bounded run joins no group"
 
 
 def test_a_plan_of_another_job_changes_nothing_for_one_that_runs() -> None:

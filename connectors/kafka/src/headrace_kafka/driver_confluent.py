@@ -46,7 +46,7 @@ class ConfluentConsumer(ConsumerDriver):
         properties = confluent_properties(
             settings,
             {
-                "group.id": settings.group_id,
+                "group.id": settings.group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 # An offset that does not exist any more is an error, never a silent jump.

@@ -50,7 +50,7 @@ class KafkaPythonConsumer(ConsumerDriver):
         properties = kafka_python_properties(
             settings,
             {
-                "group_id": settings.group_id,
+                "group_id": settings.group,
                 "enable_auto_commit": False,
                 # An offset that does not exist any more is an error, never a silent jump.
                 "auto_offset_reset": "none",

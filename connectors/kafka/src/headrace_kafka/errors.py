@@ -103,7 +103,7 @@ def not_writable(settings: KafkaSettings) -> JobError:
 
 def _denied(code: int, settings: KafkaSettings, queue: str | None) -> JobError:
     option = _DENIED[code]
-    names = {"topic": repr(settings.topic), "group": repr(getattr(settings, "group_id", None)), "cluster": "as a whole"}
+    names = {"topic": repr(settings.topic), "group": repr(getattr(settings, "group", None)), "cluster": "as a whole"}
     what = f"{option.replace('_', ' ')} {names.get(option, '')}".strip()
     return JobError(
         f"Kafka at {settings.servers}: {_user(settings)} has no permission for {what}",

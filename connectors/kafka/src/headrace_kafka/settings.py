@@ -28,7 +28,7 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
 
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
     servers: Annotated[str, option("addresses of brokers, host:port separated by commas")]
-    group: Annotated[str | None, option("consumer group; default: headrace-TOPIC")] = None
+    group: Annotated[str | None, option("consumer group; default: headrace-JOB-TOPIC")] = None
     driver: Annotated[Driver, option("client library; auto: confluent if it is installed, otherwise kafka-python")] = (
         "auto"
     )
@@ -113,9 +113,9 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
         """The names of the topics, each once, in the order given."""
         return list(dict.fromkeys(name.strip() for name in self.topic.split(",") if name.strip()))
 
-    @property
-    def group_id(self) -> str:
-        return self.group or "headrace-" + "-".join(self.topics)
+    def group_of(self, reader_name: str) -> str:
+        """Return the consumer group; the default one is the reader's own."""
+        return self.group or "-".join(["headrace", *filter(None, [reader_name]), *self.topics])
 
 
 class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):

@@ -105,6 +105,11 @@ class KafkaSource(GroupSource):
     def leave(self) -> None:
         self.close()
 
+    def memberships(self) -> Collection[str]:
+        servers = ",".join(sorted(self.settings.servers.replace(" ", "").split(",")))
+        group = self.settings.group_of(self.reader_name)
+        return [f"group {group!r} of Kafka at {servers} for topic {topic!r}" for topic in self.settings.topics]
+
     def commit(self, positions: Mapping[Queue, ReadPosition]) -> None:
         if positions:
             offsets = {Partition.parse(queue.name): position.offset for queue, position in positions.items()}
@@ -146,7 +151,11 @@ class KafkaSource(GroupSource):
 
     def _consumer(self, *, member: bool = False) -> SharedConsumer:
         if self._shared is None:
-            settings = self.settings if member else msgspec.structs.replace(self.settings, instance_id=None)
+            settings = msgspec.structs.replace(
+                self.settings,
+                group=self.settings.group_of(self.reader_name),
+                instance_id=self.settings.instance_id if member else None,
+            )
             driver = make_driver(settings, self.header_fields)
             self._shared = SharedConsumer(driver, max_buffered_bytes=self.settings.max_buffered_bytes)
         return self._shared

@@ -59,7 +59,7 @@ def as_job_error(
             hint = (
                 "the topic needs the right to publish"
                 if isinstance(settings, RocketMQSinkSettings)
-                else f"topic and group {settings.group_name!r} need the right to subscribe"
+                else f"topic and consumer group{'' if settings.group is None else f' {settings.group!r}'} need the right to subscribe"
             )
             name = "access_key" if settings.access_key is not None else None
             hint += "" if name else "; access_key and secret_key say who you are"

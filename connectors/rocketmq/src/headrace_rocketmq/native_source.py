@@ -32,7 +32,7 @@ from headrace_rocketmq.errors import GroupNotFoundError
 from headrace_rocketmq.job_errors import explained
 from headrace_rocketmq.native_consumer import NativeConsumer, NativeMessage, Start
 from headrace_rocketmq.queue_reader import SHARDING_KEY
-from headrace_rocketmq.settings import PLUGIN, RocketMQSourceSettings, make_client
+from headrace_rocketmq.settings import PLUGIN, RocketMQSourceSettings, make_client, memberships_of
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +65,21 @@ class NativeRocketMQSource(GroupSource):
         self._backoff = Backoff(first_seconds=0.5, seconds_max=30.0, monotonic=time.monotonic, jitter=random.random)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("settings", "start", "node_name", "header_fields")}
+        return {
+            name: getattr(self, name) for name in ("settings", "start", "node_name", "reader_name", "header_fields")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._reset()
+
+    @property
+    def group_name(self) -> str:
+        """The consumer group."""
+        return self.settings.group_of(self.reader_name)
+
+    def memberships(self) -> Collection[str]:
+        return memberships_of(self.settings, self.group_name)
 
     def check(self) -> None:
         if self.start is not EARLIEST:
@@ -195,7 +205,7 @@ class NativeRocketMQSource(GroupSource):
 
     def _begin(self, client: Client) -> None:
         """Make a new group begin at the earliest message: the native client would begin at the latest one in some queues."""
-        group = self.settings.group_name
+        group = self.group_name
         queues = [queue for topic in self.settings.topics for queue in client.queues(topic)]
         committed = client.committed_offsets(group, queues)
         fresh = [queue for queue in queues if committed[queue] is None]
@@ -212,7 +222,7 @@ class NativeRocketMQSource(GroupSource):
         own = self.settings
         start = Start(
             name_servers=own.name_servers,
-            group=own.group_name,
+            group=self.group_name,
             topics=own.topics,
             tags=own.tags or "*",
             instance=secrets.token_hex(8),
@@ -235,7 +245,7 @@ class NativeRocketMQSource(GroupSource):
         if consumer is not None:
             if self.received > self._next:
                 return
-            logger.warning("group %s: %s", self.settings.group_name, consumer.failure)
+            logger.warning("group %s: %s", self.group_name, consumer.failure)
             consumer.close()
             self._consumer = None
             self._backoff.failed()

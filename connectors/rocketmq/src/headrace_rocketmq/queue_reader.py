@@ -44,6 +44,7 @@ class RocketMQReader(Reader):
         message_queue: MessageQueue,
         offset: int,
         settings: RocketMQSourceSettings,
+        group: str,
         message_filter: Filter,
         header_fields: Collection[str],
         on_failure: Callable[[], None],
@@ -55,6 +56,7 @@ class RocketMQReader(Reader):
         self._at = message_queue
         self._next = offset
         self._settings = settings
+        self._group = group
         self._filter = message_filter
         self._with_keys = "key" in header_fields
         self._with_headers = "headers" in header_fields
@@ -165,7 +167,7 @@ class RocketMQReader(Reader):
         if self._looking_back is None:
             first = max(self.earliest, self._next - self._settings.deduplicate_window)
             self._looking_back = self._client.reader(
-                group=self._settings.group_name,
+                group=self._group,
                 message_filter=self._filter,
                 options=replace(self.options(self._settings), out_of_range="follow"),  # it requests the rest
             )

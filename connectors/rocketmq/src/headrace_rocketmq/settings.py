@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -25,12 +27,16 @@ _NOT_NATIVE = (
 _NATIVE_ONLY = ("native_library", "native_messages")
 
 
+#: Group names have letters, digits and these characters.
+_NOT_IN_GROUPS = re.compile(r"[^%|A-Za-z0-9_-]")
+
+
 class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_rocketmq``."""
 
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
     name_servers: Annotated[str, option("addresses of name servers, host:port separated by semicolons")]
-    group: Annotated[str | None, option("consumer group; default: headrace-TOPIC")] = None
+    group: Annotated[str | None, option("consumer group; default: headrace-JOB-TOPIC")] = None
     offsets: Annotated[
         dict[str | int, int] | None,
         option(
@@ -145,9 +151,16 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
         """The names of the topics, each once, in the order given."""
         return list(dict.fromkeys(name.strip() for name in self.topic.split(",") if name.strip()))
 
-    @property
-    def group_name(self) -> str:
-        return self.group or "headrace-" + "-".join(self.topics)
+    def group_of(self, reader_name: str) -> str:
+        """Return the consumer group; the default one is the reader's own.
+
+        RocketMQ allows few characters in a group's name. If some are replaced, a hash keeps the names of two jobs apart.
+        """
+        if self.group:
+            return self.group
+        name = "-".join(["headrace", *filter(None, [reader_name]), *self.topics])
+        allowed = _NOT_IN_GROUPS.sub("-", name)
+        return name if allowed == name else f"{allowed}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
     def message_filter(self) -> Filter:
         """Return the filter for the brokers. Raises OptionError."""
@@ -244,6 +257,12 @@ def check_connection(settings: RocketMQSettings) -> None:
     for name in ("request_timeout", "connect_timeout"):
         if getattr(settings, name) <= timedelta(0):
             raise OptionError("must be positive", plugin=PLUGIN, option=name)
+
+
+def memberships_of(settings: RocketMQSourceSettings, group: str) -> list[str]:
+    """Return what a member of the group takes queues of. See ``GroupSource.memberships``."""
+    servers = ";".join(sorted(settings.name_servers.replace(" ", "").split(";")))
+    return [f"group {group!r} of RocketMQ at {servers} for topic {topic!r}" for topic in settings.topics]
 
 
 def make_client(settings: RocketMQSettings) -> Client:

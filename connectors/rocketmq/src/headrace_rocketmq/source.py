@@ -24,7 +24,7 @@ from headrace_rocketmq.job_errors import explained, lost_offset
 from headrace_rocketmq.member import Member
 from headrace_rocketmq.queue_reader import RocketMQReader
 from headrace_rocketmq.routes import MessageQueue
-from headrace_rocketmq.settings import PLUGIN, RocketMQSourceSettings, make_client
+from headrace_rocketmq.settings import PLUGIN, RocketMQSourceSettings, make_client, memberships_of
 from headrace_rocketmq.table_options import SOURCE_TABLES
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class RocketMQSource(GroupSource):
             offset = self._first_offset(client, message_queue, queue, start)
             reader = client.reader(
                 {message_queue: offset},
-                group=self.settings.group_name,
+                group=self.group_name,
                 message_filter=self._filter,
                 options=RocketMQReader.options(self.settings),
             )
@@ -99,6 +99,7 @@ class RocketMQSource(GroupSource):
             message_queue=message_queue,
             offset=offset,
             settings=self.settings,
+            group=self.group_name,
             message_filter=self._filter,
             header_fields=self.header_fields,
             on_failure=self._forget_told,
@@ -106,13 +107,21 @@ class RocketMQSource(GroupSource):
 
     # ------------------------------------------------------------------------------------------------ the group
 
+    @property
+    def group_name(self) -> str:
+        """The consumer group."""
+        return self.settings.group_of(self.reader_name)
+
+    def memberships(self) -> Collection[str]:
+        return memberships_of(self.settings, self.group_name)
+
     def join(self, listener: GroupListener) -> None:
         client = self._connected()
         self.queues()  # for its errors, which name what is there instead
         settings = self.settings
         with explained(settings, client):
             self._member = client.member(
-                settings.group_name,
+                self.group_name,
                 settings.topics,
                 message_filter=self._filter,
                 exclusive=settings.exclusive,
@@ -128,7 +137,7 @@ class RocketMQSource(GroupSource):
             with explained(self.settings, self._client):
                 target = member.target()
         except RetriableError as error:
-            logger.warning("group %s: %s", self.settings.group_name, error.message)
+            logger.warning("group %s: %s", self.group_name, error.message)
             member.look_again()
             return
         self._give_up(member, self._held - target)
@@ -154,7 +163,7 @@ class RocketMQSource(GroupSource):
         client = self._connected()
         try:
             with explained(self.settings, client):
-                client.commit_offsets(self.settings.group_name, changed)
+                client.commit_offsets(self.group_name, changed)
         except RetriableError:
             self._forget_told()
             raise
@@ -164,7 +173,7 @@ class RocketMQSource(GroupSource):
             # Brokers know a group only after it has read a message: nothing was read there, so nothing is lost.
             logger.info(
                 "group %s: the broker does not know the group yet, so nothing is committed: %s",
-                self.settings.group_name,
+                self.group_name,
                 error.message,
             )
             return
@@ -174,7 +183,7 @@ class RocketMQSource(GroupSource):
     def committed(self, queue: Queue) -> ReadPosition | None:
         client, message_queue = self._connected(), self._message_queue(queue)
         with explained(self.settings, client, queue=queue.id):
-            offset = client.committed_offsets(self.settings.group_name, [message_queue])[message_queue]
+            offset = client.committed_offsets(self.group_name, [message_queue])[message_queue]
         if offset is None:
             return None
         with self._told_lock:
@@ -208,13 +217,13 @@ class RocketMQSource(GroupSource):
             return
         assert self._listener is not None  # set by join
         names = ", ".join(map(str, sorted(queues)))
-        logger.info("group %s: giving up %s", self.settings.group_name, names)
+        logger.info("group %s: giving up %s", self.group_name, names)
         self._held.difference_update(queues)
         begun = time.monotonic()
         try:
             self._listener.revoked(self._named(queues))
             seconds = time.monotonic() - begun
-            logger.info("group %s: gave up %s, finished in %.3f s", self.settings.group_name, names, seconds)
+            logger.info("group %s: gave up %s, finished in %.3f s", self.group_name, names, seconds)
         finally:  # they belong to another member now, also if the listener has failed
             with self._told_lock:
                 for queue in queues:
@@ -228,14 +237,14 @@ class RocketMQSource(GroupSource):
             try:
                 self._listener.assigned(self._named([queue]))
             except RetriableError as error:
-                logger.warning("group %s: %s cannot be read yet: %s", self.settings.group_name, queue, error.message)
+                logger.warning("group %s: %s cannot be read yet: %s", self.group_name, queue, error.message)
                 member.release([queue])
                 member.look_again()
             except BaseException:
                 member.release(claimed[number:])
                 raise
             else:
-                logger.info("group %s: taking %s", self.settings.group_name, queue)
+                logger.info("group %s: taking %s", self.group_name, queue)
                 self._held.add(queue)
 
     def _named(self, queues: Collection[MessageQueue]) -> list[Queue]:

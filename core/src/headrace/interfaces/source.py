@@ -111,6 +111,9 @@ class Source(ABC):
     start: Start | StartAt = EARLIEST
     #: The id of the source's node in its plan, set when the job is built: ``Queue.source`` of its queues.
     node_name: str = ""
+    #: The name under which a job reads with this object, set when the job is built: ``namespace.pipeline``, and with a number behind it for
+    #: a second source of the job that reads the same data. Sources that share queues make the default name of their group from it.
+    reader_name: str = ""
     #: The header fields that the job wants, as columns or for an operator; those that cost something to give (``headers``,
     #: with some sources ``key`` or ``time``) may be left out otherwise.
     header_fields: frozenset[str] = frozenset()
@@ -204,6 +207,14 @@ class GroupSource(Source):
     @abstractmethod
     def leave(self) -> None:
         """Leave the group so that others take over at once."""
+
+    def memberships(self) -> Collection[str]:
+        """Return a name for each set of queues in whose group this source is a member, such as the group and a topic.
+
+        A job is refused if two of its sources have a name in common: each of them would get only a part of the records. The
+        default returns none, and nothing is checked.
+        """
+        return ()
 
     @abstractmethod
     def commit(self, positions: Mapping[Queue, ReadPosition]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -148,8 +150,12 @@ class Plan:
             self.nodes[node_id] = node
             self._ids[id(node)] = node_id
         changes = self._checked_changes()
+        readers: Counter[tuple[str, str]] = Counter()
         for source_id, source in self.sources.items():
             source.source.node_name = source_id
+            data = (type(source.source).__name__, json.dumps(source.source.identity(), sort_keys=True, default=repr))
+            readers[data] += 1
+            source.source.reader_name = self.job_name if readers[data] == 1 else f"{self.job_name}-{readers[data]}"
             # Kept when the job is planned again, or another one reads the same stream: an open reader may need them.
             source.source.header_fields |= self._header_fields_wanted_behind(source)
         self._bind_sinks(changes)

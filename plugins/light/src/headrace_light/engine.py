@@ -34,7 +34,7 @@ from headrace.runtime.sources_in_use import SourcesInUse
 
 from headrace_light.beginnings import commit_without_group, start_of
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
-from headrace_light.groups import Assignments, Membership, goes_on_in_groups
+from headrace_light.groups import Assignments, Membership, check_memberships, goes_on_in_groups
 from headrace_light.known_results import KnownResults
 from headrace_light.pauses import Pauses
 from headrace_light.quarantine import Quarantine
@@ -116,6 +116,9 @@ class Engine:
             start, self._checkpoint = savepoint_start(self._plan, self._options, self._checkpoint)
             make_stages = partial(self._make_stages, self._host(), self._checkpoint)
             self._stages = wait_for("its state store", make_stages)
+            in_group = self._options.until is None and not self._stages.in_checkpoint
+            if in_group:
+                check_memberships(self._plan)
             for name, node in self._plan.sinks.items():
                 wait_for(f"sink {name}", partial(node.sink.prepare, node.schema))
             self._tell_outputs(goes_on=bool(self._checkpoint.id or start))
@@ -123,7 +126,6 @@ class Engine:
                 own = {q: p for q, p in self._checkpoint.positions.items() if q.source == source_id}
                 source_node.source.use_run(until=self._options.until)
                 source_node.source.restore(own)
-                in_group = self._options.until is None and not self._stages.in_checkpoint
                 if isinstance(source_node.source, GroupSource) and in_group:
                     member = partial(Membership, source_id, source_node.source, self._clock, self._retry_seconds)
                     self._groups[source_id] = wait_for(f"source {source_id}", member)

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.clock import Clock
-from headrace.foundation.errors import JobFailedError, RetriableError
+from headrace.foundation.errors import JobFailedError, PlanError, RetriableError
 from headrace.foundation.retrying import Outages
 from headrace.interfaces.source import LATEST, GroupListener, GroupSource
 from headrace.plan.graph import Plan
@@ -38,6 +38,22 @@ class Assignments(GroupListener):
 
     def _own(self, queues: Iterable[Queue]) -> list[Queue]:
         return [replace(queue, source=self._source_id) for queue in queues]
+
+
+def check_memberships(plan: Plan) -> None:
+    """Raise PlanError when two sources of a job would share the queues of a group: each would get a part of the records."""
+    members: dict[str, str] = {}
+    for source_id, node in plan.sources.items():
+        for name in node.source.memberships() if isinstance(node.source, GroupSource) else ():
+            other = members.setdefault(name, source_id)
+            if other != source_id:
+                raise PlanError(
+                    f"the sources {other!r} and {source_id!r} are members of the same {name}: each would get only a part of the records",
+                    job=plan.job_name,
+                    plugin=source_id,
+                    option="group",
+                    hint="leave out the group of one of them, or give it another one; or begin once and use the stream twice",
+                )
 
 
 class Membership:
