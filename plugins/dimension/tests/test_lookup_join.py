@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -182,6 +184,39 @@ def test_refreshing_swaps_the_table_and_keeps_the_old_one_when_it_fails() -> Non
     value()
     assert value() == 2, "a failed refresh leaves the table"
     shared.reload(load)
+    assert value() == 4
+
+
+def test_the_first_lookup_after_a_quiet_time_waits_for_the_refresh() -> None:
+    clock, loading, go_on = ManualClock(), threading.Event(), threading.Event()
+    states: list[Any] = [1, 2, OSError("away"), 4]
+
+    def load() -> Table:
+        state = states.pop(0)
+        if state == 2:
+            loading.set()
+            assert go_on.wait(60)
+        if isinstance(state, Exception):
+            raise state
+        return Table.of(pl.DataFrame({"k": ["a"], "v": [state]}), ("equal", ("k",)))
+
+    shared = SharedTable("t", timedelta(minutes=1), clock)
+
+    def value() -> int:
+        table = shared.current(load)
+        return int(table.take(pl.Series(table.find(pl.DataFrame({"k": ["a"]}))[1]))["v"][0])
+
+    assert value() == 1
+    clock.advance(120)
+    with ThreadPoolExecutor(2) as lanes:
+        one = lanes.submit(value)
+        assert loading.wait(60)
+        other = lanes.submit(value)
+        go_on.set()
+        assert [one.result(60), other.result(60)] == [2, 2], "every lane waits"
+    clock.advance(3600)
+    assert value() == 2, "a failed refresh leaves the table"
+    clock.advance(3600)
     assert value() == 4
 
 

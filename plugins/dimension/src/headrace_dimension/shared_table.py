@@ -53,9 +53,14 @@ class SharedTable:
     _loaded_seconds: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _refreshing: threading.Thread | None = None
+    #: Whether lookups wait for the refresh that is under way.
+    _awaited: bool = False
 
     def current(self, load: Load) -> Table:
-        """Return the newest table. Blocks only for the first load; an older one serves while a new one is loaded."""
+        """Return the newest table. An older one is used while a new one is loaded.
+
+        Blocks for the first load, and for a refresh that is overdue by a whole interval: then no lookup has come for so long.
+        """
         table = self._table
         if table is None:
             with self._lock:
@@ -63,8 +68,9 @@ class SharedTable:
                     self._renew(load)
                 table = self._table
             assert table is not None
-        elif self.refresh is not None and self._age() >= self.refresh.total_seconds():
-            self._refresh_behind(load)
+        elif self.refresh is not None and self._age() >= self.refresh.total_seconds() and self._refresh_behind(load):
+            self.wait()
+            table = self._table or table
         return table
 
     def reload(self, load: Load) -> None:
@@ -116,13 +122,17 @@ class SharedTable:
         self._loaded_seconds = self.clock.monotonic() - age_seconds
         logger.info("table %s: %d rows, %d bytes", self.name, table.height, table.bytes())
 
-    def _refresh_behind(self, load: Load) -> None:
+    def _refresh_behind(self, load: Load) -> bool:
+        """Start a refresh unless one is under way. Return whether the lookup is to wait for it."""
+        assert self.refresh is not None
         with self._lock:
-            if self._refreshing is not None and self._refreshing.is_alive():
-                return
-            name = f"refresh {self.name}"
-            self._refreshing = threading.Thread(target=self._try_renew, args=(load,), name=name, daemon=True)
-            self._refreshing.start()
+            if self._refreshing is None or not self._refreshing.is_alive():
+                # A lookup is what starts a refresh. After a quiet time the rows would be joined with a table of any age.
+                self._awaited = self._age() >= 2 * self.refresh.total_seconds()
+                name = f"refresh {self.name}"
+                self._refreshing = threading.Thread(target=self._try_renew, args=(load,), name=name, daemon=True)
+                self._refreshing.start()
+            return self._awaited
 
     def _try_renew(self, load: Load) -> None:
         try:
