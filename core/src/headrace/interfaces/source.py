@@ -105,7 +105,8 @@ class Source(ABC):
     Settings: ClassVar[type[Settings]] = Settings
     #: The options that it was made from; None for a source that was made without.
     settings: Any = None
-    #: True when the source comes to an end by itself (a table read once).
+    #: True when the source comes to an end by itself (a table read once): once a queue of it is read up to ``latest``, no record follows.
+    #: Event time then does not wait for it, in runs without an end too.
     bounded: bool = False
     #: Where queues without a checkpoint begin. The runtime opens queues that appear *during* a run at EARLIEST.
     start: Start | StartAt = EARLIEST

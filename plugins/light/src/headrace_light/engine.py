@@ -387,6 +387,7 @@ class Engine:
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
             silent |= self._broken.is_given_up(run.queue)
+            silent |= self._plan.sources[run.queue.source].source.bounded and run.at_latest
             if not run.idle and (run.done or silent) and not self._stages.at_end:
                 run.idle = self._stages.skip_idle(run.queue)
         for queue in self._broken.not_waited_for(self._runs):

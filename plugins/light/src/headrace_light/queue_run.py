@@ -62,6 +62,11 @@ class QueueRun:
             return True
         return self._end is not None and self.position.offset >= self._end
 
+    @property
+    def at_latest(self) -> bool:
+        """Whether everything has been read that the queue held when it was last asked."""
+        return self._latest is not None and self.position.offset >= self._latest
+
     def poll(
         self,
         max_records: int,

@@ -26,17 +26,17 @@ class MarkKeeper:
         self._has_moved: set[Queue] = set()
 
     def put_on(
-        self, start: JobOffsets, end: JobOffsets, *, all_read: bool, given_up: Collection[Queue] = ()
+        self, start: JobOffsets, end: JobOffsets, *, all_read: bool, left_out: Collection[Queue] = ()
     ) -> JobOffsets:
         """Return ``end`` with its marks: those of ``start`` if nothing is to be told.
 
-        ``all_read``: this micro-batch comes to the end of a bounded run. ``given_up``: queues that cannot be read, which
+        ``all_read``: this micro-batch comes to the end of a bounded run. ``left_out``: queues that no records come from, which
         windows are not to wait for.
         """
         now_us = int(self._clock.now() * 1_000_000)
         keyed, moved_base = self._keyed, self._keyed.base_moved
         before = start.keyed or KeyedMarks(keyed.shards, keyed.levels, max(now_us, keyed.base_least), now_us)
-        idle = () if self._bounded else self._idle(start, end, before, given_up)
+        idle = () if self._bounded else self._idle(start, end, before, left_out)
         ending = self._bounded and all_read and not self._ended
         moved = end.queues != start.queues or end.gone != start.gone or end.broken != start.broken
         tick_seconds = self._keyed.tick_seconds
@@ -51,7 +51,7 @@ class MarkKeeper:
         return replace(end, keyed=marks)
 
     def _idle(
-        self, start: JobOffsets, end: JobOffsets, before: KeyedMarks, given_up: Collection[Queue]
+        self, start: JobOffsets, end: JobOffsets, before: KeyedMarks, left_out: Collection[Queue]
     ) -> tuple[Queue, ...]:
         """Return the queues that have been silent for long. Silence counts from when this process first saw a queue.
 
@@ -67,7 +67,7 @@ class MarkKeeper:
                 self._has_moved.add(queue)
             elif (
                 queue in before.idle
-                or queue in given_up
+                or queue in left_out
                 or (
                     timeout_us is not None
                     and (now - self._silent_since.setdefault(queue, now)) * 1_000_000 >= timeout_us

@@ -289,7 +289,8 @@ class Planner:
         end = replace(end, checkpoint=start.checkpoint, number=start.number)
         if self._marks is not None:
             given_up = {queue for queue in broken if self._broken.is_given_up(queue)}
-            end = self._marks.put_on(start, end, all_read=self._all_read(end), given_up=given_up)
+            left_out = given_up | self._ended_by_themselves(end)
+            end = self._marks.put_on(start, end, all_read=self._all_read(end), left_out=left_out)
         if end == start:
             return _of_nothing(start)
         return end if start.number is None else replace(end, number=start.number + 1)
@@ -301,6 +302,14 @@ class Planner:
             for queue, fixed in self._ends.items()
             if queue in (self._existing or ()) and queue not in self._broken
         )
+
+    def _ended_by_themselves(self, end: JobOffsets) -> set[Queue]:
+        """Return the queues of sources with an end of their own that have been read to it."""
+        return {
+            queue
+            for queue, position in end.queues.items()
+            if self._sources[queue.source].bounded and position.offset >= self._latest.get(queue, position.offset + 1)
+        }
 
     def _start_of_new(self, queue: Queue, start: JobOffsets, before: ReadPosition | None) -> StartPosition:
         """Return where a queue begins: where it was when it went away, else at the beginning.
