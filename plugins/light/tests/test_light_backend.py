@@ -291,9 +291,9 @@ def test_rows_that_were_there_already_are_reported() -> None:
 
 
 def test_a_checkpoint_directory_belongs_to_one_job_at_a_time(tmp_path: Path) -> None:
-    source = MemorySource({"a": bodies(1)})
-    with job(source, MemorySink()).start("light", checkpoint=tmp_path), pytest.raises(CheckpointError, match="in use"):
-        job(source, MemorySink()).start("light", checkpoint=tmp_path)
+    first, second = (job(MemorySource({"a": bodies(1)}), MemorySink()) for _ in range(2))
+    with first.start("light", checkpoint=tmp_path), pytest.raises(CheckpointError, match="in use"):
+        second.start("light", checkpoint=tmp_path)
     other = hr.stream("test", "other").from_(MemorySource(), format="json", schema={"n": "int64"}).to(MemorySink())
     with pytest.raises(CheckpointError, match=r"belongs to the job 'test\.light'"):
         other.run("light", checkpoint=tmp_path)
