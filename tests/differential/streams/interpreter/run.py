@@ -42,7 +42,8 @@ _MORE = timedelta(milliseconds=1)
 class Outcome:
     """What must come out: rows by output, in the end. ``late``: how many rows came too late, by the number of their verb.
 
-    ``fragile``: the right result depends on which of several ways through the job is quicker, so there is more than one.
+    ``fragile``: the right result depends on which of several ways through the job is quicker, or on the order of results of one moment,
+    so there is more than one.
     ``any_shards``: it is the same for any number of shards.
     """
 
@@ -58,10 +59,22 @@ def interpret(plan: Plan, *, sql: bool = False, flink: bool = False) -> Outcome:
 
     ``flink``: what PyFlink gives, also where docs/sql.md says that headrace does not.
     """
+    outcome, tied = _interpreted(plan, sql=sql, flink=flink, ties_reversed=False)
+    if tied and _order_matters(plan.nodes()):
+        other, _ = _interpreted(plan, sql=sql, flink=flink, ties_reversed=True)
+        same = {name: sorted(map(repr, rows)) for name, rows in outcome.rows.items()} == {
+            name: sorted(map(repr, rows)) for name, rows in other.rows.items()
+        }
+        outcome.fragile |= not same
+    return outcome
+
+
+def _interpreted(plan: Plan, *, sql: bool, flink: bool, ties_reversed: bool) -> tuple[Outcome, bool]:
+    """Return the outcome, and whether results of sessions came in an order that could be another one."""
     nodes = plan.nodes()
     operators: dict[int, Operator] = {}
     for node in nodes:
-        operator = _operator_of(node, sql=sql, flink=flink)
+        operator = _operator_of(node, sql=sql, flink=flink, ties_reversed=ties_reversed)
         if operator is None or any(id(each) not in operators for each in node.inputs if not isinstance(node, Late)):
             continue  # its results change: they are computed in the end
         operators[id(node)] = operator
@@ -86,7 +99,8 @@ def interpret(plan: Plan, *, sql: bool = False, flink: bool = False) -> Outcome:
     }
     fragile = any(each.fragile for _, each in timed_ones if isinstance(each, Timed))
     behind = any(each.behind or (each.late and each.behind_others) for _, each in timed_ones if isinstance(each, Timed))
-    return Outcome(shown, late, dead, fragile, not behind and not _order_matters(nodes))
+    tied = any(each.tied for _, each in timed_ones if isinstance(each, WindowAggregates))
+    return Outcome(shown, late, dead, fragile, not behind and not _order_matters(nodes)), tied
 
 
 #: Aggregates that depend on the order of rows.
@@ -119,14 +133,14 @@ def _run(plan: Plan, sources: list[Any], operators: list[Operator]) -> None:
         operator.close()
 
 
-def _operator_of(node: Node, *, sql: bool, flink: bool) -> Operator | None:
+def _operator_of(node: Node, *, sql: bool, flink: bool, ties_reversed: bool) -> Operator | None:
     """Return the verb at work; None for what is computed in the end."""
     if isinstance(node, Source):
         return Reading(node, _MORE if sql else timedelta())
     if isinstance(node, Where | Select | Split | FlatMap | Union):
         return Passing(node)
     if isinstance(node, Windowed):
-        return WindowAggregates(node, sql=sql)
+        return WindowAggregates(node, sql=sql, ties_reversed=ties_reversed)
     if isinstance(node, WindowTopN):
         return WindowRanks(node)
     if isinstance(node, TemporalJoin):

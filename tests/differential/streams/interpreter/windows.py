@@ -54,8 +54,11 @@ class WindowAggregates(Timed):
 
     node: Windowed
 
-    def __init__(self, node: Windowed, *, sql: bool) -> None:
+    def __init__(self, node: Windowed, *, sql: bool, ties_reversed: bool) -> None:
         super().__init__(node)
+        self._ties_reversed = ties_reversed
+        #: Whether sessions of several keys have ended at one moment: their results come in an order that nobody promises.
+        self.tied = False
         self._sql = sql
         self._until = (node.emit or _AT_ONCE).until
         self._groups: list[Group] = []
@@ -122,6 +125,9 @@ class WindowAggregates(Timed):
         self._finish(list(self._groups))
 
     def _finish(self, groups: Sequence[Group]) -> None:
+        if self.node.window.kind == "session":
+            self.tied |= len({each.end for each in groups}) < len(groups)
+            groups = groups[::-1] if self._ties_reversed else groups
         for group in sorted(groups, key=lambda each: each.end):
             self._groups.remove(group)
             row = dict(zip(self.node.keys, group.key, strict=True))
