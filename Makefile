@@ -10,8 +10,8 @@ TESTS_ON_PATH := $(patsubst %/conftest.py,%,$(shell grep -ls "^sys.path" $(addsu
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py))
 SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards) and not outage
 
-# Test processes: one a core, but Spark and servers want memory too.
-WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
+# Test processes: one more than cores, since tests of Spark, kills and servers wait half of their time. Each may start a Spark, which wants memory.
+WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 3 ]; then echo 4; else echo $$((cores + 1)); fi)
 
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -375,7 +375,7 @@ def test_a_file_of_another_checkpoint_or_none_where_there_must_be_one_is_told(tm
 
     files = state_files(tmp_path.as_uri())
     own, other = (StateChain(files, Address("s", 0), name, has_beginning=True) for name in ("own", "other"))
-    with pytest.raises(CheckpointError, match=r"beginning\.snapshot of the checkpoint is missing"):
+    with pytest.raises(CheckpointError, match=r"state file s/0/beginning\.snapshot is missing"):
         list(own.after(StateVersion(), 1))
     own.begin(b"begun")
     own.save(Whole(), StateVersion(), 0)  # type: ignore[arg-type]
