@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -266,7 +265,7 @@ def test_a_checkpoint_that_is_removed_below_a_running_job(
     eventually(lambda: handle.status().checkpoint_id > 0 and handle.status().records_read == 100, "all is read")
     if keyed:
         eventually(lambda: any(Path("state/light/state").rglob("*.delta")), "its state is stored")
-    shutil.rmtree(removed)
+    Path(removed).rename("removed")  # at once: the job writes and removes files in it at any time
     append(100, 100)
     with pytest.raises(JobFailedError, match="No such file or directory") as caught:
         handle.wait(timedelta(seconds=90))
@@ -289,7 +288,7 @@ def test_a_checkpoint_that_is_removed_below_a_job_on_spark(
     eventually(lambda: len(rows(output)) >= (2 if keyed else 100), "the first rows")
     # What is removed before that would be made by the query's start: then nothing is missing.
     eventually(Path("state/spark/commits/0").exists, "the first micro-batch is completed")
-    Path("state").rename("removed")  # at once, where files that are just written would hinder a removal one by one
+    Path("state").rename("removed")
     append(100, 100)
     if keyed:
         with pytest.raises(JobFailedError, match=r"the state of shard key_by/0 after micro-batch \d+ is missing"):

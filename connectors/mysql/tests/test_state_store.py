@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import headrace as hr
@@ -261,8 +260,11 @@ def test_instances_without_a_directory_share_state(database: Database) -> None:
             checkpoint_interval="50 ms",
         )
         broker.append("events", 0, [b'{"k": "a"}'] * (3 if expected == 3 else 2))
-        counted = partial(lambda rows, wanted: bool(rows) and rows[-1]["n"] == wanted, sink.rows, expected)
-        eventually(counted, f"a count of {expected}", shown=partial(repr, (sink.rows, handle)))
+        eventually(
+            lambda: bool(sink.rows) and sink.rows[-1]["n"] == expected,  # noqa: B023
+            f"a count of {expected}",
+            shown=lambda: (sink.rows, handle.status()),  # noqa: B023
+        )
         handle.stop(timedelta(seconds=100))
         handle.wait()
     assert [job for (job,) in database.execute("SELECT DISTINCT job FROM headrace_state_shards")] == ["test.shared"]

@@ -87,6 +87,31 @@ def test_two_sources_of_a_job_and_another_job_read_all_of_a_topic_each(
         same.start("light")
 
 
+def test_a_plan_of_another_job_leaves_a_running_one_in_its_group(
+    client: Client, rocketmq_server: RocketMQServer, topics: tuple[str, str]
+) -> None:
+    source, _ = topics
+    given: dict[str, Any] = {
+        "name_servers": rocketmq_server.name_server,
+        "format": "json",
+        "schema": {"number": "int64"},
+    }
+    stream = hr.stream("planned", "first").from_rocketmq(source, **given)
+    read = hr.stream("planned", "other").from_rocketmq(source, **given)
+    sink = MemorySink(hr.SinkSettings(flush_interval=timedelta(milliseconds=50)))
+    queues = client.queues(source)
+    with stream.to(sink).start("light", checkpoint_interval="100 ms") as handle:
+        client.send_many(source, messages(0, 200))
+        wait_until(lambda: len(sink.rows) == 200, "all is read")
+        running = handle._engine._plan.sources["rocketmq"].source  # type: ignore[attr-defined]
+        group = running.group_name
+        read.union(stream).to(MemorySink()).plan()
+        assert running.reader_name == "planned.other-2"
+        client.send_many(source, messages(200, 200))
+        wait_until(lambda: len(sink.rows) == 400, "all is read")
+        wait_until(lambda: client.committed_offsets(group, queues) == client.latest_offsets(queues), "and committed")
+
+
 def test_a_bounded_job_on_an_empty_topic_ends(
     rocketmq_server: RocketMQServer, topics: tuple[str, str], consumer_group: str
 ) -> None:

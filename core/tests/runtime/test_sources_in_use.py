@@ -40,10 +40,3 @@ def test_a_refused_job_takes_nothing() -> None:
         SourcesInUse(plan_of("other", own, shared))
     SourcesInUse(plan_of("third", own)).release()
     taken.release()
-
-
-def test_two_sources_of_one_plan_may_be_one_object() -> None:
-    shared = MemorySource({"q": []})
-    plan = plan_of("one", shared)
-    SourcesInUse(plan).release()
-    check_sources_free(plan)

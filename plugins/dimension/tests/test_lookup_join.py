@@ -156,23 +156,30 @@ def test_a_table_is_loaded_once_for_all_jobs_that_use_it() -> None:
     assert len(loads) == 1
 
 
+def table_of(state: Any) -> Table:
+    """Return a table whose value for the key "a" is a state; raises a state that is an exception."""
+    if isinstance(state, Exception):
+        raise state
+    return Table.of(pl.DataFrame({"k": ["a"], "v": [state]}), ("equal", ("k",)))
+
+
+def value_in(table: Table) -> int:
+    _, places = table.find(pl.DataFrame({"k": ["a"]}))
+    return int(table.take(pl.Series(places))["v"][0])
+
+
 def test_refreshing_swaps_the_table_and_keeps_the_old_one_when_it_fails() -> None:
     clock = ManualClock()
     states: list[Any] = [1, 2, OSError("away"), 4]
+    shared = SharedTable("t", timedelta(minutes=1), clock)
 
     def load() -> Table:
-        state = states.pop(0)
-        if isinstance(state, Exception):
-            raise state
-        return Table.of(pl.DataFrame({"k": ["a"], "v": [state]}), ("equal", ("k",)))
-
-    shared = SharedTable("t", timedelta(minutes=1), clock)
+        return table_of(states.pop(0))
 
     def value() -> int:
         table = shared.current(load)
         shared.wait()
-        _, places = table.find(pl.DataFrame({"k": ["a"]}))
-        return int(table.take(pl.Series(places))["v"][0])
+        return value_in(table)
 
     assert value() == 1
     clock.advance(59)
@@ -196,15 +203,12 @@ def test_the_first_lookup_after_a_quiet_time_waits_for_the_refresh() -> None:
         if state == 2:
             loading.set()
             assert go_on.wait(60)
-        if isinstance(state, Exception):
-            raise state
-        return Table.of(pl.DataFrame({"k": ["a"], "v": [state]}), ("equal", ("k",)))
+        return table_of(state)
 
     shared = SharedTable("t", timedelta(minutes=1), clock)
 
     def value() -> int:
-        table = shared.current(load)
-        return int(table.take(pl.Series(table.find(pl.DataFrame({"k": ["a"]}))[1]))["v"][0])
+        return value_in(shared.current(load))
 
     assert value() == 1
     clock.advance(120)

@@ -56,6 +56,8 @@ class NativeRocketMQSource(GroupSource):
     def _reset(self) -> None:
         self._queue = Queue(f"{self.settings.topics[0]}/native/{secrets.token_hex(8)}")
         self._consumer: NativeConsumer | None = None
+        #: The group while it is a member: a plan of another job changes ``reader_name`` at any time.
+        self._group: str | None = None
         self._listener: GroupListener | None = None
         self._has_queue = False
         self._is_known = False
@@ -76,7 +78,7 @@ class NativeRocketMQSource(GroupSource):
     @property
     def group_name(self) -> str:
         """The consumer group."""
-        return self.settings.group_of(self.reader_name)
+        return self._group or self.settings.group_of(self.reader_name)
 
     def memberships(self) -> Collection[str]:
         return memberships_of(self.settings, self.group_name)
@@ -124,6 +126,7 @@ class NativeRocketMQSource(GroupSource):
 
     def join(self, listener: GroupListener) -> None:
         self.queues()
+        self._group = self.group_name
         self._connect()
         self._listener = listener
 
@@ -151,7 +154,7 @@ class NativeRocketMQSource(GroupSource):
 
     def leave(self) -> None:
         """Leave the group: by ending the client's process, which the brokers notice at once. Readers stay usable."""
-        consumer, self._consumer, self._listener = self._consumer, None, None
+        consumer, self._consumer, self._listener, self._group = self._consumer, None, None, None
         if consumer is not None:
             consumer.close()
 

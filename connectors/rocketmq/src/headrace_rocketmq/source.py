@@ -59,6 +59,8 @@ class RocketMQSource(GroupSource):
         self._filter: Filter = settings.message_filter()
         self._given = GivenOffsets(settings)
         self._client: Client | None = None
+        #: The group while it is connected: a plan of another job changes ``reader_name`` at any time.
+        self._group: str | None = None
         self._member: Member | None = None
         self._listener: GroupListener | None = None
         self._held: set[MessageQueue] = set()
@@ -67,7 +69,14 @@ class RocketMQSource(GroupSource):
         self._told_lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        left_here: dict[str, Any] = {"_client": None, "_member": None, "_listener": None, "_held": set(), "_told": {}}
+        left_here: dict[str, Any] = {
+            "_client": None,
+            "_group": None,
+            "_member": None,
+            "_listener": None,
+            "_held": set(),
+            "_told": {},
+        }
         return {**self.__dict__, **left_here, "_told_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -110,7 +119,7 @@ class RocketMQSource(GroupSource):
     @property
     def group_name(self) -> str:
         """The consumer group."""
-        return self.settings.group_of(self.reader_name)
+        return self._group or self.settings.group_of(self.reader_name)
 
     def memberships(self) -> Collection[str]:
         return memberships_of(self.settings, self.group_name)
@@ -201,6 +210,7 @@ class RocketMQSource(GroupSource):
     def close(self) -> None:
         self.leave()
         client, self._client = self._client, None
+        self._group = None
         if client is not None:
             client.close()
 
@@ -259,6 +269,7 @@ class RocketMQSource(GroupSource):
         if self._client is None:
             with explained(self.settings):
                 self._client = make_client(self.settings)
+            self._group = self.group_name
         return self._client
 
     def _message_queue(self, queue: Queue) -> MessageQueue:

@@ -150,14 +150,7 @@ class Plan:
             self.nodes[node_id] = node
             self._ids[id(node)] = node_id
         changes = self._checked_changes()
-        readers: Counter[tuple[str, str]] = Counter()
-        for source_id, source in self.sources.items():
-            source.source.node_name = source_id
-            data = (type(source.source).__name__, json.dumps(source.source.identity(), sort_keys=True, default=repr))
-            readers[data] += 1
-            source.source.reader_name = self.job_name if readers[data] == 1 else f"{self.job_name}-{readers[data]}"
-            # Kept when the job is planned again, or another one reads the same stream: an open reader may need them.
-            source.source.header_fields |= self._header_fields_wanted_behind(source)
+        self._bind_sources()
         self._bind_sinks(changes)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -360,6 +353,18 @@ class Plan:
                     plugin=sink_id,
                     hint="make a sink object for each job",
                 )
+
+    def _bind_sources(self) -> None:
+        """Tell each source what it is read as, and what is wanted of its headers."""
+        readers: Counter[tuple[str, str]] = Counter()
+        for source_id, node in self.sources.items():
+            source = node.source
+            data = (type(source).__name__, json.dumps(source.identity(), sort_keys=True, default=repr))
+            readers[data] += 1
+            source.node_name = source_id
+            source.reader_name = self.job_name if readers[data] == 1 else f"{self.job_name}-{readers[data]}"
+            # Kept when the job is planned again, or another one reads the same stream: an open reader may need them.
+            source.header_fields |= self._header_fields_wanted_behind(node)
 
     def _bind_sinks(self, changes: Mapping[str, Changes | None]) -> None:
         """Tell each sink what it writes for. Called when everything is checked: a job that is refused leaves its sinks as they were."""

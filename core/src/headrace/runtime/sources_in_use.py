@@ -33,14 +33,15 @@ class SourcesInUse:
         """Take the objects for this job. Raises PlanError when another running job reads with one of them."""
         with _lock:
             _check(plan)
-            self._taken = [node.source for node in plan.sources.values()]
-            _in_use.update({id(source): (source, plan.job_name) for source in self._taken})
+            self._taken = {id(node.source): (node.source, plan.job_name) for node in plan.sources.values()}
+            _in_use.update(self._taken)
 
     def release(self) -> None:
         """Let other jobs read with them, once they are closed. May be called twice."""
         with _lock:
-            while self._taken:
-                del _in_use[id(self._taken.pop())]
+            for taken in self._taken:
+                del _in_use[taken]
+            self._taken = {}
 
 
 def _check(plan: Plan) -> None:

@@ -287,14 +287,20 @@ class GroupRun:
         return tuple(FIRST if versions is None else versions.newest for versions in self._versions)
 
     def _build_behind(self, numbers: tuple[int, ...]) -> None:
-        with behind_batches():
-            self._build(numbers)
+        try:
+            with behind_batches():
+                self._build(numbers, politely=True)
+        finally:
+            self._building = None
 
-    def _build(self, numbers: tuple[int, ...]) -> None:
-        """Make the engine of new versions beside the one that is in use; it is used from a next batch on."""
+    def _build(self, numbers: tuple[int, ...], *, politely: bool = False) -> None:
+        """Make the engine of new versions beside the one that is in use.
+
+        ``politely``: in a thread of its own, which leaves Python's lock to the batches now and then.
+        """
         try:
             self._renew_preparer()
-            if threading.current_thread() is self._building:
+            if politely:
                 self._prepare_politely(numbers)
             engine = self._made(numbers)
             if self._sample is not None:
@@ -306,9 +312,6 @@ class GroupRun:
             logger.exception("rules: versions %s could not be prepared", numbers)
             if not self._options.background:
                 raise
-        finally:
-            if threading.current_thread() is self._building:
-                self._building = None
 
     def _renew_preparer(self) -> None:
         """Begin with another preparer when the one in use computes much that only rules of before asked for."""
