@@ -10,8 +10,9 @@ TESTS_ON_PATH := $(patsubst %/conftest.py,%,$(shell grep -ls "^sys.path" $(addsu
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py))
 SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards) and not outage
 
-# Test processes: one more than cores, since tests of Spark, kills and servers wait half of their time. Each may start a Spark, which wants memory.
-WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; elif [ $$cores -gt 3 ]; then echo 4; else echo $$((cores + 1)); fi)
+# Test processes: two more than cores, up to 4, since tests of Spark, kills and servers wait half of their time. Each may start a Spark,
+# which wants memory.
+WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -lt 2 ]; then echo 2; else echo 4; fi)
 
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,7 +24,9 @@ setup: .venv/ready  ## .venv with every package of the workspace
 .venv/ready: constraints.txt requirements-dev.txt requirements-docs.txt $(addsuffix /pyproject.toml,$(PACKAGES))
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  $(addprefix -e ./,$(PACKAGES)) -r requirements-dev.txt -r requirements-docs.txt
+	  -r requirements-dev.txt -r requirements-docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  --no-build-isolation $(addprefix -e ./,$(PACKAGES))
 	@touch $@
 
 demo: setup  ## the demo job on a log of 120,000 events, through Spark

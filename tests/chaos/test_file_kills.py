@@ -126,7 +126,7 @@ def test_light_killed_fifty_times(feed: Feed, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_spark_killed(feed: Feed, tmp_path: Path) -> None:
-    kill_again_and_again("spark", tmp_path, feed, kills=2, seed=3)
+    kill_again_and_again("spark", tmp_path, feed, kills=1, seed=3)
 
 
 @pytest.mark.spark

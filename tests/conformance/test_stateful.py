@@ -57,7 +57,7 @@ def test_every_sink_gets_rows(name: str, reference: Reference) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
     # A batch costs the same for one record as for hundreds.
-    case = by_name(name).begun(120)
+    case = by_name(name).begun(80)
     run(case, make(tmp_path / "one"), "light", max_batch_records=1, shards=3)
     run(case, make(tmp_path / "all"), "light")
     assert differences(outputs(tmp_path / "one"), outputs(tmp_path / "all")) == []
@@ -79,12 +79,13 @@ def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path:
     assert differences(outputs(tmp_path), reference(name)) == []
 
 
+# Every case meets one of the places, in the slow runs two; all at all places would take minutes.
+@pytest.mark.parametrize("step", [len(FAULTS), pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
-    fault: str, reference: Reference, tmp_path: Path
+    fault: str, step: int, reference: Reference, tmp_path: Path
 ) -> None:
-    # All cases at all places would take minutes.
-    cases = CASES[FAULTS.index(fault) % 4 :: 4]
+    cases = CASES[FAULTS.index(fault) % step :: step]
     for case in cases:
         case.lay_out(make(tmp_path / case.name))
     killed = 0

@@ -80,12 +80,13 @@ def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path:
     assert differences(outputs(tmp_path), reference(name)) == []
 
 
+# Every case meets one of the places, in the slow runs two or three; all together would take minutes.
+@pytest.mark.parametrize("step", [len(FAULTS), pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
-    fault: str, reference: Reference, tmp_path: Path
+    fault: str, step: int, reference: Reference, tmp_path: Path
 ) -> None:
-    # Every case meets two or three of the places; all together would take minutes.
-    cases = CASES[FAULTS.index(fault) % 3 :: 3]
+    cases = CASES[FAULTS.index(fault) % step :: step]
     for case in cases:
         case.lay_out(make(tmp_path / case.name))
     killed = 0
@@ -102,22 +103,21 @@ def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
 def test_spark_workers_killed_at_a_named_place_lose_and_double_nothing(
     fault: str, reference: Reference, tmp_path: Path
 ) -> None:
-    kill_spark_workers(CASES[::5], fault, tmp_path)
-    for case in CASES[::5]:
+    cases = CASES[::8]  # each start of Spark takes seconds
+    kill_spark_workers(cases, fault, tmp_path)
+    for case in cases:
         assert differences(outputs(tmp_path / case.name), reference(case.name)) == [], case.name
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
-def test_spark_driver_killed_at_random_moments_loses_and_doubles_nothing(
-    kills: int, reference: Reference, tmp_path: Path
-) -> None:
+@pytest.mark.slow  # what is killed in every run: tests/chaos/test_file_kills.py
+def test_spark_driver_killed_at_random_moments_loses_and_doubles_nothing(reference: Reference, tmp_path: Path) -> None:
     rng = random.Random(20261121)
-    cases = CASES if kills > 1 else CASES[1::3]
+    cases = CASES
     names = [case.name for case in cases]
     for case in cases:
         case.lay_out(make(tmp_path / case.name))
-    for _ in range(kills):
+    for _ in range(5):
         assert start("spark", tmp_path, names, kill_after_seconds=rng.uniform(0, 3)) == -signal.SIGKILL
     assert start("spark", tmp_path, names) == 0
     for case in cases:

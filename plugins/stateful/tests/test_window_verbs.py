@@ -300,8 +300,8 @@ def test_batches_of_many_rows_and_of_one_give_the_same() -> None:
     for window in (tumbling("300 ms", on="ts"), session("400 ms", on="ts"), sliding("300 ms", "100 ms", on="ts")):
         spec = WindowAggregate(("k",), window, {"n": "count(*)", "a": "avg(v)", "x": "sum(v * 0.1e0)"})
         tables = []
-        for size in (7, 1000, count):
-            if size == 7 and window.kind == "sliding":
+        for size in (23, 1000, count):
+            if size == 23 and window.kind == "sliding":
                 continue
             operator = spec.open(SCHEMA)
             given: list[pl.DataFrame] = []

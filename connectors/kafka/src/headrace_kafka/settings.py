@@ -23,15 +23,36 @@ _INSTANCE_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _LOOPBACK = re.compile(r"(?:[a-z_]+://)?(?:localhost|127(?:\.\d+){3}|\[::1\])(?::\d+)?", re.IGNORECASE)
 
 
+# What source and sink have in common is described once.
+_Servers = Annotated[str, option("addresses of brokers, host:port separated by commas")]
+_Driver = Annotated[Driver, option("client library; auto: confluent if it is installed, otherwise kafka-python")]
+_SecurityProtocol = Annotated[SecurityProtocol, option("protocol of the connections to the brokers")]
+_SaslMechanism = Annotated[SaslMechanism | None, option("SASL mechanism of the login")]
+_Username = Annotated[str | None, option("user name for SASL")]
+_Password = Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads an environment variable')]
+_PlaintextLogin = Annotated[
+    bool,
+    option("allow a login that sends the password without TLS; anybody on the network can then read it"),
+]
+_SslCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system")]
+_SslCertificate = Annotated[str | None, option("file with the client's certificate")]
+_SslKey = Annotated[str | None, option("file with the client's key")]
+_SslKeyPassword = Annotated[Secret | None, option("password of the client's key")]
+_SslCheckHostname = Annotated[bool, option("whether the broker's certificate must contain its host name")]
+_ConnectTimeout = Annotated[timedelta, option("how long to wait for a broker's answer")]
+_Conf = Annotated[
+    dict[str, Any] | None,
+    option("further properties of the driver, under the driver's own names; write secrets as Secret"),
+]
+
+
 class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_kafka``."""
 
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
-    servers: Annotated[str, option("addresses of brokers, host:port separated by commas")]
+    servers: _Servers
     group: Annotated[str | None, option("consumer group; default: headrace-JOB-TOPIC")] = None
-    driver: Annotated[Driver, option("client library; auto: confluent if it is installed, otherwise kafka-python")] = (
-        "auto"
-    )
+    driver: _Driver = "auto"
     offsets: Annotated[
         dict[str | int, int] | None,
         option(
@@ -72,24 +93,18 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
             "number of replicas of topics that the job creates for its shuffles and state; -1: the brokers' default"
         ),
     ] = -1
-    security_protocol: Annotated[SecurityProtocol, option("protocol of the connections to the brokers")] = "PLAINTEXT"
-    sasl_mechanism: Annotated[SaslMechanism | None, option("SASL mechanism of the login")] = None
-    username: Annotated[str | None, option("user name for SASL")] = None
-    password: Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads an environment variable')] = None
-    plaintext_login: Annotated[
-        bool,
-        option("allow a login that sends the password without TLS; anybody on the network can then read it"),
-    ] = False
-    ssl_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
-    ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key")] = None
-    ssl_key_password: Annotated[Secret | None, option("password of the client's key")] = None
-    ssl_check_hostname: Annotated[bool, option("whether the broker's certificate must contain its host name")] = True
-    connect_timeout: Annotated[timedelta, option("how long to wait for a broker's answer")] = timedelta(seconds=10)
-    conf: Annotated[
-        dict[str, Any] | None,
-        option("further properties of the driver, under the driver's own names; write secrets as Secret"),
-    ] = None
+    security_protocol: _SecurityProtocol = "PLAINTEXT"
+    sasl_mechanism: _SaslMechanism = None
+    username: _Username = None
+    password: _Password = None
+    plaintext_login: _PlaintextLogin = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    ssl_key_password: _SslKeyPassword = None
+    ssl_check_hostname: _SslCheckHostname = True
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    conf: _Conf = None
 
     def validate(self) -> None:
         check_connection(self)
@@ -122,7 +137,7 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of ``to_kafka``."""
 
     topic: Annotated[str, option("topic to write to")]
-    servers: Annotated[str, option("addresses of brokers, host:port separated by commas")]
+    servers: _Servers
     format: Annotated[
         str, option("format of the record values: json, csv, raw, or any installed codec that encodes")
     ] = "json"
@@ -148,9 +163,7 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     transactional_id: Annotated[
         str | None, option("start of the transactional ids; default: headrace-NAMESPACE.PIPELINE.SINK")
     ] = None
-    driver: Annotated[Driver, option("client library; auto: confluent if it is installed, otherwise kafka-python")] = (
-        "auto"
-    )
+    driver: _Driver = "auto"
     create_topic: Annotated[bool, option("whether to create the topic if it does not exist")] = False
     partitions: Annotated[int, option("number of partitions of a created topic", ge=1)] = 1
     replication_factor: Annotated[
@@ -165,24 +178,18 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     delivery_timeout: Annotated[
         timedelta, option("how long the brokers may take to acknowledge a batch before it is written again")
     ] = timedelta(seconds=30)
-    security_protocol: Annotated[SecurityProtocol, option("protocol of the connections to the brokers")] = "PLAINTEXT"
-    sasl_mechanism: Annotated[SaslMechanism | None, option("SASL mechanism of the login")] = None
-    username: Annotated[str | None, option("user name for SASL")] = None
-    password: Annotated[Secret | None, option('password for SASL; "${VARIABLE}" reads an environment variable')] = None
-    plaintext_login: Annotated[
-        bool,
-        option("allow a login that sends the password without TLS; anybody on the network can then read it"),
-    ] = False
-    ssl_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
-    ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key")] = None
-    ssl_key_password: Annotated[Secret | None, option("password of the client's key")] = None
-    ssl_check_hostname: Annotated[bool, option("whether the broker's certificate must contain its host name")] = True
-    connect_timeout: Annotated[timedelta, option("how long to wait for a broker's answer")] = timedelta(seconds=10)
-    conf: Annotated[
-        dict[str, Any] | None,
-        option("further properties of the driver, under the driver's own names; write secrets as Secret"),
-    ] = None
+    security_protocol: _SecurityProtocol = "PLAINTEXT"
+    sasl_mechanism: _SaslMechanism = None
+    username: _Username = None
+    password: _Password = None
+    plaintext_login: _PlaintextLogin = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    ssl_key_password: _SslKeyPassword = None
+    ssl_check_hostname: _SslCheckHostname = True
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    conf: _Conf = None
 
     def validate(self) -> None:
         check_connection(self)

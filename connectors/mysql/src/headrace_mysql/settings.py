@@ -9,16 +9,29 @@ from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Secret, Settings, option
 from headrace.interfaces.sink import SinkSettings
 
+# What source and sink have in common is described once.
+_Database = Annotated[str, option("database (schema) of the table")]
+_Host = Annotated[str, option("address of the server")]
+_Port = Annotated[int, option("port of the server", ge=1, le=65535)]
+_User = Annotated[str | None, option("user name")]
+_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')]
+_Ssl = Annotated[bool, option("whether TLS is required, with a check of the server's certificate and host name")]
+_SslCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system; implies ssl")]
+_SslCertificate = Annotated[str | None, option("file with the client's certificate; implies ssl")]
+_SslKey = Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")]
+_ConnectTimeout = Annotated[timedelta, option("how long to wait for a connection")]
+_ReadTimeout = Annotated[timedelta, option("how long to wait for the answer to a query")]
+
 
 class MySQLSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_mysql``."""
 
     table: Annotated[str, option("table to read")]
-    database: Annotated[str, option("database (schema) of the table")]
-    host: Annotated[str, option("address of the server")] = "localhost"
-    port: Annotated[int, option("port of the server", ge=1, le=65535)] = 3306
-    user: Annotated[str | None, option("user name")] = None
-    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')] = None
+    database: _Database
+    host: _Host = "localhost"
+    port: _Port = 3306
+    user: _User = None
+    password: _Password = None
     mode: Annotated[
         Literal["scan", "poll"],
         option("scan reads the table once, in ranges of its key; poll also reads new rows and never ends"),
@@ -34,16 +47,12 @@ class MySQLSourceSettings(Settings, frozen=True, kw_only=True):
     settle: Annotated[
         timedelta, option("in poll mode, how long a row waits for rows with smaller keys that are not yet committed")
     ] = timedelta(seconds=1)
-    ssl: Annotated[bool, option("whether TLS is required, with a check of the server's certificate and host name")] = (
-        False
-    )
-    ssl_ca: Annotated[
-        str | None, option("file with the trusted certificates; default: those of the system; implies ssl")
-    ] = None
-    ssl_certificate: Annotated[str | None, option("file with the client's certificate; implies ssl")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")] = None
-    connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=10)
-    read_timeout: Annotated[timedelta, option("how long to wait for the answer to a query")] = timedelta(minutes=1)
+    ssl: _Ssl = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    read_timeout: _ReadTimeout = timedelta(minutes=1)
 
     def validate(self) -> None:
         check_client_certificate(self)
@@ -53,11 +62,11 @@ class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of ``to_mysql``."""
 
     table: Annotated[str, option("table to write")]
-    database: Annotated[str, option("database (schema) of the table")]
-    host: Annotated[str, option("address of the server")] = "localhost"
-    port: Annotated[int, option("port of the server", ge=1, le=65535)] = 3306
-    user: Annotated[str | None, option("user name")] = None
-    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')] = None
+    database: _Database
+    host: _Host = "localhost"
+    port: _Port = 3306
+    user: _User = None
+    password: _Password = None
     mode: Annotated[
         Literal["insert", "upsert", "replace"],
         option(
@@ -75,16 +84,12 @@ class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
     offsets_table: Annotated[str, option("table for the positions of the queues; created on first use")] = (
         "headrace_offsets"
     )
-    ssl: Annotated[bool, option("whether TLS is required, with a check of the server's certificate and host name")] = (
-        False
-    )
-    ssl_ca: Annotated[
-        str | None, option("file with the trusted certificates; default: those of the system; implies ssl")
-    ] = None
-    ssl_certificate: Annotated[str | None, option("file with the client's certificate; implies ssl")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")] = None
-    connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=10)
-    read_timeout: Annotated[timedelta, option("how long to wait for the answer to a query")] = timedelta(minutes=1)
+    ssl: _Ssl = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    read_timeout: _ReadTimeout = timedelta(minutes=1)
 
     def validate(self) -> None:
         check_client_certificate(self)
@@ -117,20 +122,16 @@ class MySQLStateSettings(Settings, frozen=True, kw_only=True):
         str,
         option("table of the state, created on first use; a second table, TABLE_shards, holds the owner of each shard"),
     ] = "headrace_state"
-    host: Annotated[str, option("address of the server")] = "localhost"
-    port: Annotated[int, option("port of the server", ge=1, le=65535)] = 3306
-    user: Annotated[str | None, option("user name")] = None
-    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')] = None
-    ssl: Annotated[bool, option("whether TLS is required, with a check of the server's certificate and host name")] = (
-        False
-    )
-    ssl_ca: Annotated[
-        str | None, option("file with the trusted certificates; default: those of the system; implies ssl")
-    ] = None
-    ssl_certificate: Annotated[str | None, option("file with the client's certificate; implies ssl")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")] = None
-    connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=10)
-    read_timeout: Annotated[timedelta, option("how long to wait for the answer to a query")] = timedelta(minutes=1)
+    host: _Host = "localhost"
+    port: _Port = 3306
+    user: _User = None
+    password: _Password = None
+    ssl: _Ssl = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    read_timeout: _ReadTimeout = timedelta(minutes=1)
 
     def validate(self) -> None:
         check_client_certificate(self)

@@ -31,11 +31,34 @@ _NATIVE_ONLY = ("native_library", "native_messages")
 _NOT_IN_GROUPS = re.compile(r"[^%|A-Za-z0-9_-]")
 
 
+# What source and sink have in common is described once.
+_NameServers = Annotated[str, option("addresses of name servers, host:port separated by semicolons")]
+_AccessKey = Annotated[str | None, option("access key (user name), if the brokers check access")]
+_SecretKey = Annotated[
+    Secret | None, option('secret key that belongs to access_key; "${VARIABLE}" reads an environment variable')
+]
+_SecurityToken = Annotated[Secret | None, option("security token of temporary keys")]
+_Tls = Annotated[bool, option("whether connections to name servers and brokers use TLS")]
+_TlsCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system")]
+_TlsCertificate = Annotated[str | None, option("file with the client's certificate")]
+_TlsKey = Annotated[str | None, option("file with the client's key")]
+_TlsKeyPassword = Annotated[Secret | None, option("password of the client's key")]
+_TlsCheckHost = Annotated[bool, option("whether a server's certificate must contain its host name")]
+_RequestTimeout = Annotated[
+    timedelta, option("how long a request may take, with its retries, before it counts as failed")
+]
+_ConnectTimeout = Annotated[timedelta, option("how long to wait for a connection")]
+_AddressMap = Annotated[
+    dict[str, str] | None,
+    option("address to connect to, by the address that a broker announces; for example for brokers in containers"),
+]
+
+
 class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_rocketmq``."""
 
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
-    name_servers: Annotated[str, option("addresses of name servers, host:port separated by semicolons")]
+    name_servers: _NameServers
     group: Annotated[str | None, option("consumer group; default: headrace-JOB-TOPIC")] = None
     offsets: Annotated[
         dict[str | int, int] | None,
@@ -99,25 +122,18 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
             "master broker of the topics that the job creates for its shuffles and state; required if there are several"
         ),
     ] = None
-    access_key: Annotated[str | None, option("access key (user name), if the brokers check access")] = None
-    secret_key: Annotated[
-        Secret | None, option('secret key that belongs to access_key; "${VARIABLE}" reads an environment variable')
-    ] = None
-    security_token: Annotated[Secret | None, option("security token of temporary keys")] = None
-    tls: Annotated[bool, option("whether connections to name servers and brokers use TLS")] = False
-    tls_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
-    tls_certificate: Annotated[str | None, option("file with the client's certificate")] = None
-    tls_key: Annotated[str | None, option("file with the client's key")] = None
-    tls_key_password: Annotated[Secret | None, option("password of the client's key")] = None
-    tls_check_host: Annotated[bool, option("whether a server's certificate must contain its host name")] = True
-    request_timeout: Annotated[
-        timedelta, option("how long a request may take, with its retries, before it counts as failed")
-    ] = timedelta(seconds=5)  # fmt: skip
-    connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=5)
-    address_map: Annotated[
-        dict[str, str] | None,
-        option("address to connect to, by the address that a broker announces; for example for brokers in containers"),
-    ] = None
+    access_key: _AccessKey = None
+    secret_key: _SecretKey = None
+    security_token: _SecurityToken = None
+    tls: _Tls = False
+    tls_ca: _TlsCa = None
+    tls_certificate: _TlsCertificate = None
+    tls_key: _TlsKey = None
+    tls_key_password: _TlsKeyPassword = None
+    tls_check_host: _TlsCheckHost = True
+    request_timeout: _RequestTimeout = timedelta(seconds=5)  # fmt: skip
+    connect_timeout: _ConnectTimeout = timedelta(seconds=5)
+    address_map: _AddressMap = None
 
     def validate(self) -> None:
         check_connection(self)
@@ -179,7 +195,7 @@ class RocketMQSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of ``to_rocketmq``."""
 
     topic: Annotated[str, option("topic to write to")]
-    name_servers: Annotated[str, option("addresses of name servers, host:port separated by semicolons")]
+    name_servers: _NameServers
     format: Annotated[
         str, option("format of the message bodies: json, csv, raw, or any installed codec that encodes")
     ] = "json"
@@ -211,25 +227,18 @@ class RocketMQSinkSettings(SinkSettings, frozen=True, kw_only=True):
             "maximum number of bytes in one request; must be below the brokers' maxMessageSize (default 4 MiB)", ge=1
         ),
     ] = 1024 * 1024
-    access_key: Annotated[str | None, option("access key (user name), if the brokers check access")] = None
-    secret_key: Annotated[
-        Secret | None, option('secret key that belongs to access_key; "${VARIABLE}" reads an environment variable')
-    ] = None
-    security_token: Annotated[Secret | None, option("security token of temporary keys")] = None
-    tls: Annotated[bool, option("whether connections to name servers and brokers use TLS")] = False
-    tls_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
-    tls_certificate: Annotated[str | None, option("file with the client's certificate")] = None
-    tls_key: Annotated[str | None, option("file with the client's key")] = None
-    tls_key_password: Annotated[Secret | None, option("password of the client's key")] = None
-    tls_check_host: Annotated[bool, option("whether a server's certificate must contain its host name")] = True
-    request_timeout: Annotated[
-        timedelta, option("how long a request may take, with its retries, before it counts as failed")
-    ] = timedelta(seconds=5)  # fmt: skip
-    connect_timeout: Annotated[timedelta, option("how long to wait for a connection")] = timedelta(seconds=5)
-    address_map: Annotated[
-        dict[str, str] | None,
-        option("address to connect to, by the address that a broker announces; for example for brokers in containers"),
-    ] = None
+    access_key: _AccessKey = None
+    secret_key: _SecretKey = None
+    security_token: _SecurityToken = None
+    tls: _Tls = False
+    tls_ca: _TlsCa = None
+    tls_certificate: _TlsCertificate = None
+    tls_key: _TlsKey = None
+    tls_key_password: _TlsKeyPassword = None
+    tls_check_host: _TlsCheckHost = True
+    request_timeout: _RequestTimeout = timedelta(seconds=5)  # fmt: skip
+    connect_timeout: _ConnectTimeout = timedelta(seconds=5)
+    address_map: _AddressMap = None
 
     def validate(self) -> None:
         check_connection(self)
