@@ -166,7 +166,10 @@ def _functions(columns: Mapping[str, Kind], *, dialect: str, ordered: bool) -> l
 
 def _aggregate(choices: Choices, function: str, columns: Mapping[str, Kind]) -> Aggregate:
     def of(*kinds: Kind) -> str:
-        return choices.pick([name for name, kind in sorted(columns.items()) if kind in kinds] or sorted(columns))
+        given = [name for name, kind in sorted(columns.items()) if kind in kinds]
+        # A list of keys would be none of those that are brought back from other keys.
+        others = [name for name, kind in sorted(columns.items()) if kind not in ("key", "text key")]
+        return choices.pick(given or others or sorted(columns))
 
     plain = [kind for kind in ("int", "text", "decimal", "time", "boolean") if kind in columns.values()]
     if function == "rows":

@@ -44,6 +44,12 @@ def frames() -> None:
             "SELECT a.k, c.n FROM b JOIN RANKED AS a ON a.k = b.k RIGHT JOIN c ON a.k = c.k WHERE a.place <= 2",
             [("x", 10), ("y", 20)],
         ),
+        # What is true of rows without a partner must not be asked before: they would be more.
+        (
+            "SELECT a.k, c.n FROM RANKED AS a JOIN b ON a.k = b.k RIGHT JOIN c ON a.k = c.k"
+            " WHERE a.place <= 2 AND COALESCE(a.place, 0) = 0",
+            [],
+        ),
     ],
 )
 def test_where_behind_outer_joins(text: str, expected: list[tuple[Any, ...]]) -> None:
@@ -63,3 +69,15 @@ def test_joins_in_joins_of_tables_without_time(tmp_path: Path) -> None:
         variables={"place": str(tmp_path)},
     ).collect()
     assert sorted(made.rows(), key=str) == [("x", 1, 1), (None, 3, None)]
+
+
+def test_a_condition_that_is_true_of_no_row_number_is_asked_behind_a_right_join_only(tmp_path: Path) -> None:
+    (tmp_path / "d.ndjson").write_text('{"k": "x", "ts": "2024-01-01 00:00:00"}\n')
+    made = hr.sql(
+        "CREATE TABLE d (k STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'filesystem',"
+        " 'path' = '${place}/d.ndjson', 'format' = 'json');"
+        "SELECT a.k, c.n FROM b CROSS JOIN (SELECT k, ROW_NUMBER() OVER (ORDER BY ts) AS place FROM d) AS a"
+        " RIGHT JOIN c ON c.k = b.k WHERE COALESCE(a.place, 0) = 0",
+        variables={"place": str(tmp_path)},
+    ).collect()
+    assert made.rows() == [(None, 30)]

@@ -62,6 +62,8 @@ class WindowAggregates(Timed):
         self._sql = sql
         self._until = (node.emit or _AT_ONCE).until
         self._groups: list[Group] = []
+        #: Of sessions whose results have been given: the key and the end.
+        self._ended: list[tuple[Any, datetime]] = []
         #: Of rows in sessions: the number of each, in the order in which they came.
         self._numbers: dict[int, int] = {}
         self._next_number = itertools.count()
@@ -104,6 +106,8 @@ class WindowAggregates(Timed):
         touched = [each for each in self._groups if each.key == key and each.start <= end and time <= each.end]
         # Whether it is late depends on what came before it of its key, and rows with results of one instant come in any order.
         self.fragile |= self.behind_others and self.passed(end)
+        # So does whether a session that it touches has ended: how far time is between two results of one instant is nobody's promise.
+        self.fragile |= self.behind_others and any(of == key and time <= ended for of, ended in self._ended)
         made = Group(
             key, min([time, *(each.start for each in touched)]), max([end, *(each.end for each in touched)]), []
         )
@@ -127,6 +131,7 @@ class WindowAggregates(Timed):
     def _finish(self, groups: Sequence[Group]) -> None:
         if self.node.window.kind == "session":
             self.tied |= len({each.end for each in groups}) < len(groups)
+            self._ended += [(each.key, each.end) for each in groups]
             groups = groups[::-1] if self._ties_reversed else groups
         for group in sorted(groups, key=lambda each: each.end):
             self._groups.remove(group)

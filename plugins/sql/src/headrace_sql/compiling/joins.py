@@ -39,7 +39,7 @@ def joined(
     if kind not in ("", "INNER", "CROSS", "OUTER"):
         raise context.error(item, f"{kind} JOIN is not supported", "use IN or EXISTS in WHERE")
     if isinstance(item, exp.Lateral | exp.Unnest):
-        left, conditions = _bounded(context, left, conditions)
+        left, conditions = _bounded(context, left, conditions, pushes=pushes)
         left = _numbered(context, left)
         if isinstance(item, exp.Lateral) and isinstance(item.this, exp.Subquery):
             return lateral(context, left, join), conditions
@@ -53,13 +53,13 @@ def joined(
     how = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}[side]
     where = conditions
     if how in ("inner", "left"):
-        left, conditions = _bounded(context, left, conditions)
+        left, conditions = _bounded(context, left, conditions, pushes=pushes)
     if version is not None:
         left = _numbered(context, left)
         return temporal(context, left, item, version, on, how), conditions if pushes else where
     right = pruned(context, node, windowed(context, item, from_item(context, item)))
     if how in ("inner", "right"):
-        right, conditions = _bounded(context, right, conditions)
+        right, conditions = _bounded(context, right, conditions, pushes=pushes)
     left, right = (_numbered(context, each) for each in (left, right))
     sides = sides_of(left, right, item.alias_or_name)
     on = [each for each in on if not (isinstance(each, exp.Boolean) and each.this)]
@@ -83,15 +83,33 @@ def joined(
     return (_with_one_of_each(made, pairs, how) if pairs else made), left_conditions
 
 
-def _bounded(context: Context, side: Relation, conditions: list[exp.Expr]) -> tuple[Relation, list[exp.Expr]]:
-    """Make the Top-N of a side whose ROW_NUMBER() a condition of WHERE bounds: it comes before the join."""
+#: Comparisons: NULL when a value is NULL.
+_COMPARISONS = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
+
+
+def _bounded(
+    context: Context, side: Relation, conditions: list[exp.Expr], *, pushes: bool
+) -> tuple[Relation, list[exp.Expr]]:
+    """Make the Top-N of a side whose ROW_NUMBER() a condition of WHERE bounds: it comes before the join.
+
+    Without ``pushes`` the conditions are asked behind an outer join again, where rows that they left out here may have made
+    rows without a partner. So they must not be true of NULLs: comparisons of columns and constants only.
+    """
     if side.ranking is None:
         return side, conditions
     name = side.ranking.name
-    mine = [each for each in conditions if _is_of(context, side, each)]
+    mine = [each for each in conditions if _is_of(context, side, each) and (pushes or _is_untrue_of_null(each))]
     if not any(column.name == name for each in mine for column in own_columns(each)):
         return side, conditions
-    return context.where(side, mine), [each for each in conditions if not any(each is one for one in mine)]
+    left = [each for each in conditions if not any(each is one for one in mine)] if pushes else conditions
+    return context.where(side, mine), left
+
+
+def _is_untrue_of_null(condition: exp.Expr) -> bool:
+    """Return whether a condition is a comparison of columns and constants: where a column is NULL it is not true."""
+    return isinstance(condition, _COMPARISONS) and all(
+        isinstance(each, exp.Column | exp.Literal) for each in condition.iter_expressions()
+    )
 
 
 def _numbered(context: Context, side: Relation) -> Relation:
@@ -101,7 +119,6 @@ def _numbered(context: Context, side: Relation) -> Relation:
 
 def _is_of(context: Context, side: Relation, node: exp.Expr) -> bool:
     """Return whether a condition names columns of one side only."""
-
     columns = own_columns(node)
     return node.find(exp.Select) is None and bool(columns) and all(knows(side, each) for each in columns)
 
