@@ -28,6 +28,7 @@ from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
 from headrace_spark.figures import Figures
 from headrace_spark.query import StartedQuery
+from headrace_spark.reasons import python_hint, reason_in
 from headrace_spark.savepoints import take_savepoint
 from headrace_spark.storage import StorageFullError, check_room, is_storage_full, storage_full
 from headrace_spark.troubles import KINDS, Troubles
@@ -320,9 +321,5 @@ class SparkHandle(JobHandle):
                 job=self._job,
                 hint="it was killed, perhaps because memory ran out; when the job is started again, it continues from its checkpoint",
             )
-        lines = [line for line in text.strip().splitlines() if line.strip()]
-        return JobFailedError(
-            f"Spark failed: {lines[0] if lines else type(raised).__name__}",
-            job=self._job,
-            hint=None if spark is None else f"Spark's log, until this process ends: {spark.log_file}",
-        )
+        log = None if spark is None else f"Spark's log, until this process ends: {spark.log_file}"
+        return JobFailedError(f"Spark failed: {reason_in(text)}", job=self._job, hint=python_hint(text) or log)

@@ -101,16 +101,20 @@ class LocalSpark:
             "spark.local.dir": str(self.directory / "local"),
         }
 
-    def environment(self, *, workers: bool) -> dict[str, str]:
-        """Return the environment variables to start Java and pyspark with, and ``workers`` if they are on this machine."""
+    def environment(self, *, workers: bool, python: str | None = None) -> dict[str, str]:
+        """Return the environment variables to start Java and pyspark with, and ``workers`` if they are on this machine.
+
+        ``python``: the interpreter of the workers as the job's options name it; default: that of ``PYSPARK_PYTHON``, or
+        this one, which other machines must have at the same path.
+        """
         variables = {
             "JAVA_HOME": str(self._shim()),
+            "PYSPARK_PYTHON": python or os.environ.get("PYSPARK_PYTHON") or sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LAUNCHER_OPTS": _LAUNCHER_FLAGS,
         }
         if workers:
             variables |= {
-                "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "POLARS_MAX_THREADS": "1",
                 "OPENBLAS_NUM_THREADS": "1",

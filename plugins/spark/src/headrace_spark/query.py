@@ -39,9 +39,10 @@ from headrace_spark.numbering import numbered_behind_sinks
 from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
 from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of, tell_run, unpickled
 from headrace_spark.planner import ENDS, beginning_of, ends_from_json, ends_of, ends_to_json
+from headrace_spark.reasons import python_hint, reason_of
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.savepoints import begin_at, shards_wanted
-from headrace_spark.session import SessionInUse, active, first_line, note_query, session_for
+from headrace_spark.session import SessionInUse, active, note_query, session_for
 from headrace_spark.settings import SparkSettings
 from headrace_spark.shard_state import StateVersion
 from headrace_spark.state_files import state_files
@@ -333,7 +334,11 @@ def _start(
     except Exception as error:  # py4j's and pyspark's: what Spark finds before the query runs
         logger.debug("Spark did not start job %s", payload.identity.job, exc_info=True)
         found = original_error(str(error))
-        raise found or JobError(f"Spark did not start the job: {first_line(error)}", job=payload.identity.job) from None
+        raise found or JobError(
+            f"Spark did not start the job: {reason_of(error)}",
+            job=payload.identity.job,
+            hint=python_hint(str(error)) or (None if in_use.spark is None else f"Spark's log: {in_use.spark.log_file}"),
+        ) from None
 
 
 def _mapped(envelopes: DataFrame, stage: KeyedStage) -> DataFrame:

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.java import find_or_install_java
 from headrace_spark.launch import LocalSpark, environment_with
+from headrace_spark.reasons import reason_of
 from headrace_spark.settings import SparkSettings, local_master
 
 logger = logging.getLogger(__name__)
@@ -247,7 +248,8 @@ def _start(settings: SparkSettings) -> _OwnSpark:
         "spark.sql.warehouse.dir": str(local.directory / "warehouse"),
         **settings.revealed_conf(),
     }
-    with environment_with(local.environment(workers=on_this_machine)):
+    python = conf.get("spark.pyspark.python")
+    with environment_with(local.environment(workers=on_this_machine, python=python)):
         gateway = local.launch(conf, log_level=settings.log_level)
         session = _session_in(gateway, conf, local)
     files = _quick_local_files(session) if on_this_machine else {}
@@ -267,10 +269,11 @@ def _session_in(gateway: Any, conf: Mapping[str, str], local: LocalSpark) -> Spa
                 spark_conf.set(key, value)
             return SparkSession(SparkContext(conf=spark_conf, gateway=gateway))
     except Exception as error:  # Java's, py4j's or pyspark's: Spark did not start
+        reason = reason_of(error)  # asked of Java, which ends with the gateway
         gateway.shutdown()
         _forget_gateway()
         raise JobError(
-            f"Spark did not start with master {conf['spark.master']!r}: {first_line(error)}",
+            f"Spark did not start with master {conf['spark.master']!r}: {reason}",
             plugin="spark",
             hint=f"its log is {local.log_file}",
         ) from error
@@ -297,13 +300,6 @@ def _quick_local_files(session: SparkSession) -> Mapping[str, str]:
         uri = context._jvm.java.net.URI("file:///")
         made = context._jvm.org.apache.hadoop.fs.FileSystem.newInstance(uri, configuration).getClass().getName()
     except Exception as error:  # anything that py4j gives: another Spark, another Hadoop
-        logger.warning("Spark's own way of writing checkpoints is used: %s", first_line(error))
+        logger.warning("Spark's own way of writing checkpoints is used: %s", reason_of(error))
         return {}
     return {"spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES_CLASS} if made else {}
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of what Spark says of an error, without the traces of Java."""
-    java_error = getattr(error, "java_exception", None)
-    text = str(java_error.toString() if java_error is not None else error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
