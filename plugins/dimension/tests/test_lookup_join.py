@@ -249,7 +249,7 @@ def test_memory_stays_near_that_of_the_values() -> None:
         ({"who": "k"}, {}, PlanError, "unknown column 'who'"),
         ({"n": "k"}, {}, PlanError, "cannot be compared"),
         ("k", {"how": "outer"}, OptionError, "'inner' or 'left'"),
-        ("k", {"match": "range"}, OptionError, "does not say what to look up"),
+        ("k", {"match": "range"}, OptionError, "does not say which columns to compare"),
         ("k", {"refresh": "soon"}, OptionError, "is not a duration"),
     ],
 )
@@ -257,6 +257,21 @@ def test_mistakes_are_told_when_the_job_is_built(on: Any, options: Any, error: A
     table = stream([{"k": "a", "v": 1}], {"k": "string", "v": "int64"})
     with pytest.raises(error, match=message):
         stream([{"k": "a", "n": 1}], {"k": "string", "n": "int64"}).lookup_join(table, on, **options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "on", "options", "message"),
+    [
+        ({"low": "int64", "high": "int32"}, {"n": ("low", "high")}, {"match": "range"}, "both ends of a range need one type"),
+        ({"low": "int64", "high": "string"}, {"n": ("low", "high")}, {"match": "range"}, "cannot be compared"),
+        ({"network": "int64"}, {"n": "network"}, {"match": "prefix"}, "an address is a text"),
+    ],
+)  # fmt: skip
+def test_types_that_a_table_cannot_be_looked_up_by_are_told_when_the_job_is_built(
+    columns: Any, on: Any, options: Any, message: str
+) -> None:
+    with pytest.raises(PlanError, match=message):
+        stream([], {"n": "int64"}).lookup_join(stream([], columns), on, **options)
 
 
 def test_a_bad_record_in_a_table_ends_the_job_and_is_named() -> None:

@@ -65,7 +65,7 @@ def test_seeks_and_tells_what_it_holds(place: Path) -> None:
     reader.seek(ReadPosition(12))
     assert reader.poll(2, NO_WAIT).offsets.tolist() == [12, 13]
     reader.close()
-    with pytest.raises(DataError, match="rows up to 25"):
+    with pytest.raises(DataError, match="which has 25 rows"):
         made.open(queue, ReadPosition(26))
 
 

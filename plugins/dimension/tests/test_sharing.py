@@ -223,6 +223,7 @@ def test_a_directory_that_others_can_write_to_is_not_used(tmp_path: Path) -> Non
 
 
 def test_tables_are_forgotten_with_their_streams() -> None:
+    gc.collect()  # what tests before have left
     before = len(lookup_join._tables)
     table = PIPE.from_file("nowhere.ndjson", format="json", schema={"k": "string", "v": "int64"})
     specs = [lookup_join.LookupJoin(table, "k") for _ in range(3)]

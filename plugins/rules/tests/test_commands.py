@@ -80,7 +80,7 @@ def test_explain(from_job: bool, place: Path) -> None:
     ]
     assert lines[6].startswith("  cost: ")
     found = headrace("explain", "bash", "--on", place / "message.json", *origin)
-    assert "  does not match\n  trigger: process is 'bash' (not met: the rule is not even tried)" in found.stdout
+    assert "  does not match\n  trigger: process is 'bash' (not met: the rule is not evaluated)" in found.stdout
     found = headrace("explain", "port", "--on", place / "message.json", *origin)
     assert "fails" in found.stdout
     assert "CAST('x' AS int64) is impossible" in found.stdout
@@ -91,7 +91,7 @@ def test_explain_what_is_not_there(place: Path) -> None:
     found = headrace("explain", "shado", "--on", place / "message.json", *origin)
     assert (found.exit_code, "did you mean 'shadow'?" in found.stderr) == (2, True)
     assert "cannot read" in headrace("explain", "shadow", "--on", place / "none.json", *origin).stderr
-    assert "which rules?" in headrace("explain", "shadow", "--on", place / "message.json").stderr
+    assert "no rules are given" in headrace("explain", "shadow", "--on", place / "message.json").stderr
     (place / "message.json").write_text('{"cmdline": 5')
     assert "holds no JSON object" in headrace("explain", "shadow", "--on", place / "message.json", *origin).stderr
 

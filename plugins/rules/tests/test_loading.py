@@ -105,7 +105,7 @@ def test_no_file_and_no_rule(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no file is called"):
         load(str(tmp_path / "*.yaml"))
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(OptionError, match=r"kept in \.yaml, \.yml or \.sql files"):
+    with pytest.raises(OptionError, match=r"read only from \.yaml, \.yml and \.sql files"):
         load(str(tmp_path / "a.txt"))
     with pytest.raises(OptionError, match="there are no rules"):
         load_strictly([])

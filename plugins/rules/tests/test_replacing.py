@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from headrace.foundation.errors import CheckpointError, JobError, PlanError
 from headrace.testing import MemorySink, MemorySource
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import GroupRun, Member, RuleGroup
-from headrace_rules.journal import RuleJournal
+from headrace_rules.journal import TEMPORARY, RuleJournal
 from headrace_rules.loading import load, load_strictly
 from headrace_rules.model import RulesError, RuleSet
 from headrace_rules.prepared import Preparer
@@ -271,6 +273,39 @@ def test_a_running_job_takes_other_rules(tmp_path: Path) -> None:
     first, second = (entry for entry in journal.audited() if entry["event"] == "version")
     assert (first["who"], second["who"]) == ("the job", "alice")
     assert begun <= first["at"] <= started < second["at"]
+
+
+_RELOADS = """
+import headrace as hr, json, sys
+from pathlib import Path
+from headrace.testing import MemorySink
+from datetime import timedelta
+from tests.eventually import eventually
+
+Path("in.ndjson").write_text('{"a": "foo"}\\n')
+rules, sink = Path("rules.yaml"), MemorySink(hr.SinkSettings(flush_interval=timedelta(0)))
+rules.write_text("- {id: foo, expression: \\"a LIKE '%foo%'\\"}")
+stream = hr.stream("test", "reloads").from_file("in.ndjson", format="json", schema={"a": "string"})
+with stream.rules(str(rules), reload_interval="0 s").to(sink).start("light"):
+    eventually(lambda: len(sink.rows) == 1, "the first row")
+    rules.write_text("- {id: bar, expression: \\"a LIKE '%foo%'\\"}")
+
+    def matched() -> bool:
+        with Path("in.ndjson").open("a") as file:
+            file.write('{"a": "foo"}\\n')
+        return sink.rows[-1]["rule_ids"] == ["bar"]
+
+    eventually(matched, "the rules of the changed file")
+"""
+
+
+def test_a_run_without_a_checkpoint_leaves_no_rules_behind(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, "-c", _RELOADS], cwd=tmp_path, env=environment, check=True)
+    assert not list(temporary.glob(f"{TEMPORARY}*"))
 
 
 @pytest.mark.spark

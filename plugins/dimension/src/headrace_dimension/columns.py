@@ -1,4 +1,4 @@
-"""Columns of a table in little memory: narrow integers, dictionaries for texts that come again, Arrow buffers."""
+"""Columns of a table in little memory: small integer types, dictionaries for repeated texts, Arrow buffers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-#: A text column becomes a dictionary when it has at most one distinct value in so many rows.
+#: A text column becomes a dictionary when it has at least so many rows per distinct value.
 _ROWS_PER_VALUE_MIN = 4
 _INTEGERS = (pl.UInt8, pl.Int8, pl.UInt16, pl.Int16, pl.UInt32, pl.Int32)
 _CHUNK_BYTES_MAX = 2**31 - 2**20
@@ -18,7 +18,7 @@ Parts = Mapping[str, pa.Array]
 
 
 class NarrowColumns:
-    """Columns held narrow, as Arrow arrays that may lie in a mapped file. ``take`` gives rows with the declared types."""
+    """Columns in small types, as Arrow arrays that may be in a mapped file. ``take`` returns rows with the declared types."""
 
     def __init__(self, arrays: Parts, types: Mapping[str, pl.DataType]) -> None:
         self._arrays = dict(arrays)
@@ -26,18 +26,18 @@ class NarrowColumns:
 
     @classmethod
     def of(cls, frame: pl.DataFrame, order: pl.Series | None = None) -> NarrowColumns:
-        """Return the columns of a frame, narrowed, with the rows in the order of these places."""
+        """Return the columns of a frame in small types; ``order`` has the row numbers in the order to store."""
         made: dict[str, pa.Array] = {}
         types = frame.schema
         for name in types:
-            # Narrow before it is sorted, and gone before the next: loading takes several times what the table does.
+            # A column is narrowed before it is sorted, and freed before the next one: loading needs several times the table's memory.
             column = narrow(frame[name])
             frame = frame.drop(name)
             made[name] = compact(column if order is None else column.gather(order))
         return cls(made, types)
 
     def take(self, rows: pl.Series) -> pl.DataFrame:
-        """Return rows by place; a NULL place gives a row of NULLs."""
+        """Return rows by number; NULL gives a row of NULLs."""
         places = rows.to_arrow()
         taken = [pl.Series(name, _taken(array, places)) for name, array in self._arrays.items()]
         return pl.DataFrame(taken).cast(self._types)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ class NarrowColumns:
         return self._arrays
 
     def bytes(self) -> int:
-        """Return how much memory the columns take."""
+        """Return the bytes of memory of the columns."""
         dictionaries = [array.dictionary for array in self._arrays.values() if isinstance(array, pa.DictionaryArray)]
         indices = [array.indices if isinstance(array, pa.DictionaryArray) else array for array in self._arrays.values()]
         return sum(int(array.nbytes) for array in [*indices, *dictionaries])
@@ -61,7 +61,7 @@ def _taken(array: pa.Array, places: pa.Array) -> pa.Array:
 
 
 def narrow(column: pl.Series) -> pl.Series:
-    """Return the column in a type that takes less memory and loses nothing."""
+    """Return the column in a type that takes less memory and keeps all values; the column itself if there is none."""
     kind = column.dtype
     if kind.is_integer() and column.len():
         low, high = column.min(), column.max()
@@ -77,7 +77,7 @@ def narrow(column: pl.Series) -> pl.Series:
 
 
 def compact(column: pl.Series) -> pa.Array:
-    """Return a column as Arrow, texts in one buffer with 32-bit ends where they fit."""
+    """Return a column as one Arrow array; texts have 32-bit ends (Arrow's offsets) if the column has less than 2 GB."""
     array = column.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
     if array.nbytes < _CHUNK_BYTES_MAX:
         if pa.types.is_large_string(array.type):
@@ -88,7 +88,7 @@ def compact(column: pl.Series) -> pa.Array:
 
 
 def runs(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return starts[0], starts[0] + 1, … for each run of a count, one run after the other."""
+    """Return start, start + 1, …, as many numbers as the count says, for each pair of start and count, one after the other."""
     total = int(counts.sum())
     if not total:
         return np.zeros(0, dtype=np.int64)

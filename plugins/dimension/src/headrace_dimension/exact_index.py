@@ -1,12 +1,13 @@
-"""Equal keys: an index over 64-bit hashes in buckets, with the keys themselves compared.
+"""Index for equal keys: 64-bit hashes in buckets. The keys themselves are compared, too.
 
-Rows are sorted by hash. The upper bits of a hash name a bucket, which knows where its rows begin; of the rest, 16 bits are
-kept per row. A lookup compares those with all rows of its bucket (some five), four at a time as the lanes of one 64-bit
-word, for a whole batch at once, then the key itself: a hash collision costs a comparison and never gives a wrong match.
-Beside the key's bytes that is 3 bytes a row, and 4 for the end of a text.
+Rows are sorted by hash. The upper bits of a hash are the number of a bucket, for which the index has the number of its
+first row. Of each row the 16 lowest bits of the hash are stored (``rests``). A lookup compares these bits with those of all
+rows of its bucket (about five), four rows at a time as the lanes of one 64-bit word, for a whole batch at once. Where they
+are equal it compares the keys: a hash collision costs a comparison and never gives a wrong match. The index takes 3 bytes a
+row in addition to the bytes of the keys, and 4 for the end of a text.
 
-Most of a lookup's time is waiting for memory: a place in the buckets, one in the hashes' bits, and, where they are the same,
-one in the ends of texts and one or two in the texts.
+Most of the time of a lookup is spent waiting for memory. A lookup reads one place in the buckets and one in the bits of the
+hashes. If the bits are equal, it also reads one place in the ends of the texts and one or two in the texts.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from numpy.typing import NDArray
 from headrace_dimension.columns import Parts, compact, runs
 
 _ROWS_PER_BUCKET = 8
-#: So many words are looked at one after the other; a bucket with more of them has rows of equal keys.
+#: So many words of a bucket are compared one after the other; a bucket with more words probably has rows with equal keys.
 _WORDS_MAX = 8
-#: Hashes' bits behind the last row, so that the words of an empty bucket there exist.
+#: Unused entries after the last row, so that the words of an empty last bucket exist.
 _SPARE_RESTS = 8
-#: Factor that puts 16 bits into each lane of a word, and the top bit of each lane. Lane 0 is the lowest (little-endian).
+#: The factor that copies 16 bits into each lane of a word, and the top bits of all lanes. Lane 0 is the lowest (little-endian).
 _LANES = np.uint64(0x0001_0001_0001_0001)
 _TOPS = np.uint64(0x8000_8000_8000_8000)
-#: Rows of buckets that are looked at together: bounds what a lookup takes where a bucket has very many rows.
+#: Rows of long buckets that are compared in one step: limits the memory of a lookup if a bucket has very many rows.
 _ROWS_AT_ONCE_MAX = 2_000_000
-#: Keys of which a mapped index is tried, to be sure that this process hashes as the one that wrote it.
+#: So many keys of a mapped index are looked up, to check that this process makes the same hashes as the one that wrote it.
 _TRIED_KEYS = 16
 
 Matches = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class ExactIndex:
-    """Finds the rows of a table whose key columns equal those of other rows. NULL equals nothing, NaN equals NaN."""
+    """Finds the rows of a table whose key columns equal those of given rows. NULL equals nothing, NaN equals NaN."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class ExactIndex:
 
     @classmethod
     def of(cls, keys: pl.DataFrame) -> tuple[ExactIndex, NDArray[np.int64]]:
-        """Return an index of rows by place, and how the table's rows are to be sorted for it (those with NULL left out)."""
+        """Return the index of rows with these keys, and the row numbers in its order. Rows with a NULL in a key are left out."""
         hashes = _hashes(keys)
         missing = _any_null(keys)
         order = np.argsort(hashes, kind="stable")
@@ -83,14 +84,14 @@ class ExactIndex:
         return index, order
 
     def parts(self) -> tuple[Parts, Mapping[str, Any]]:
-        """Return what the index is made of, for a file: arrays, and facts that JSON can hold."""
+        """Return the parts of the index, to write them to a file: arrays by name, and values for JSON."""
         keys = {f"key {number}": each for number, each in enumerate(self._keys)}
         arrays = {"rests": pa.array(self._rests), "starts": pa.array(self._starts), **keys}
         return arrays, {"bits": self._bits}
 
     @classmethod
     def of_parts(cls, parts: Parts, facts: Mapping[str, Any], types: Mapping[str, pl.DataType]) -> ExactIndex:
-        """Return the index whose ``parts`` another process wrote. Raises JobError when this one hashes differently."""
+        """Return the index from ``parts`` that a process wrote. Raises JobError when this process makes other hashes."""
         keys = [parts[f"key {number}"] for number in range(len(types))]
         index = cls(types, keys, parts["rests"].to_numpy(), parts["starts"].to_numpy(), facts["bits"])
         tried = pl.DataFrame([pl.Series(name, key[:_TRIED_KEYS]) for name, key in zip(types, keys, strict=True)])
@@ -104,11 +105,11 @@ class ExactIndex:
         return index
 
     def bytes(self) -> int:
-        """Return how much memory index and keys take."""
+        """Return the bytes of memory of the index with its keys."""
         return self._rests.nbytes + self._starts.nbytes + sum(int(each.nbytes) for each in self._keys)
 
     def find(self, probes: pl.DataFrame) -> Matches:
-        """Return (place in ``probes``, place in the sorted table) of every match, ordered by both."""
+        """Return (row of ``probes``, row in the order of the index) of every match, ordered by both."""
         if dict(probes.schema) != self._types:
             probes = probes.rename(dict(zip(probes.columns, self._names, strict=True)))
             # A value that the key's type cannot hold becomes NULL, and equals nothing.
@@ -121,12 +122,12 @@ class ExactIndex:
         if missing is not None:
             ends[missing] = begins[missing]
         asked, places = self._candidates(hashes.astype(np.uint16), begins, ends)
-        # Equal keys have equal hashes, and the rows were sorted stably: places are in the table's order.
+        # Equal keys have equal hashes, and the sort was stable: rows with equal keys are in the order of the table.
         equal = self._equal(probes, asked, places)
         return asked[equal], places[equal]
 
     def _candidates(self, rests: NDArray[np.uint16], begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Matches:
-        """Return (place in the probes, place in the table) where the hashes' bits are the same, ordered by both."""
+        """Return (row of the probes, row of the index) where the 16 bits of the hashes are equal, ordered by both."""
         asked = np.arange(len(rests))
         patterns = rests.astype(np.uint64) * _LANES
         words, last_words = begins >> 2, (ends - 1) >> 2
@@ -134,7 +135,7 @@ class ExactIndex:
         for _ in range(_WORDS_MAX):
             differences = self._words.take(words, mode="clip")
             differences ^= patterns
-            # The top bit of each lane that is zero; a lane above such a one can be taken for zero as well.
+            # The top bit of each lane that is zero. A lane above a zero lane may be marked wrongly: ``same`` excludes it below.
             zeros = (differences - _LANES) & ~differences
             zeros &= _TOPS
             hits = np.flatnonzero(zeros)
@@ -155,7 +156,7 @@ class ExactIndex:
     def _in_long_buckets(
         self, asked: NDArray[np.int64], rests: NDArray[np.uint16], begins: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> list[Matches]:
-        """Return matches of the hashes' bits in runs of rows that may be very long."""
+        """Return the same as ``_candidates`` for the rest of long buckets. ``begins`` and ``counts``: their rows."""
         sums = np.cumsum(counts)
         found: list[Matches] = []
         first = 0
@@ -176,7 +177,7 @@ class ExactIndex:
         for name, stored in zip(self._names, self._keys, strict=True):
             mine = compact(probes[name]).take(pa.array(probe_places))
             theirs = stored.take(pa.array(table_places))
-            if mine.type != theirs.type:  # texts with longer ends, in a very large table
+            if mine.type != theirs.type:  # texts with 64-bit ends, in a very large table
                 mine = mine.cast(theirs.type)
             same = pc.equal(mine, theirs)
             if pa.types.is_floating(mine.type):
@@ -192,7 +193,7 @@ def _bucket(hashes: NDArray[np.uint64], bits: int) -> NDArray[np.int64]:
 
 
 def _hashes(keys: pl.DataFrame) -> NDArray[np.uint64]:
-    """Hash: the same values in the same types have the same hash, in every process with the same polars."""
+    """Return hashes: equal values of the same type have the same hash in every process with the same version of polars."""
     if keys.width == 1:
         column = keys.to_series()
         column = column + 0.0 if column.dtype.is_float() else column
@@ -201,11 +202,11 @@ def _hashes(keys: pl.DataFrame) -> NDArray[np.uint64]:
 
 
 def _lanes(zeros: NDArray[np.uint64], asked: NDArray[np.int64], words: NDArray[np.int64]) -> list[Matches]:
-    """Return the places of the lanes whose top bits are set in ``zeros``, those of a word in order."""
+    """Return (row of the probes, row of the index) for each lane whose top bit is set in ``zeros``, lowest lanes first."""
     found: list[Matches] = []
     while len(zeros):
         lowest = zeros & (~zeros + np.uint64(1))
-        # The bit is 15 above the lane's first.
+        # The top bit of a lane is 15 above its lowest bit.
         found.append((asked, 4 * words + (np.bitwise_count(lowest - np.uint64(1)) >> 4)))
         zeros = zeros ^ lowest
         more = np.flatnonzero(zeros)
@@ -214,10 +215,10 @@ def _lanes(zeros: NDArray[np.uint64], asked: NDArray[np.int64], words: NDArray[n
 
 
 def _ordered(found: list[Matches], probes: int) -> Matches:
-    """Return matches by probe; those of a probe stay in the order in which they are given."""
+    """Return the matches ordered by probe; those of one probe keep their order."""
     asked = np.concatenate([each for each, _ in found])
     places = np.concatenate([each for _, each in found])
-    # Numbers of 16 bits are sorted in linear time.
+    # numpy sorts 16-bit numbers in linear time.
     order = np.argsort(asked.astype(np.uint16) if probes <= 1 << 16 else asked, kind="stable")
     return asked[order], places[order]
 

@@ -1,4 +1,4 @@
-"""Loading a table: every queue of its source to its end, several at a time, through the table's own operators."""
+"""Loads a table: reads all queues of its source to their ends, several at a time, through the operators of the table."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ _POLL_TIMEOUT = timedelta(seconds=30)
 
 
 def load_table(plan: Plan, *, threads: int, title: str, show_progress: bool = False) -> pl.DataFrame:
-    """Return all rows that a plan's source has now. Raises DataError at a record that cannot be read: a table is whole.
+    """Return all rows that the source of a table's plan has now, after the operators of the plan.
 
-    Queues (files, ranges of a key) are read side by side by ``threads`` threads.
+    Queues (files, ranges of a key) are read in parallel by at most ``threads`` threads. Raises DataError at a bad record,
+    because a table must be complete, and what the source raises.
     """
     (source_node,) = plan.sources.values()
     (source_id,) = plan.sources
     source = source_node.source
     source.use_run(until="end")
     queues = sorted(replace(queue, source=source_id) for queue in source.queues())
-    (end,) = plan.sinks.values()  # not by its name: a source may be called as it is
+    (end,) = plan.sinks.values()  # the sink is not found by its name, because the source may have the same name
     columns = end.schema
     assert columns is not None
     empty = pl.DataFrame(schema=dict(columns))
@@ -55,7 +56,7 @@ def _read(plan: Plan, queue: Queue) -> Iterator[pl.DataFrame]:
             raw = reader.poll(_POLL_RECORDS, _POLL_TIMEOUT)
             if raw is None:
                 raise DataError(
-                    f"the table has records up to {end}, but the source gives none after {reader.position.offset}",
+                    f"the table ends at offset {end}, but the source returns no records from offset {reader.position.offset} on",
                     queue=queue.id,
                     offset=reader.position.offset,
                 )

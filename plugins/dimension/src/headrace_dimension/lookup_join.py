@@ -1,4 +1,4 @@
-"""``lookup_join``: each row with the rows of a table that fit it, as the table is at that moment."""
+"""``lookup_join``: joins each row with the matching rows of a table, as the table is when the row is processed."""
 
 from __future__ import annotations
 
@@ -31,24 +31,29 @@ On = str | Sequence[str] | Mapping[str, Any]
 
 
 class _TableEnd(Sink):
-    """Stands where a table's plan ends: its rows are taken by the loader."""
+    """The sink of a table's plan. It gets no rows: the loader takes them."""
 
     def batch_insert(self, batch: SinkBatch) -> None:
-        raise AssertionError("a table is loaded, not run")
+        raise AssertionError("the plan of a table has no run: its rows go to the loader")
 
 
 class LookupJoin(OperatorSpec):
     """Join each row with a dimension table: ``stream.lookup_join(users, on="user")``.
 
-    ``table`` is a stream of one source that comes to an end (file, MySQL, …), with ``where``, ``select`` and the like
-    before it; it is loaded when the first rows come, once per process, and shared by all jobs built with the same stream
-    object; Spark's worker processes on one machine map one copy. ``on``: equal columns (a name, several,
-    ``{"column": "table column"}``); ``match="range"`` with ``{"column": ("low", "high")}``; ``match="prefix"`` with
-    ``{"ip": "network"}`` for the longest prefix. ``how``: "inner" leaves out rows without a match, "left" keeps them
-    with NULLs. ``refresh``: the table is loaded again after this time, in the background. Of columns with equal names the
-    table's get ``suffix``.
+    ``table`` is a stream of one source that has an end (file, MySQL, …), with or without ``where``, ``select`` and other
+    verbs that process each row alone. It is loaded when the first rows come, once per process, and shared by all jobs that
+    are built with the same stream object. Spark's worker processes on one machine map one copy.
 
-    A row sees the table as it is when the row comes: a replay may see another. Raises JobError when something does not fit.
+    ``on``: equal columns (a name, several names, ``{"column": "table column"}``); ``match="range"`` with
+    ``{"column": ("low", "high")}``, both included; ``match="prefix"`` with ``{"ip": "network"}`` for the longest prefix.
+    ``how``: "inner" leaves out rows without a match, "left" keeps them with NULLs. ``refresh``: the table is loaded again
+    after this time ("10 min", seconds, or a timedelta), in the background. ``suffix`` is added to the names of table columns
+    that the stream also has. ``threads``: how many queues of the table are loaded at a time. ``show_progress``: whether a
+    progress bar is shown while the table is loaded.
+
+    A row is joined with the table as it is when the row is processed. If a row is processed again after a crash, the table
+    may be another one. A bad record in the table ends the job. Raises JobError when the job is built if options or columns
+    do not fit.
     """
 
     name = "lookup_join"
@@ -98,20 +103,22 @@ class LookupJoin(OperatorSpec):
     def __getstate__(self) -> dict[str, Any]:
         for built in _tables.get(self._source, {}).values():
             if built.token == self._token and built.removal is None and can_share():
-                # What other processes make of it on this machine is removed with the stream, or when this process ends.
+                # The files that other processes of this machine write are removed with the stream, or when this process ends.
                 directory = TableFiles(self._token).directory
                 built.removal = finalize(self._source, remove_tables, directory, os.getpid())
         return {name: value for name, value in self.__dict__.items() if name != "_table"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        # Unpickled: this is one of several processes that run parts of the job.
+        # It is unpickled in each of the processes that run parts of the job.
         self._table = table_of_another_process(self._token, self._shared)
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         if schema is None:
             raise PlanError("the columns are not known here", hint="give the map() before it a schema")
-        for probe, column in zip(self._probes, self._lookup[1], strict=False):
+        kind, columns = self._lookup
+        compared = [(self._probes[0], column) for column in columns]
+        for probe, column in compared if kind == "range" else zip(self._probes, columns, strict=True):
             if probe not in schema:
                 hint = did_you_mean(probe, list(schema), known="columns")
                 raise PlanError(f"unknown column {probe!r}", hint=hint)
@@ -121,6 +128,13 @@ class LookupJoin(OperatorSpec):
                     f"{probe!r} is {type_name(mine)}, the table's {column!r} {type_name(theirs)}: they cannot be compared",
                     hint="CAST one of them before",
                 )
+            if kind == "prefix" and mine != pl.String():
+                raise PlanError(
+                    f"{probe!r} is {type_name(mine)}: an address is a text", hint="CAST it AS STRING before"
+                )
+            if self._table_schema[columns[0]] != theirs and kind == "range":
+                kinds = " and ".join(f"{name!r} is {type_name(self._table_schema[name])}" for name in columns)
+                raise PlanError(f"{kinds}: both ends of a range need one type", hint="CAST one of them before")
         return Schema({**schema, **{name: self._table_schema[own] for own, name in self._names(schema).items()}})
 
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
@@ -144,7 +158,7 @@ class LookupJoin(OperatorSpec):
 
     @property
     def probes(self) -> tuple[str, ...]:
-        """The columns of the stream that are looked up."""
+        """The columns of the stream whose values are looked up."""
         return self._probes
 
     def table(self) -> Table:
@@ -152,12 +166,12 @@ class LookupJoin(OperatorSpec):
         return self._table.current(self._load)
 
     def reload(self) -> None:
-        """Load the table anew now and swap it. Raises what its source raises; the old one stays then."""
+        """Load the table again now and replace it. Raises what its source raises; then the old one stays in use."""
         self._table.reload(self._load)
 
     def _load(self) -> Table:
         title = f"loading {self._plan.job_name}"
-        # Not kept here: Table.of frees what it has taken over.
+        # No reference to the loaded rows is kept here, so that Table.of can free them column by column.
         return Table.of(
             load_table(self._plan, threads=self._threads, title=title, show_progress=self._show_progress), self._lookup
         )
@@ -167,7 +181,7 @@ class LookupJoin(OperatorSpec):
         return SharedTable(self._plan.job_name, self.refresh, sharing=sharing)
 
     def _names(self, schema: Schema) -> dict[str, str]:
-        """Return the table's columns that are added, with the names that they get."""
+        """Return the columns of the table that are added to the rows, with the names that they get."""
         kind, columns = self._lookup
         added = [name for name in self._table_schema if kind != "equal" or name not in columns]
         return {name: name + self.suffix if name in schema else name for name in added}
@@ -175,15 +189,15 @@ class LookupJoin(OperatorSpec):
 
 @dataclass
 class _Built:
-    """A table of jobs that were built in this process."""
+    """The table of a stream that was used for a job in this process."""
 
-    #: What other processes know it by.
+    #: The name of its directory in other processes.
     token: str
     table: SharedTable
     removal: finalize[[Path, int], Node] | None = None
 
 
-#: They go with the streams that they come from: nothing here refers to those.
+#: The tables by the last node of their streams. An entry is removed with its node, so its values must not refer to the node.
 _tables: WeakKeyDictionary[Node, dict[str, _Built]] = WeakKeyDictionary()
 _SIGNS = {"range": "between", "prefix": "in network", "equal": "="}
 
@@ -215,7 +229,7 @@ class _Lookups(Operator):
 
 
 def _pairs(on: On, match: str) -> tuple[tuple[str, ...], Lookup]:
-    """Return the stream's columns and how the table's are looked up."""
+    """Return the columns of the stream, and the kind of lookup with the columns of the table."""
     if isinstance(on, Mapping):
         probes = tuple(on)
         columns: list[str] = []
@@ -228,7 +242,7 @@ def _pairs(on: On, match: str) -> tuple[tuple[str, ...], Lookup]:
     if not probes or len(columns) != wanted or (match != "equal" and len(probes) != 1):
         form = {"equal": '"column" or {"column": "table column"}', "range": '{"column": ("low", "high")}'}
         raise OptionError(
-            f"{on!r} does not say what to look up", option="on", hint=form.get(match, '{"ip": "network"}')
+            f"{on!r} does not say which columns to compare", option="on", hint=form.get(match, '{"ip": "network"}')
         )
     return probes, (match, tuple(columns))
 

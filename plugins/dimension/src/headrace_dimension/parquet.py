@@ -1,4 +1,4 @@
-"""``from_parquet``: the rows of parquet files, as they are when the job starts. For tables, and for whoever has such files."""
+"""``from_parquet``: the rows of parquet files, as they are when the job starts. For dimension tables and for other jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ParquetSettings(Settings, frozen=True, kw_only=True):
     """What ``from_parquet`` takes."""
 
     path: Annotated[
-        str | tuple[str, ...], option("file, directory (all *.parquet files in it) or glob, or a list of them")
+        str | tuple[str, ...], option("file, directory (all *.parquet files in it), glob pattern, or a list of these")
     ]
     columns: Annotated[tuple[str, ...] | None, option("columns to read; default: all")] = None
 
@@ -34,8 +34,8 @@ class ParquetSettings(Settings, frozen=True, kw_only=True):
 class ParquetSource(Source):
     """Reads parquet files to their end: each file is a queue, whose offsets number its rows.
 
-    Files must not change while they are read. All must have the same columns and types; which these are is told by the
-    first one when the job is built.
+    Files must not change while they are read. All must have the same columns and types. The schema is that of the first
+    file when the job is built.
     """
 
     Settings: ClassVar[type[Settings]] = ParquetSettings
@@ -63,7 +63,9 @@ class ParquetSource(Source):
         if start is not EARLIEST:
             offset = reader.latest if start is LATEST else start.offset  # type: ignore[union-attr]
             if not 0 <= offset <= reader.latest:
-                raise DataError(f"the file has rows up to {reader.latest}", queue=queue.id, offset=offset)
+                raise DataError(
+                    f"the offset is not in the file, which has {reader.latest} rows", queue=queue.id, offset=offset
+                )
             reader.seek(ReadPosition(offset))
         return reader
 
@@ -86,7 +88,7 @@ class ParquetSource(Source):
             pattern = os.path.join(glob.escape(one), "*.parquet") if Path(one).is_dir() else one
             found += [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))
         if not found:
-            hint = "name a .parquet file, a directory that has some, or a pattern such as 'tables/*.parquet'"
+            hint = "name a .parquet file, a directory with .parquet files, or a pattern such as 'tables/*.parquet'"
             raise JobError(f"there is no file {given!r}", plugin="parquet", option="path", hint=hint)
         return list(dict.fromkeys(found))
 
@@ -104,7 +106,7 @@ class ParquetReader(Reader):
         self._offset = 0
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
-        """Return the next rows; None only at the end, since nothing is waited for."""
+        """Return the next rows, without waiting; None only at the end of the file."""
         import numpy as np
 
         if self._decoded is None or not self._decoded.height:
@@ -137,7 +139,7 @@ class ParquetReader(Reader):
         self._file.close()
 
     def _next(self) -> pl.DataFrame | None:
-        """Return the next rows of the file behind the position, or None at its end."""
+        """Return the next rows of the file from the position on, or None at its end."""
         skipped = 0
         if self._rows is None:
             metadata = self._file.metadata
@@ -155,7 +157,7 @@ class ParquetReader(Reader):
 
 
 def _as_frame(rows: Any) -> pl.DataFrame:
-    """Return rows in the types that streams have: dictionaries are texts, times count microseconds."""
+    """Return rows in the types of streams: dictionaries become texts, and timestamps have microseconds."""
     import polars as pl
 
     frame: Any = pl.from_arrow(rows)

@@ -1,4 +1,4 @@
-"""Ranges and network prefixes: which rows of a table hold a value between two others, or an address."""
+"""Indexes for ranges and network prefixes: they find the rows of a table whose range or network contains a value."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _NONE: Matches = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 class RangeIndex:
-    """Finds all rows with ``low <= value <= high``. Ranges may overlap; one with a NULL or with low > high holds nothing.
+    """Finds all rows with ``low <= value <= high``. Ranges may overlap; one with a NULL or with low > high contains nothing.
 
-    The line of values is cut where a range begins or ends; each piece knows the ranges that cover it.
+    The values are divided into pieces at each begin and end of a range. The index has for each piece the rows whose ranges
+    contain it, so many overlapping ranges take much memory.
     """
 
     def __init__(self, points: pl.Series, owners: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
@@ -31,10 +32,10 @@ class RangeIndex:
 
     @classmethod
     def of(cls, low: pl.Series, high: pl.Series) -> RangeIndex:
-        """Return an index of the ranges that two columns of a table have."""
+        """Return an index of ranges; ``low`` and ``high`` are columns of a table."""
         rows = np.flatnonzero((low.is_not_null() & high.is_not_null() & (low <= high).fill_null(False)).to_numpy())
         low, high = low.gather(pl.Series(rows)), high.gather(pl.Series(rows))
-        # A piece is a point where something begins or ends, or what lies between two such points.
+        # A piece is a point where a range begins or ends (even number), or the values between two such points (odd number).
         points = pl.concat([low, high]).unique().sort()
         begins = points.search_sorted(low, side="left").to_numpy().astype(np.int64) * 2
         ends = points.search_sorted(high, side="left").to_numpy().astype(np.int64) * 2 + 1
@@ -46,22 +47,22 @@ class RangeIndex:
         return cls(points, owners[order].astype(np.int64), starts)
 
     def parts(self) -> tuple[Parts, Mapping[str, Any]]:
-        """Return what the index is made of, for a file: arrays, and facts that JSON can hold."""
+        """Return the parts of the index, to write them to a file: arrays by name, and values for JSON."""
         arrays = {"owners": pa.array(self._owners), "starts": pa.array(self._starts), "points": compact(self._points)}
         return arrays, {}
 
     @classmethod
     def of_parts(cls, parts: Parts, kind: pl.DataType) -> RangeIndex:
-        """Return the index whose ``parts`` another process wrote."""
+        """Return the index from ``parts`` that a process wrote."""
         points = pl.Series("points", parts["points"]).cast(kind)
         return cls(points, parts["owners"].to_numpy(), parts["starts"].to_numpy())
 
     def bytes(self) -> int:
-        """Return how much memory the index takes."""
+        """Return the bytes of memory of the index."""
         return int(self._owners.nbytes + self._starts.nbytes + self._points.estimated_size())
 
     def find(self, values: pl.Series) -> Matches:
-        """Return (place in ``values``, row of the table) of every match, ordered by both."""
+        """Return (row of ``values``, row of the table) of every match, ordered by both."""
         if not len(self._points):
             return _NONE
         values = values.cast(self._points.dtype, strict=False)
@@ -72,7 +73,7 @@ class RangeIndex:
             known, asked = known[whole], asked.gather(pl.Series(whole))
         left = self._points.search_sorted(asked, side="left").to_numpy().astype(np.int64)
         right = self._points.search_sorted(asked, side="right").to_numpy().astype(np.int64)
-        # On a point: its own piece. Between two: the piece behind the point before it.
+        # A value that is a point is in the piece of the point, any other value in the piece after the last point below it.
         pieces = np.where(right > left, 2 * left, 2 * left - 1)
         inside = pieces >= 0
         known, pieces = known[inside], pieces[inside]
@@ -81,15 +82,15 @@ class RangeIndex:
 
 
 class PrefixIndex:
-    """Finds the row with the longest network prefix that holds an address, IPv4 or IPv6. Rows with equal prefixes all match."""
+    """Finds the row with the longest network prefix that contains an IPv4 or IPv6 address. Rows with equal prefixes all match."""
 
     def __init__(self, groups: Mapping[tuple[int, int], tuple[NDArray[np.bytes_], NDArray[np.int64]]]) -> None:
-        #: Longest prefixes first: the first that holds an address is the answer.
+        #: Longest prefixes first: the first one that contains an address is the result.
         self._groups = dict(sorted(groups.items(), key=lambda each: -each[0][1]))
 
     @classmethod
     def of(cls, prefixes: pl.Series) -> PrefixIndex:
-        """Return an index of networks. Raises DataError for one that cannot be read."""
+        """Return an index of networks. Raises DataError for a text that is not a network; NULLs match nothing."""
         groups: dict[tuple[int, int], list[tuple[bytes, int]]] = {}
         for row, text in enumerate(prefixes.to_list()):
             if text is None:
@@ -109,7 +110,7 @@ class PrefixIndex:
         return cls(made)
 
     def parts(self) -> tuple[Parts, Mapping[str, Any]]:
-        """Return what the index is made of, for a file: arrays, and facts that JSON can hold."""
+        """Return the parts of the index, to write them to a file: arrays by name, and values for JSON."""
         arrays: dict[str, pa.Array] = {}
         for (version, length), (keys, rows) in self._groups.items():
             kind = pa.binary(keys.dtype.itemsize)
@@ -119,7 +120,7 @@ class PrefixIndex:
 
     @classmethod
     def of_parts(cls, parts: Parts, facts: Mapping[str, Any]) -> PrefixIndex:
-        """Return the index whose ``parts`` another process wrote."""
+        """Return the index from ``parts`` that a process wrote."""
         made = {}
         for version, length in facts["groups"]:
             stored = parts[f"keys {version} {length}"]
@@ -128,11 +129,11 @@ class PrefixIndex:
         return cls(made)
 
     def bytes(self) -> int:
-        """Return how much memory the index takes."""
+        """Return the bytes of memory of the index."""
         return sum(keys.nbytes + rows.nbytes for keys, rows in self._groups.values())
 
     def find(self, addresses: pl.Series) -> Matches:
-        """Return (place in ``addresses``, row of the table); what is no address matches nothing."""
+        """Return (row of ``addresses``, row of the table) of every match. A text that is not an address matches nothing."""
         found: list[Matches] = []
         unique = addresses.unique().drop_nulls()
         packed = {4: ([], []), 6: ([], [])}  # type: ignore[var-annotated]
@@ -168,7 +169,7 @@ class PrefixIndex:
 
 
 def _ordered(octets: NDArray[np.uint8]) -> NDArray[np.bytes_]:
-    """Return rows of bytes as values that sort as bytes do: numpy drops zeros at the end, so a one is put behind."""
+    """Return each row of bytes as one value that sorts by its bytes. A byte 1 is appended, as numpy drops zeros at the end."""
     marked = np.concatenate([octets, np.ones((len(octets), 1), dtype=np.uint8)], axis=1)
     return np.ascontiguousarray(marked).view(f"S{marked.shape[1]}").ravel()
 

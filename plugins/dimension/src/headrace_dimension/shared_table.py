@@ -1,6 +1,6 @@
-"""The tables of a process: one copy each for all lanes and jobs, refreshed behind the lookups and swapped.
+"""The tables of a process: all lanes and jobs share one copy of each. A refresh loads a new table in a thread and replaces it.
 
-Where several processes of a machine run parts of one job (Spark's workers), they map one copy, see ``table_files``.
+If several processes of a machine run parts of one job (Spark's workers), they map one copy: see ``table_files``.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Load = Callable[[], Table]
 
 @dataclass(frozen=True)
 class Sharing:
-    """How a table is shared between processes: where its files are, and what they are read as."""
+    """How a table is shared between processes: its files, and the columns and lookup needed to read them."""
 
     files: TableFiles
     schema: Mapping[str, pl.DataType]
     lookup: Lookup
 
     def table(self, found: TableFile) -> Table:
-        """Return a mapped state as a table."""
+        """Return a mapped version as a table. Raises JobError when its index does not fit this process."""
         return Table.of_parts(found.parts, found.facts, self.schema, self.lookup)
 
 
 @dataclass
 class SharedTable:
-    """A table that all lanes of a process look at. ``current`` loads it at first and has it refreshed when it is old.
+    """A table that all lanes of a process use. ``current`` loads it at the first call and starts a refresh when it is old.
 
-    ``load`` is given with each call, since what loads a table holds the stream that it comes from, and a table lives no
-    longer than that stream. ``sharing``: other processes of this machine use the same table; one loads it for all.
+    ``load`` is passed with each call and not kept: it refers to the stream of the table, and a table must not keep its
+    stream alive. ``sharing``: other processes of this machine use the same table, and one of them loads it for all.
     """
 
     name: str
@@ -57,9 +57,10 @@ class SharedTable:
     _awaited: bool = False
 
     def current(self, load: Load) -> Table:
-        """Return the newest table. An older one is used while a new one is loaded.
+        """Return the table. While a refresh loads a new one, this is the old one. Called for every batch, by any thread.
 
-        Blocks for the first load, and for a refresh that is overdue by a whole interval: then no lookup has come for so long.
+        Blocks during the first load, and during a refresh that starts when the table is as old as two intervals or older:
+        then no lookup has come for a whole interval. Raises what the first load raises; a failed refresh is only logged.
         """
         table = self._table
         if table is None:
@@ -74,7 +75,7 @@ class SharedTable:
         return table
 
     def reload(self, load: Load) -> None:
-        """Load the table anew now, and swap it when it is there. Raises what loading raises; the old one stays then."""
+        """Load the table again now and replace it. Raises what ``load`` raises; then the old one stays in use."""
         self._renew(load, at_once=True)
 
     def wait(self) -> None:
@@ -84,7 +85,7 @@ class SharedTable:
             thread.join()
 
     def close(self) -> None:
-        """Let the table go."""
+        """Free the table, and release its directory. A later ``current`` loads it again."""
         self._table, self._number = None, 0
         if self.sharing is not None:
             self.sharing.files.close()
@@ -127,7 +128,7 @@ class SharedTable:
         assert self.refresh is not None
         with self._lock:
             if self._refreshing is None or not self._refreshing.is_alive():
-                # A lookup is what starts a refresh. After a quiet time the rows would be joined with a table of any age.
+                # Only a lookup starts a refresh. Without the wait, rows after a quiet time would be joined with a very old table.
                 self._awaited = self._age() >= 2 * self.refresh.total_seconds()
                 name = f"refresh {self.name}"
                 self._refreshing = threading.Thread(target=self._try_renew, args=(load,), name=name, daemon=True)
@@ -137,13 +138,13 @@ class SharedTable:
     def _try_renew(self, load: Load) -> None:
         try:
             self._renew(load)
-        except Exception as error:  # whatever the source raises: the table that is there goes on to serve
+        except Exception as error:  # any error of the source: the old table stays in use
             self._loaded_seconds = self.clock.monotonic()
             logger.warning("table %s could not be refreshed, the previous one is used: %s", self.name, error)
 
 
 def _give_back_memory() -> None:
-    """Give the system what Arrow keeps of the rows that were loaded: several times what the table takes."""
+    """Return the free memory of Arrow's pool to the system: loading needs several times the memory of the table."""
     pa.default_memory_pool().release_unused()
 
 
@@ -152,7 +153,7 @@ _tables_lock = threading.Lock()
 
 
 def table_of_another_process(token: str, make: Callable[[], SharedTable]) -> SharedTable:
-    """Return this process's view of a table that several processes use; the same one while anybody holds it."""
+    """Return this process's object for a table that several processes use. It is the same one as long as it is referred to."""
     with _tables_lock:
         found = _tables.get(token)
         if found is None:
@@ -161,5 +162,5 @@ def table_of_another_process(token: str, make: Callable[[], SharedTable]) -> Sha
 
 
 def sharing_for(token: str, schema: Mapping[str, pl.DataType], lookup: Lookup) -> Sharing | None:
-    """Return how a table is shared with the other processes of this machine; None where the system cannot."""
+    """Return how a table is shared with the other processes of this machine; None where the system has no file locks."""
     return Sharing(TableFiles(token), schema, lookup) if can_share() else None

@@ -18,7 +18,7 @@ _COLUMN = "column "
 
 
 class Table:
-    """One state of a table: rows in narrow columns, and an index for the way of looking up. Never changes."""
+    """One version of a table: rows in narrow columns, and an index for its kind of lookup. Never changes."""
 
     def __init__(self, height: int, index: ExactIndex | RangeIndex | PrefixIndex, columns: NarrowColumns) -> None:
         self.height = height
@@ -39,13 +39,13 @@ class Table:
             index = RangeIndex.of(frame[columns[0]], frame[columns[1]])
         else:
             index = PrefixIndex.of(frame[columns[0]])
-        # Given away, so that each column is freed as soon as it is narrow.
+        # No reference to the frame is kept here, so that each column is freed as soon as it is narrowed.
         given = [frame]
         del frame
         return cls(height, index, NarrowColumns.of(given.pop(), order))
 
     def parts(self) -> tuple[Parts, Mapping[str, Any]]:
-        """Return what the table is made of, for a file: arrays by name, and facts that JSON can hold."""
+        """Return the parts of the table, to write them to a file: arrays by name, and values for JSON."""
         arrays, facts = self._index.parts()
         columns = {f"{_COLUMN}{name}": array for name, array in self._columns.parts().items()}
         return {**arrays, **columns}, {**facts, "height": self.height}
@@ -54,9 +54,9 @@ class Table:
     def of_parts(
         cls, parts: Parts, facts: Mapping[str, Any], schema: Mapping[str, pl.DataType], lookup: Lookup
     ) -> Table:
-        """Return the table whose ``parts`` another process wrote. ``schema``: the columns that were loaded.
+        """Return the table from ``parts`` that a process wrote. ``schema``: the columns that were loaded.
 
-        Nothing is copied, but for the ends of ranges. Raises JobError when the index does not fit this process.
+        Nothing is copied except the begins and ends of ranges. Raises JobError when the index does not fit this process.
         """
         kind, columns = lookup
         index: ExactIndex | RangeIndex | PrefixIndex
@@ -71,22 +71,22 @@ class Table:
         return cls(facts["height"], index, narrow)
 
     def find(self, probes: pl.DataFrame) -> Matches:
-        """Return (place in ``probes``, place for ``take``) of every match."""
+        """Return (row of ``probes``, row number for ``take``) of every match."""
         if isinstance(self._index, ExactIndex):
             return self._index.find(probes)
         return self._index.find(probes.to_series())
 
     def take(self, places: pl.Series) -> pl.DataFrame:
-        """Return the table's other columns at places; NULL gives NULLs."""
+        """Return rows of the table by number; NULL gives a row of NULLs. For "equal" the key columns are not among the columns."""
         return self._columns.take(places)
 
     def bytes(self) -> int:
-        """Return how much memory the table takes, with its index."""
+        """Return the bytes of memory of the table with its index."""
         return self._columns.bytes() + self._index.bytes()
 
 
 def places_for_all(count: int, matches: Matches) -> tuple[pl.Series, pl.Series]:
-    """Return matches with a line more (place NULL) for each probe that matches nothing: for left joins."""
+    """Return the matches, and one more pair (table row NULL) for each probe without a match: for left joins."""
     probes, places = matches
     missing = np.setdiff1d(np.arange(count, dtype=np.int64), probes, assume_unique=False)
     at = pl.concat([pl.Series("at", probes), pl.Series("at", missing)])

@@ -1,10 +1,12 @@
-"""Where the processes of a machine share a table: a directory with one file per state of it, which all of them map.
+"""The directory in which the processes of a machine share a table. It has one file per version of the table; all processes
+map the newest one.
 
-A file is a row of Arrow IPC streams, one per array, not compressed, so that mapping it copies nothing: the machine holds
-its pages once, whoever reads them. A state is written beside the others and renamed when it is whole. Older files are
-removed then; who has mapped one keeps it until it lets go. Each process that uses the directory holds a shared lock on a
-file in it, which the system takes back when the process ends however it ends: a directory without one is removed by
-whoever comes next. Nothing here is pickled, and only directories of this user that nobody else can write to are used.
+A file is a sequence of Arrow IPC streams, one per array. They are not compressed, so mapping the file copies nothing: its
+pages are in memory once for all processes. A version is written to a temporary file, which is renamed when it is complete.
+Then older files are removed; a process that has mapped one can still read it. Each process that uses the directory holds a
+shared lock on a file in it. The system releases the lock when the process ends, also after a crash. The next process that
+loads a table removes directories without such a lock. Nothing here is pickled, and only directories of this user that
+nobody else can write to are used.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from headrace_dimension.columns import Parts
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system: each process has a copy of its own
+except ImportError:  # not a POSIX system: each process loads its own copy
     fcntl = None  # type: ignore[assignment]
 
 _FACTS = b"headrace.table"
@@ -50,7 +52,7 @@ def base_directory() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A state of a table on disk, mapped. ``made_at``: seconds since the epoch."""
+    """One version of a table on disk, mapped into memory. ``made_at``: when it was written, in seconds since the epoch."""
 
     number: int
     made_at: float
@@ -59,7 +61,7 @@ class TableFile:
 
 
 class TableFiles:
-    """The directory of one table. ``token`` names it in all processes that use it."""
+    """The directory of one table. ``token`` is its name, the same in all processes that use it."""
 
     def __init__(self, token: str, base: Path | None = None) -> None:
         self._base = base or base_directory()
@@ -67,16 +69,16 @@ class TableFiles:
         self._users: IO[bytes] | None = None
 
     def newest(self) -> int:
-        """Return the number of the newest state; 0 when there is none."""
+        """Return the number of the newest version; 0 when there is none."""
         return max((number for number, _ in self._states()), default=0)
 
     def map(self, number: int) -> TableFile:
-        """Map a state. Raises FileNotFoundError when it has been removed."""
+        """Map a version. Raises FileNotFoundError when it has been removed."""
         parts, facts = _mapped(self.directory / _file_name(number))
         return TableFile(number, float(facts["made_at"]), parts, facts)
 
     def publish(self, parts: Parts, facts: Mapping[str, Any], made_at: float) -> TableFile:
-        """Write a state, make it the newest and map it. Called inside ``loading``. Raises OSError."""
+        """Write a version, map it and remove the older ones. Called inside ``loading``. Raises OSError if it cannot be written."""
         number = self.newest() + 1
         new = self.directory / f"{_file_name(number)}.new"
         try:
@@ -93,14 +95,17 @@ class TableFiles:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Keep other processes and threads from loading the table meanwhile; waits until it is one's turn."""
+        """Hold the lock for loading the table. Waits while another process or thread holds it.
+
+        Raises JobError when others can write to the base directory, OSError when the files of the locks cannot be opened.
+        """
         self._join()
         with (self.directory / _LOADING).open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def close(self) -> None:
-        """Say that this process uses the directory no more."""
+        """Release this process's lock on the directory, which may then be removed."""
         if self._users is not None:
             self._users.close()
             self._users = None
@@ -113,7 +118,7 @@ class TableFiles:
         return [(int(name[6:-6]), self.directory / name) for name in names if name[:6] + name[-6:] == "table-.arrow"]
 
     def _join(self) -> None:
-        """Make the directory if need be and hold the lock of its users."""
+        """Make the directory if it does not exist, and take the shared lock of its users."""
         if self._users is not None and _is_at(self._users, self.directory / _USERS):
             return
         self.close()
@@ -123,17 +128,20 @@ class TableFiles:
             self.directory.mkdir(mode=0o700, exist_ok=True)
             try:
                 users = (self.directory / _USERS).open("ab")
-            except FileNotFoundError:  # swept in between
+            except FileNotFoundError:  # another process has just removed the directory
                 continue
             fcntl.flock(users, fcntl.LOCK_SH)
             if _is_at(users, self.directory / _USERS):
                 self._users = users
                 return
-            users.close()  # swept in between
+            users.close()  # another process has just removed the directory
 
 
 def remove_tables(directory: Path, process_id: int) -> None:
-    """Remove a table's directory at the end of the process that built the job; does nothing in a fork of it."""
+    """Remove a table's directory; does nothing in a fork of the process ``process_id``, which built the job.
+
+    Called when the stream of the table is garbage-collected, or when that process ends.
+    """
     if os.getpid() == process_id:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -154,9 +162,9 @@ def _make_private(base: Path) -> None:
 
 
 def _sweep(base: Path, besides: Path) -> None:
-    """Remove the directories that no process uses any more: those of jobs that were killed."""
+    """Remove the directories that no process uses any more, for example those of jobs that were killed."""
     for directory in base.iterdir():
-        # Directories may vanish at any time: others sweep as well.
+        # A directory may vanish at any time, because other processes remove directories, too.
         with suppress(FileNotFoundError, NotADirectoryError):
             if directory == besides or time.time() - directory.stat().st_mtime < _SWEPT_AFTER_SECONDS:
                 continue
@@ -169,7 +177,7 @@ def _sweep(base: Path, besides: Path) -> None:
 
 
 def _is_at(file: IO[bytes], path: Path) -> bool:
-    """Return whether an open file is still the one with that name."""
+    """Return whether the path still names this open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -196,6 +204,6 @@ def _mapped(path: Path) -> tuple[Parts, Mapping[str, Any]]:
                 if _FACTS in metadata:
                     facts = json.loads(metadata[_FACTS])
                 parts[stream.schema.names[0]] = stream.read_next_batch().column(0)
-                with suppress(StopIteration):  # the mark of the stream's end is passed over
+                with suppress(StopIteration):  # read past the end mark of the stream
                     stream.read_next_batch()
     return parts, facts

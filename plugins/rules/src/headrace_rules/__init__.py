@@ -1,1 +1,1 @@
-"""Rules by the thousand over one stream: the texts they ask for found in one scan, only hits put to the rules themselves."""
+"""Thousands of rules over one stream: one scan finds the texts of all rules, and a rule is evaluated only where its text was found."""

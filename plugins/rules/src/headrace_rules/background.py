@@ -1,7 +1,8 @@
-"""The manners of threads that make rules ready while others process batches.
+"""What threads do that prepare rules while other threads process batches, so that the batches are not delayed.
 
-Three things of Python would hold up batches meanwhile, each for the whole process: its lock, which the other threads want
-after every call of polars; the sum of many such waits; and full garbage collections, set off by what is made here.
+Two things in Python would delay them. A thread that processes a batch needs the interpreter's lock again after each of its
+calls of polars, and its many waits for the lock add up. And the objects that are made here cause full garbage
+collections, which stop all threads.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: How long such a thread keeps the interpreter's lock when another one wants it. Python's own is 5 ms, which a batch would
-#: wait for after each of its calls of polars, every one of which gives the lock away.
+#: How long such a thread keeps the interpreter's lock when another thread waits for it. Python's default is 5 ms. A batch
+#: would wait for so long after each of its calls of polars, because each call releases the lock.
 _SWITCH_SECONDS = 0.0002
-#: How long such a thread works, in seconds of its own CPU, and how long it then leaves the lock alone.
+#: How long such a thread works, in seconds of its own CPU time, and how long it then sleeps without the lock.
 _WORK_SECONDS = 0.0004
 _PAUSE_SECONDS = 0.0015
 
@@ -28,7 +29,7 @@ _spared_jobs: set[str] = set()
 
 
 class _Own(threading.local):
-    """What a thread knows of itself."""
+    """Values of one thread."""
 
     inside = 0
     paused_at = 0.0
@@ -39,9 +40,9 @@ _own = _Own()
 
 @contextmanager
 def behind_batches() -> Iterator[None]:
-    """Within it the interpreter's lock changes hands soon, and ``pause`` pauses this thread now and then.
+    """Inside this context a thread gives up the interpreter's lock sooner, and ``pause`` lets this thread sleep now and then.
 
-    The first holds for the whole process; may be entered several times.
+    The shorter time for the lock applies to the whole process. Several threads may be inside, and contexts may be nested.
     """
     global _inside, _seconds_before
     with _lock:
@@ -61,9 +62,9 @@ def behind_batches() -> Iterator[None]:
 
 
 def pause() -> None:
-    """Let the other threads work, if this one has made rules ready for a while behind them; else do nothing.
+    """Let this thread sleep for 1.5 ms if it is inside ``behind_batches`` and has worked for 0.4 ms since its last sleep.
 
-    Called between small pieces of such work, never with a lock held that a batch may want.
+    Otherwise do nothing. Called between small pieces of work. The caller must not hold a lock that a batch may need.
     """
     if _own.inside and time.thread_time() - _own.paused_at >= _WORK_SECONDS:
         _sleep(_PAUSE_SECONDS)
@@ -71,22 +72,23 @@ def pause() -> None:
 
 
 def spare_the_collector(job: str) -> None:
-    """Leave what there is now out of garbage collections while a job runs.
+    """Exclude all objects that exist now from garbage collections while a job runs. Called when the job has started.
 
-    Making 1,000 rules ready makes some 30,000 objects, upon which Python walks over all that the process has: 30 ms for what
-    headrace itself imports, more in a larger program, with the interpreter's lock held. After this it walks over what is new.
-    Reference cycles among the old objects are found again after the job.
+    Preparing 1,000 rules makes about 30,000 objects. Then Python's garbage collector visits all objects of the process, with
+    the interpreter's lock held: 30 ms for what headrace itself imports, more in a larger program. After this call it visits
+    only newer objects. Reference cycles among the older objects are freed only after the job.
     """
     with _lock:
         if not _spared_jobs:
             gc.freeze()
-            # Over nothing; without it Python would let as many new objects come as before, a quarter of all that there were.
+            # It visits nothing, but Python then forgets the number of old objects. Otherwise the next full collection would
+            # wait until there are a quarter as many new objects as old ones, and would take long.
             gc.collect()
         _spared_jobs.add(job)
 
 
 def use_the_collector_again(job: str) -> None:
-    """Undo ``spare_the_collector`` once the last of the jobs has ended."""
+    """Undo ``spare_the_collector`` when the last of its jobs has ended. Does nothing for other jobs."""
     with _lock:
         if job in _spared_jobs:
             _spared_jobs.remove(job)

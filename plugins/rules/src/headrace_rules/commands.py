@@ -27,7 +27,7 @@ RulesFile = Annotated[
 Columns = Annotated[
     str | None,
     typer.Option(
-        metavar="'NAME: TYPE, …'", help="The columns; else those of the job or the message.", show_default=False
+        metavar="'NAME: TYPE, …'", help="The columns. Default: those of the job or the messages.", show_default=False
     ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
@@ -41,13 +41,14 @@ def check(
     job: Job = None,
     columns: Columns = None,
     on: Annotated[
-        Path | None, typer.Option(metavar="MESSAGES", help="JSON messages, for their columns.", show_default=False)
+        Path | None,
+        typer.Option(metavar="MESSAGES", help="A file of JSON messages that gives the columns.", show_default=False),
     ] = None,
     debug: Debug = False,
 ) -> None:
     """Check every rule of a file and tell what is wrong with each. Exit code 2 when a rule is wrong.
 
-    Where neither columns nor a job nor messages are given, only the syntax is checked.
+    If neither columns nor a job nor messages are given, only the syntax is checked.
     """
     from headrace_console import reporting
 
@@ -59,7 +60,7 @@ def check(
 
 @app.command()
 def explain(
-    rule_id: Annotated[str, typer.Argument(metavar="ID", help="The rule.", show_default=False)],
+    rule_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the rule.", show_default=False)],
     on: Annotated[Path, typer.Option(metavar="MESSAGE", help="A file with one JSON message.", show_default=False)],
     rules: RulesFile = None,
     job: Job = None,
@@ -77,7 +78,9 @@ def explain(
 
 @app.command()
 def profile(
-    on: Annotated[Path, typer.Option(metavar="MESSAGES", help="JSON messages, one per line.", show_default=False)],
+    on: Annotated[
+        Path, typer.Option(metavar="MESSAGES", help="A file of JSON messages, one per line.", show_default=False)
+    ],
     rules: RulesFile = None,
     job: Job = None,
     columns: Columns = None,

@@ -1,12 +1,12 @@
 """Conditions as Python functions of one row, for the few rows in which a rule's trigger was found.
 
-What such a function needs are defaults of its arguments: a closure would be three or four objects more for the garbage
-collector to walk over, for each of thousands of rules.
+Most of these functions have their constants as defaults of arguments. A closure would need three or four more objects,
+which the garbage collector has to visit, for each of thousands of rules.
 
-Only what means exactly the same in Python as in headrace_columnar is taken on: comparisons of texts, whole numbers and
-booleans, IN, LIKE without ``_``, IS, AND, OR, NOT, with three-valued logic. Texts and numbers that functions make
-(``lower(cmdline)``) are computed for all those rows at once and read as one more column. Everything else is left to
-headrace_columnar (``NotNativeError``).
+A condition becomes such a function only if it means exactly the same in Python as in headrace_columnar: comparisons of
+texts, whole numbers and booleans, IN, LIKE without ``_``, IS, AND, OR, NOT, with three-valued logic. Texts and numbers that
+functions compute (``lower(cmdline)``) are computed for all those rows at once and read like one more column.
+headrace_columnar evaluates all other conditions (``NotNativeError``).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], bool]] = {
 
 
 class NotNativeError(Exception):
-    """The condition is not one of those that are evaluated here."""
+    """The condition cannot become a Python function: headrace_columnar has to evaluate it."""
 
 
 class Slots:
     """The values of a row that conditions read: columns, and expressions computed from them.
 
-    Several threads may add to it: one that checks changed files, one that makes new rules ready.
+    Several threads may add to it, for example one that checks changed files and one that prepares new rules.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ def native_condition(
 ) -> tuple[Condition, int]:
     """Return a condition as a function of a row, and a rough cost.
 
-    Raises NotNativeError for what is not evaluated here, which includes everything that headrace_columnar would refuse.
+    Raises NotNativeError for any other condition, also for every condition that headrace_columnar would refuse.
     """
     try:
         return _Builder(slots, schema, functions, text).condition(node)
@@ -293,7 +293,7 @@ def _kind_of(kind: pl.DataType) -> str:
 
 def _compared_with_constant(compare: _Comparison, slot: int, constant: Any) -> Condition:
     if compare is operator.eq:
-        # NULL is equal to no constant; the difference between false and NULL is kept for NOT.
+        # The result for NULL is None, not False, because NOT of it must be NULL as well.
         def equal(row: Sequence[Any], slot: int = slot, constant: Any = constant) -> bool | None:
             value = row[slot]
             return value == constant if value is not None else None
@@ -350,7 +350,7 @@ def _any(parts: Sequence[Condition]) -> Condition:
 
 
 def all_true(parts: Sequence[Condition]) -> Condition:
-    """Return whether all conditions are true in a row; unlike AND, NULL is not told from FALSE."""
+    """Return a function that tells whether all conditions are true in a row. Unlike AND it takes NULL as FALSE."""
     if len(parts) == 1:
         return parts[0]
     if len(parts) == 2:
@@ -409,7 +409,7 @@ def _ends(slot: int, wanted: str) -> Condition:
 
 
 def _like(slot: int, pattern: str, escape: str | None) -> Condition:
-    """LIKE without ``_``: its literals stand one behind the other."""
+    """Return LIKE as a function. Without ``_`` it is true if its literals occur one after the other."""
     parts = patterns.split_like(pattern, escape)
     if "" in parts:
         raise NotNativeError

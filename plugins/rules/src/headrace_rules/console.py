@@ -1,4 +1,4 @@
-"""What ``headrace rules …`` does."""
+"""Runs the commands ``headrace rules check``, ``explain`` and ``profile``."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from headrace_rules.triggers import Atom
 from headrace_rules.verb import Rules
 
 _SAMPLE_MESSAGES = 1000
-#: How often a rule is evaluated to tell what it costs.
+#: Copies of the message on which a rule is evaluated to measure its cost.
 _REPEAT = 2_000
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Rules and the columns that they are put to."""
+    """Rules, the columns that they read from, and the user functions that they may call."""
 
     rules: RuleSet
     schema: Schema
@@ -43,7 +43,7 @@ class Subject:
 
 
 def check(rules: str, *, job: str | None, columns: str | None, on: Path | None) -> None:
-    """Check rules and print what is wrong. Raises RulesError when anything is."""
+    """Check rules and print how many they are. Raises RulesError, which names all wrong rules, if any rule is wrong."""
     loaded = load(rules)
     functions: Mapping[str, Any] = {}
     schema = _schema(columns, on)
@@ -103,7 +103,7 @@ def profile(*, on: Path, rules: str | None, job: str | None, columns: str | None
     if not good:
         raise RulesError(wrong, total=len(subject.rules))
     for rejection in wrong:
-        say(f"left out: {rejection}", style="yellow")
+        say(f"a rule is left out: {rejection}", style="yellow")
     texts = [rule.expression for rule in good]
     engine = RuleEngine(texts, subject.schema, subject.functions, EngineOptions(background=False), preparer)
     frame, bad = _messages(on, subject.schema)
@@ -141,7 +141,7 @@ def profile(*, on: Path, rules: str | None, job: str | None, columns: str | None
 
 
 def _costs(engine: RuleEngine, frame: pl.DataFrame) -> Any:
-    """Return the seconds that verifying takes per rule; the scan is for all of them."""
+    """Return the CPU seconds for verifying each rule. The scan is not included, because all rules share it."""
     plan, verifier = engine.plan, engine.verifier
     assert plan is not None
     assert verifier is not None
@@ -159,7 +159,7 @@ def _costs(engine: RuleEngine, frame: pl.DataFrame) -> Any:
 
 
 def _seconds(work: Callable[[], Any]) -> float:
-    """Return the CPU seconds that work takes, of the best of three times: the first may still compile."""
+    """Return the CPU seconds of the fastest of three runs: the first run may still compile expressions."""
     found = []
     for _ in range(3):
         begun = time.thread_time()
@@ -184,7 +184,7 @@ def _echo_trigger(engine: RuleEngine, frame: pl.DataFrame) -> None:
         typer.echo("  trigger: none, the rule is evaluated for every message")
         return
     met = len(plan.candidates(frame, 1)) > 0
-    typer.echo(f"  trigger: {_shown(atoms)} ({'met' if met else 'not met: the rule is not even tried'})")
+    typer.echo(f"  trigger: {_shown(atoms)} ({'met' if met else 'not met: the rule is not evaluated'})")
 
 
 def _echo_cost(engine: RuleEngine, frame: pl.DataFrame) -> None:
@@ -213,12 +213,12 @@ def _subject(rules: str | None, job: str | None, columns: str | None, on: Path) 
     if rules is not None:
         loaded = load(rules)
         for rejection in loaded.rejections:
-            say(f"left out: {rejection}", style="yellow")
+            say(f"a rule is left out: {rejection}", style="yellow")
         own = RuleSet(loaded.rules)
     elif found is not None:
         own = found.rules
     else:
-        raise OptionError("which rules?", option="rules", hint="pass --rules FILE or --job FILE")
+        raise OptionError("no rules are given", option="rules", hint="pass --rules FILE or --job FILE")
     schema = _schema(columns, on if found is None else None) or (found.schema if found is not None else None)
     assert schema is not None
     return Subject(own, schema, found.functions if found is not None else {})
@@ -268,7 +268,7 @@ def _lines(on: Path) -> list[bytes]:
 
 
 def _types(on: Path) -> dict[str, pl.DataType]:
-    """Return the columns that messages have, by their values."""
+    """Return the columns of the first 1,000 messages, with types that are found from their values."""
     kinds: dict[str, pl.DataType] = {}
     for line in _lines(on)[:_SAMPLE_MESSAGES]:
         try:

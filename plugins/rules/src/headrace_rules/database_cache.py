@@ -1,4 +1,4 @@
-"""Compiled databases on disk, by content: a process that scans for the same literals reads them instead of compiling.
+"""Compiled hyperscan databases on disk. A process that scans for the same literals reads the database instead of compiling it.
 
 A file holds a magic word, the SHA-256 of what follows, and the database as hyperscan writes it. It is only read from a
 directory that belongs to this user and that nobody else can write to, and only when the checksum is right.
@@ -28,13 +28,13 @@ def default_directory() -> Path:
 
 
 class DatabaseCache:
-    """A directory of databases. What cannot be read or written is left out with a message: it is only a cache."""
+    """A directory of compiled databases. It never raises OSError: a database that cannot be read is compiled again by the caller."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory or default_directory()
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the database stored for ``key``; None when there is none, or it is damaged."""
+        """Return the database stored for ``key``; None if there is none, or if it is damaged or not safe to read."""
         path = self._path(key)
         try:
             if not self._is_ours():
@@ -46,12 +46,12 @@ class DatabaseCache:
         magic, checksum = content[: len(_MAGIC)], content[len(_MAGIC) : len(_MAGIC) + 32]
         database = content[len(_MAGIC) + 32 :]
         if magic != _MAGIC or hashlib.sha256(database).digest() != checksum:
-            logger.warning("%s is damaged and is compiled again", path)
+            logger.warning("the compiled rules in %s are damaged: they are compiled again", path)
             return None
         return database
 
     def store(self, key: bytes, database: bytes) -> None:
-        """Keep a database; the ones that were not used for longest go when there are many."""
+        """Store a database. If there are more than 64, those that were not used for the longest time are removed."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._is_ours():

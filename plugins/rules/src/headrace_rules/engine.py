@@ -1,8 +1,8 @@
-"""The engine: many conditions over the batches of one stream, each row's matches those of evaluating every condition.
+"""The engine evaluates many conditions on the batches of one stream.
 
-A batch is scanned for the triggers of all conditions, and each condition is verified where its trigger was found. Which
-trigger a condition has is chosen from the first rows that come, and anew when the traffic has drifted: it decides what
-the work costs, never what comes out.
+Its matches are the same as if every condition were evaluated on every row. A batch is scanned for the triggers of all
+conditions, and each condition is verified where its trigger was found. The triggers are chosen from the first rows, and
+again if they are found much more often than expected. The choice changes the cost, never the results.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class EngineOptions:
     scanner: str = "auto"
     #: Rows from which triggers are chosen.
     sample_rows: int = 3_000
-    #: Rows between two looks at whether the traffic has drifted; doubled after each look.
+    #: Rows between two checks whether triggers are found too often; doubled whenever triggers are chosen again.
     drift_rows: int = 100_000
-    #: Whether triggers are chosen anew in a thread of their own.
+    #: Whether a thread of its own chooses triggers again and prepares new rules; else the batches wait for it.
     background: bool = True
+    #: Results of conditions with user functions that are kept; 0: none.
     verdict_cache_entries: int = 0
     #: Whether compiled databases are kept on disk.
     cache: bool = True
@@ -48,7 +49,7 @@ class EngineOptions:
 
 @dataclass(slots=True)
 class EngineFigures:
-    """What an engine has done. Arrays have a number per condition."""
+    """Counters of one engine. Arrays have one number per condition; seconds are CPU seconds."""
 
     rows: int
     candidates: NDArray[np.int64]
@@ -59,7 +60,10 @@ class EngineFigures:
 
 
 class RuleEngine:
-    """Evaluates conditions over frames. ``evaluate`` may be called by several threads."""
+    """Evaluates conditions on frames. Several threads may call ``evaluate``; it works for one of them at a time.
+
+    The constructor raises ExpressionError if a condition is wrong.
+    """
 
     def __init__(
         self,
@@ -74,7 +78,7 @@ class RuleEngine:
         self.conditions = [self._preparer.prepare(text) for text in texts]
         self._cache = DatabaseCache() if self.options.cache else None
         self._plan: TriggerPlan | None = None
-        #: What is used from the next batch on.
+        #: Triggers and verifier that are used from the next batch on.
         self._next: tuple[TriggerPlan, Verifier] | None = None
         self._planning: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -95,7 +99,7 @@ class RuleEngine:
 
     @property
     def verifier(self) -> Verifier | None:
-        """What verifies for these triggers; None before the first rows have come."""
+        """The verifier for these triggers; None before the first rows have come."""
         return self._verifier
 
     def evaluate(self, frame: pl.DataFrame) -> Matches:
@@ -109,7 +113,7 @@ class RuleEngine:
             except BaseException as error:
                 if not may_be_the_rows_fault(error):
                     raise
-                # Values that the search for triggers cannot take: each condition looks at every row.
+                # The search for triggers fails on values of this batch: each condition is evaluated on every row.
                 everywhere, candidates = np.arange(len(self.conditions)), np.zeros(0, dtype=np.int64)
             scanned = time.thread_time()
             matches = verifier.verify(frame, candidates)
@@ -128,13 +132,13 @@ class RuleEngine:
         return plan_triggers(self.conditions, cost, sampled=True, cache=self._cache, engine=self.options.scanner)
 
     def use_triggers(self, plan: TriggerPlan | None = None) -> None:
-        """Use these triggers from the next batch on; by default those chosen without knowing the traffic."""
+        """Use these triggers from the next batch on. Default: triggers that are chosen by their length, without a sample."""
         cache, scanner = self._cache, self.options.scanner
         chosen = plan or plan_triggers(self.conditions, cache=cache, engine=scanner)
         self._next = chosen, Verifier(self.conditions, chosen.atoms, self._preparer, self.verdict_cache)
 
     def settle(self) -> None:
-        """Wait until triggers that are being chosen are in use. For tests and measurements."""
+        """Wait until a choice of triggers that is under way has ended. They are used from the next batch on. For tests."""
         planning = self._planning
         if planning is not None:
             planning.join()
@@ -172,7 +176,7 @@ class RuleEngine:
             return
         rate = self._pairs_since / self._rows_since
         self._rows_since = self._pairs_since = 0
-        # Rules that cost little are left alone, however far they are from what was expected.
+        # A few candidates cost little, even if they are many times more than were expected.
         if rate < 2 * plan.expected_pairs + 0.05:
             return
         logger.info("rules: %.2f candidates per row, but %.2f were expected: triggers are chosen again", rate,
@@ -190,14 +194,14 @@ class RuleEngine:
             with behind_batches():
                 self.use_triggers(self.choose_triggers(sample))
         except Exception:
-            # The triggers in use stay right, they only cost more.
+            # The results are still right with the triggers in use; only the cost is higher.
             logger.exception("rules: triggers could not be chosen again")
         finally:
             self._planning = None
 
 
 def sampled(frame: pl.DataFrame, rows: int) -> pl.DataFrame:
-    """Return so many rows of a frame, spread over all of it."""
+    """Return at most so many rows of a frame, at even distances."""
     if frame.height <= rows:
         return frame
     return frame.gather_every(frame.height // rows).head(rows)

@@ -1,6 +1,7 @@
-"""Verbs that look at the same rows share one engine: the rows are scanned once for all of them.
+"""Verbs that evaluate conditions on the same rows share one engine: the rows are scanned once for all of them.
 
-A group has a member per verb. In each process that runs a part of the job it has one *run*, used by the lanes of all queues.
+A group has one member per verb. In each process that runs a part of the job it has one *run*, which the lanes of all queues
+use.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ from headrace_rules.versions import MemberVersions
 
 logger = logging.getLogger(__name__)
 Integers = NDArray[np.int64]
-#: Engines kept per run: the one in use, the one that takes its place, and one for records that are read again.
+#: Engines kept per run: the one in use, the one that replaces it, and one for records that are read again.
 _ENGINES_MAX = 3
-#: So many values more than twice as many as at first are computed of each row before they are sorted out.
+#: The preparer is replaced when it computes more than twice the first number of values per row, plus this number.
 _SLOTS_SPARE = 50
-#: A batch that comes so long after the one before waits for new rules. Records of a quiet stream would else be put to rules that
-#: were replaced long ago, since it is a batch that sets off what makes new ones ready.
+#: A batch that comes so long after the one before waits for new rules. New rules are prepared only when a batch comes.
+#: Without the wait, records of a quiet stream would be tested against rules that were replaced long ago.
 _QUIET_SECONDS = 5.0
 
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A verb of a group: its rules (a ``where`` is one rule), and where versions of them are found, if there can be any."""
+    """A verb of a group: its rules (a ``where`` is one rule), and the directory of their versions if they can be replaced."""
 
     name: str
     rules: RuleSet
-    #: The directory of the journal.
+    #: The directory of the journal; None: the rules cannot be replaced.
     journal: str | None = None
     watched: RulesInput | None = None
     reload_interval: timedelta | None = None
@@ -58,7 +59,7 @@ class Member:
         return cls(name, RuleSet([Rule("where", text)]))
 
     def versions(self, preparer: Preparer, clock: Clock) -> MemberVersions | None:
-        """Return what this process knows of its versions."""
+        """Return a new object for its versions in this process; None if its rules cannot be replaced."""
         if self.journal is None:
             return None
         return MemberVersions(self.rules, self.journal, preparer, watched=self.watched,
@@ -67,7 +68,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows that were put to the same versions of the rules, and what came of it for one member."""
+    """Rows that were tested against the same versions of the rules, and the matches and failures of one member."""
 
     frame: pl.DataFrame
     rules: RuleSet
@@ -77,7 +78,7 @@ class Segment:
     failures: Sequence[RuleFailure]
 
 
-#: (offset, versions that hold from there on)
+#: (offset, the version of each member's rules that is used from there on)
 _Cut = tuple[int, tuple[int, ...]]
 #: Names and types.
 _Columns = tuple[tuple[str, str], ...]
@@ -100,9 +101,9 @@ class _Evaluated:
 
 
 class RuleGroup:
-    """The members that share an engine, and how it works. Travels with the plan.
+    """The members that share an engine, with their functions and options. It is pickled with the plan.
 
-    ``like``: a group with the same functions, whose conditions were prepared in this process: they are taken over.
+    ``like``: a group with the same functions. The conditions that it has prepared in this process are used again.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class RuleGroup:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Rules that replace these may name any function that the job has: a catalogue sends those that were taken from it.
+        # New rules may call any function of the job. The pickle of a catalogue has only functions that were looked up in it.
         for name in self.functions:
             self.functions[name]
         return {"members": self.members, "functions": self.functions, "options": self.options}
@@ -129,7 +130,7 @@ class RuleGroup:
         self.__init__(**state)  # type: ignore[misc]
 
     def run_for(self, schema: Schema) -> GroupRun:
-        """Return this process's run for rows of these columns, the same one whenever it is asked for."""
+        """Return this process's run for rows of these columns. There is one run per set of columns."""
         key = tuple((name, str(kind)) for name, kind in schema.items())
         with self._lock:
             run = self._runs.get(key)
@@ -141,17 +142,17 @@ class RuleGroup:
 
 @dataclass
 class _Memory(threading.local):
-    """What was last evaluated in this thread: members ask one after the other for the same rows."""
+    """The last results of one thread: the members ask for the results of the same rows one after the other."""
 
     frame: pl.DataFrame | None = None
     evaluated: list[_Evaluated] = field(default_factory=list)
     asked: int = 0
-    #: What a scan before parsing has found out already about the batch that is coming.
+    #: The versions for the next batch, if a scan before parsing has already determined them.
     cuts: list[_Cut] | None = None
 
 
 class GroupRun:
-    """Evaluates the rules of all members, each version of them by an engine of its own."""
+    """Evaluates the rules of all members. Each combination of their versions has an engine of its own."""
 
     def __init__(
         self, group: RuleGroup, schema: Schema, clock: Clock | None = None, preparer: Preparer | None = None
@@ -167,7 +168,7 @@ class GroupRun:
         self._building: threading.Thread | None = None
         self._sample: pl.DataFrame | None = None
         self._looked_seconds = self._clock.monotonic()
-        #: How many values of a row the preparer computed for the first rules that it prepared.
+        #: How many values per row the preparer computes for the first engine that was made with it; 0: there is none yet.
         self._slots_settled = 0
 
     def segments(self, place: int, batch: Batch) -> list[Segment]:
@@ -179,19 +180,19 @@ class GroupRun:
             memory.asked = 0
         found = [one.of_member(place) for one in memory.evaluated]
         memory.asked += 1
-        if memory.asked >= len(self._members):  # nobody asks for these rows again: let them go
+        if memory.asked >= len(self._members):  # no member asks for these rows again: free them
             memory.frame, memory.evaluated = None, []
         return found
 
     def engine(self) -> RuleEngine:
-        """Return the engine of the newest versions that are in use."""
+        """Return the engine that was made last; if there is none, make that of the first versions."""
         with self._lock:
             if not self._engines:
                 return self._engine_for(tuple(FIRST for _ in self._members))
             return next(reversed(self._engines.values()))
 
     def settle(self) -> None:
-        """Wait until an engine that is being made is ready. For tests and measurements."""
+        """Wait until a thread that is making an engine has ended."""
         building = self._building
         if building is not None:
             building.join()
@@ -201,7 +202,7 @@ class GroupRun:
     def only_engine(self, queue: Queue, offsets: Integers) -> RuleEngine | None:
         """Return the engine for the records with these offsets, which are evaluated next in this thread.
 
-        None when they are put to several versions of the rules.
+        None if several versions of the rules are used for them.
         """
         cuts = self._cuts(queue, int(offsets[0]), int(offsets[-1]))
         self._memory.cuts = cuts
@@ -216,7 +217,7 @@ class GroupRun:
         return parts
 
     def _parts(self, batch: Batch) -> list[tuple[pl.DataFrame, tuple[int, ...]]]:
-        """Return the batch in parts, with the versions that hold in each."""
+        """Return the batch in parts, with the versions that are used for each part."""
         frame = batch.frame
         cuts, self._memory.cuts = self._memory.cuts, None
         if not frame.height or OFFSET not in frame.columns:
@@ -235,7 +236,7 @@ class GroupRun:
         ]
 
     def _cuts(self, queue: Queue, first: int, last: int) -> list[_Cut]:
-        """Return from which offsets on which versions hold, for the records from ``first`` to ``last``."""
+        """Return the offsets, and the versions that are used from each on, for the records from ``first`` to ``last``."""
         if not any(self._versions):
             return [(first, tuple(FIRST for _ in self._members))]
         waits = self._waits()
@@ -249,7 +250,7 @@ class GroupRun:
         return [(border, tuple(_version_at(history, border) for history in histories)) for border in borders]
 
     def _waits(self) -> bool:
-        """Return whether this batch is to wait for new rules: it does when no batch came for a while."""
+        """Return whether this batch must wait for new rules: if no batch came for 5 s, or if there are no background threads."""
         now = self._clock.monotonic()
         before, self._looked_seconds = self._looked_seconds, now
         if now - before >= _QUIET_SECONDS:
@@ -258,7 +259,7 @@ class GroupRun:
         return not self._options.background
 
     def _prepare_newest(self, waits: bool) -> None:
-        """Use versions that have come once an engine for them is ready. Begin to make it if need be, or wait for it."""
+        """Use new versions if their engine is ready. Else start to make it in a thread, or with ``waits`` make it now."""
         waiting = [versions.look(waits=waits) for versions in self._versions if versions is not None]
         if not any(waiting):
             return
@@ -276,7 +277,7 @@ class GroupRun:
             self._building.start()
 
     def _newest_ready(self) -> tuple[int, ...]:
-        """Return the newest versions that there is an engine for and that are not older than those in use."""
+        """Return the newest versions that have an engine and are not older than those in use; else those in use."""
         used = tuple(FIRST if versions is None else versions.admitted for versions in self._versions)
         later = [
             numbers for numbers in self._engines if all(one >= other for one, other in zip(numbers, used, strict=True))
@@ -294,9 +295,9 @@ class GroupRun:
             self._building = None
 
     def _build(self, numbers: tuple[int, ...], *, politely: bool = False) -> None:
-        """Make the engine of new versions beside the one that is in use.
+        """Make the engine of new versions, while the engine of the old ones is still in use.
 
-        ``politely``: in a thread of its own, which leaves Python's lock to the batches now and then.
+        ``politely``: called in a thread of its own, which sleeps now and then so that batches get the interpreter's lock.
         """
         try:
             self._renew_preparer()
@@ -308,13 +309,13 @@ class GroupRun:
             with self._lock:
                 self._keep(numbers, engine)
         except Exception:
-            # The rules in use go on; the next batch tries again.
+            # The rules in use stay; the next batch tries again.
             logger.exception("rules: versions %s could not be prepared", numbers)
             if not self._options.background:
                 raise
 
     def _renew_preparer(self) -> None:
-        """Begin with another preparer when the one in use computes much that only rules of before asked for."""
+        """Use a new preparer if the one in use computes many values per row that only replaced rules needed."""
         if len(self.preparer.slots.expressions) > 2 * self._slots_settled + _SLOTS_SPARE:
             self.preparer = Preparer(self.preparer.schema, self.preparer.functions)
             self._slots_settled = 0
@@ -354,5 +355,5 @@ class GroupRun:
 
 
 def _version_at(history: Sequence[tuple[int, int]], offset: int) -> int:
-    """Return the version that holds at an offset: the newest of those that were switched to before or at it."""
+    """Return the version that is used at an offset: the newest one whose switch is at or before it."""
     return max(version for begin, version in history if begin <= offset)

@@ -1,18 +1,24 @@
-"""The versions of a running job's rules, and from which offset of each queue each version holds: a directory.
+"""The directory with the versions of a running job's rules, and the offset of each queue from which each version is used.
 
     versions/000002.json        a version: its rules, who gave it and when; never changed once written
-    switches/<queue>-000002     from which offset on the version holds in a queue; the first process to say so decides
+    switches/<hash>-000002      the offset from which a queue uses the version; <hash> is that of the queue's id
+    origin                      the fingerprint of the rules in the job's code: a start compares it to notice changes
     audit.jsonl                 a line for each version and each switch
 
-All processes of a job that run its rules have the directory in common: on one machine, or on a shared file system. What a
-queue's records were put to is thus the same again when they are read again, after a crash too.
+All processes of a job that run its rules use the same directory: on one machine, or on a shared file system. The first
+process that writes a switch decides its offset. So records that are read again, after a crash too, are tested against the
+same version as before.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
+import shutil
+import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +29,22 @@ from headrace.foundation.errors import CheckpointError, JobError
 from headrace_rules.background import pause
 from headrace_rules.model import Rejection, Rule, RuleSet
 
-#: The version that the job itself brings.
+#: The number of the first version: the rules in the code of the job.
 FIRST = 1
-#: How directories begin that are a run's alone.
+#: Prefix of the directories of runs that have no checkpoint. Such a directory belongs to one run.
 TEMPORARY = "headrace-rules-"
+
+
+def temporary_place() -> str:
+    """Return a directory for the versions of a run without a checkpoint. It is made on first use, and removed when this process ends."""
+    place = Path(tempfile.gettempdir()) / f"{TEMPORARY}{uuid.uuid4().hex}"
+    atexit.register(_remove, place, os.getpid())
+    return str(place)
+
+
+def _remove(place: Path, process_id: int) -> None:
+    if os.getpid() == process_id:  # not a fork
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +58,7 @@ class RulesVersion:
 
 
 class RuleJournal:
-    """The directory of one verb. Cheap to make; nothing is written before there is a second version to speak of."""
+    """The directory of one verb's versions. Nothing is written before rules are given to the running job for the first time."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
@@ -48,7 +66,7 @@ class RuleJournal:
         self._switches = self.directory / "switches"
 
     def stamp(self) -> tuple[int, int]:
-        """Return what changes when a version or a switch is added; zeros before the first. Asked for every batch."""
+        """Return the times (ns) of the last new version and the last new switch; zeros if there is none. Called for every batch."""
         try:
             return os.stat(self._versions).st_mtime_ns, os.stat(self._switches).st_mtime_ns
         except FileNotFoundError:
@@ -63,7 +81,7 @@ class RuleJournal:
         return max(numbers, default=0)
 
     def read(self, number: int) -> RulesVersion:
-        """Return a version. Raises CheckpointError when it is damaged or missing."""
+        """Return a version. Raises CheckpointError when it is damaged or missing, JobError when others can write to the directory."""
         path = self._versions / f"{number:06}.json"
         try:
             self._check_owner()
@@ -78,7 +96,7 @@ class RuleJournal:
             ) from error
 
     def begin(self, rules: RuleSet, *, at: str) -> None:
-        """Write the job's own rules as the first version, or as a new one when the job has been given others since."""
+        """Write the rules in the job's code as the first version, or as a new version if they have changed since the last start."""
         origin = self.directory / "origin"
         known = origin.read_text(encoding="utf-8").strip() if origin.exists() else None
         if known == rules.fingerprint():
@@ -87,7 +105,10 @@ class RuleJournal:
         _write(origin, rules.fingerprint().encode())
 
     def add(self, rules: RuleSet, *, who: str, at: str, rejected: Sequence[Rejection] = ()) -> RulesVersion:
-        """Add a version behind the newest one and return it; the newest itself when its rules are the same."""
+        """Add a version after the newest one and return it. If the newest one has the same rules, return that one instead.
+
+        Raises JobError when others can write to the directory.
+        """
         self._make()
         while True:
             latest = self.latest()
@@ -107,7 +128,7 @@ class RuleJournal:
         return RulesVersion(number, rules, who, at)
 
     def switch(self, number: int, queue: str, offset: int, *, at: str) -> int:
-        """Say that a version holds in a queue from an offset on; return the offset that was said first, which counts."""
+        """Record that a queue uses a version from an offset on. Return the valid offset: the one that was recorded first."""
         path = self._switches / f"{_name(queue)}-{number:06}"
         if _write_new(path, json.dumps({"queue": queue, "offset": offset, "at": at}).encode()):
             self.audit(event="switch", version=number, queue=queue, offset=offset, at=at)
@@ -150,7 +171,7 @@ class RuleJournal:
         self._check_owner()
 
     def _check_owner(self) -> None:
-        """Refuse rules that somebody else may have written."""
+        """Raise JobError if another user may have written to the directory."""
         found = self.directory.stat()
         if found.st_uid not in (os.getuid(), 0) or found.st_mode & 0o022:
             raise JobError(
@@ -182,7 +203,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _write_new(path: Path, content: bytes) -> bool:
-    """Write a file that is not there yet, all at once; return False when it is there."""
+    """Create a file with its whole content in one step. If it exists already, return False and do not change it."""
     new = path.with_name(f".{path.name}.{os.getpid()}.{id(content)}.new")
     new.write_bytes(content)
     try:

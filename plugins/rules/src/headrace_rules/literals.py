@@ -1,11 +1,12 @@
-"""Which texts a value must contain for a pattern to match: what the scanner looks for.
+"""Finds the texts that a value must contain for a pattern to match. The scanner looks for these texts.
 
-A pattern gives *candidates*. Each is a set of literals of which at least one is in every text that the pattern matches;
-a scan for the literals of any one candidate finds all matches, and some texts besides. No candidate: nothing is known.
+A pattern gives *candidates*. A candidate is a set of literals. Every text that the pattern matches contains at least one
+of them. So a scan for the literals of one candidate finds all matches, and also some texts that do not match. If a pattern
+gives no candidate, nothing is known about the texts that it matches.
 
 Regular expressions are those of headrace_columnar.regular_expressions: Rust's syntax, or that of Python's ``re`` where a
-pattern needs look-around or back references. The parser here understands what both have; whatever else it meets ends
-its knowledge, not the pattern.
+pattern needs look-around or back references. The parser here understands only a part of this syntax. For a pattern with
+anything else it gives no candidates, but the pattern stays valid.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Fold(enum.Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Literal:
-    """A text to look for. With a fold other than EXACT it holds only characters whose case the scanner understands."""
+    """A text to look for. ``folded``: without regard to case; then it has only characters whose case the scanner understands."""
 
     text: str
     folded: bool = False
@@ -36,7 +37,7 @@ class Literal:
 
 Candidate = frozenset[Literal]
 
-#: Longer texts are cut to so many characters: that is selective enough, and what is cut off is verified anyway.
+#: Literals are cut to so many characters. That is selective enough, and the whole condition is verified anyway.
 LENGTH_MAX = 48
 #: A candidate of more literals than this is not worth scanning for.
 ALTERNATIVES_MAX = 64
@@ -51,7 +52,7 @@ UPPER_GUARDS = (
 
 
 def caseless_runs(text: str) -> list[str]:
-    """Return the parts of a text that a scanner which folds ASCII letters only can look for, the longest first."""
+    """Return the parts of a text that can be found by a scanner that ignores case for ASCII letters only, the longest first."""
     runs: list[str] = []
     current = ""
     for character in text:
@@ -66,7 +67,7 @@ def caseless_runs(text: str) -> list[str]:
 
 def literal_candidates(text: str, *, folded: bool = False) -> list[Candidate]:
     """Return the candidates of a text that must be contained as it is, or (``folded``) without regard to case."""
-    # A scanner takes a zero byte for the end of its literal.
+    # A scanner takes a zero byte as the end of a literal.
     parts = [part for part in text.split("\0") if part]
     if folded:
         parts = [run for part in parts for run in caseless_runs(part)]
@@ -84,7 +85,9 @@ def best(candidates: Iterable[Candidate]) -> Candidate | None:
 
 
 def any_of(branches: Sequence[Sequence[Candidate]]) -> list[Candidate]:
-    """Return the candidates of an alternation: each branch must have one."""
+    """Return the candidate of an alternation, made of the best one of each branch; none if a branch has none
+    or if there are too many literals.
+    """
     chosen = [best(branch) for branch in branches]
     merged: set[Literal] = set()
     for candidate in chosen:
@@ -111,7 +114,7 @@ def regex_candidates(pattern: str, *, python: bool = False) -> list[Candidate]:
 
 @dataclass(slots=True)
 class _Sequence:
-    """What is known of a concatenation so far: complete candidates, and the literal that is still growing."""
+    """What is known of a concatenation so far: complete candidates, and the literal that further characters may extend."""
 
     candidates: list[Candidate] = field(default_factory=list)
     run: str = ""
@@ -129,7 +132,7 @@ class _Sequence:
 
 
 class _Parser:
-    """A recursive descent over the pattern. ``None`` stands for an element that nothing is known of."""
+    """A recursive-descent parser of one pattern."""
 
     def __init__(self, pattern: str, *, python: bool) -> None:
         self._pattern = pattern
@@ -151,7 +154,7 @@ class _Parser:
         return character
 
     def _alternation(self, *, folded: bool) -> list[Candidate]:
-        """Parse up to the closing bracket or the end. Flags set in one branch hold in those behind it."""
+        """Parse up to the closing bracket or the end. Flags that one branch sets also hold in the branches after it."""
         branches = []
         sequence = _Sequence()
         self._folded = folded
@@ -204,7 +207,7 @@ class _Parser:
             sequence.end_run()
 
     def _quantifiers(self) -> tuple[bool, bool]:
-        """Return whether the element comes at least once, and whether anything may follow it before the next one."""
+        """Parse quantifiers. Return whether the element must occur, and whether it has a quantifier, which ends a literal."""
         least, repeated = True, False
         while self._at < len(self._pattern) and self._pattern[self._at] in "*+?{":
             character = self._take()
@@ -220,11 +223,11 @@ class _Parser:
                 first = bounds.split(",")[0]
                 least = least and first not in ("", "0") and int(first) > 0
             if self._peek("?"):
-                self._at += 1  # lazy: as many matches, found in another order
+                self._at += 1  # lazy: the pattern still matches the same texts
         return least, repeated
 
     def _group(self) -> list[Candidate] | None:
-        """Parse a group; None for what takes no room (flags, comments, look-around), which may stand anywhere."""
+        """Parse a group. Return None for a group without width (flags, comments, look-around), which does not end a literal."""
         self._at += 1
         folded = self._folded
         zero_width = False
@@ -263,7 +266,7 @@ class _Parser:
         return found
 
     def _flags(self, folded: bool) -> tuple[bool, bool]:
-        """Parse ``i)``, ``s-i:`` …; return the new fold and whether the flags are a group of their own."""
+        """Parse flags such as ``i)`` and ``s-i:``. Return the new fold, and whether ``)`` ends them: then no group follows."""
         on = True
         while True:
             character = self._take()
@@ -276,10 +279,10 @@ class _Parser:
             elif character in "smU" and not (self._python and character == "U"):
                 pass
             else:
-                raise _UnknownError  # x changes what every character means; others are an engine's own
+                raise _UnknownError  # x changes the meaning of characters; other flags exist in one engine only
 
     def _skip_class(self) -> None:
-        """Skip a character class. In Rust's syntax classes nest; in Python's a bracket within is a character."""
+        """Skip a character class. In Rust's syntax a class may contain classes; in Python's a ``[`` in a class is a character."""
         depth = 0
         while True:
             character = self._take()
@@ -297,7 +300,7 @@ class _Parser:
                     return
 
     def _escape(self) -> str | None:
-        """Parse an escape; the character that it stands for, "" for what takes no room, None for anything else."""
+        """Parse an escape. Return the character that it stands for, "" if it has no width, None for anything else."""
         self._at += 1
         character = self._take()
         if character in "dDwWsS":

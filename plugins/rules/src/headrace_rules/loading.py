@@ -1,7 +1,7 @@
-"""Rules from where they are kept: lists of dicts, YAML files, a .sql file. Each rule is judged by itself.
+"""Loads rules from lists of dicts, YAML files and .sql files. A wrong rule does not affect the other rules.
 
 YAML files hold a list of rules, or a mapping with a list under ``rules``, or several documents; a mapping with ``detection``
-is a Sigma rule. A .sql file holds conditions ended by semicolons, each behind a comment line ``-- id: …``.
+is a Sigma rule. A .sql file holds conditions that end with semicolons, each after a comment line ``-- id: …``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from headrace_rules.background import pause
 from headrace_rules.model import DEFAULT_SEVERITY, SEVERITIES, Rejection, Rule, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
 
-#: What a verb takes as rules.
+#: What the verb ``rules`` and ``update_rules`` take as rules.
 RulesInput = str | os.PathLike[str] | Sequence[Mapping[str, Any] | Rule | str | os.PathLike[str]] | Mapping[str, str]
 _FIELDS = ("id", "expression", "severity", "labels", "description")
 _YAML_SUFFIXES = (".yaml", ".yml")
 #: Levels of lists and mappings within each other in a YAML file.
 _NESTING_MAX = 50
-#: Without aliases every value takes a character at least.
+#: In a YAML text without aliases each value takes at least one character: only aliases can exceed this limit.
 _VALUES_PER_CHARACTER = 4
 _ID = re.compile(r"[^\s,;'\"\\]{1,200}")
 
@@ -61,9 +61,9 @@ class Loaded:
 
 
 def load(source: RulesInput) -> Loaded:
-    """Read rules. What is wrong with one rule is in ``rejections``.
+    """Read rules. A rule that is malformed is in ``rejections``, and so is a file that is not valid YAML.
 
-    Raises OptionError when ``source`` is nothing that rules are read from, JobError when a file cannot be read at all.
+    Raises OptionError when there is no such file or its suffix is unknown, JobError when a file cannot be read.
     """
     loaded = Loaded()
     if isinstance(source, str | os.PathLike):
@@ -82,7 +82,7 @@ def load(source: RulesInput) -> Loaded:
 
 
 def load_strictly(source: RulesInput) -> RuleSet:
-    """Read rules. Raises RulesError when any is malformed."""
+    """Read rules. Raises RulesError when a rule is malformed, OptionError when there are none, and what ``load`` raises."""
     loaded = load(source)
     if loaded.rejections:
         raise RulesError(loaded.rejections, total=loaded.total)
@@ -92,7 +92,7 @@ def load_strictly(source: RulesInput) -> RuleSet:
 
 
 def files_of(source: str | os.PathLike[str]) -> list[Path]:
-    """Return the files that a path or pattern means, in the order of their names. Raises OptionError when there is none."""
+    """Return the files of a path, a pattern or a directory (its YAML files), by name. Raises OptionError when there is none."""
     text = os.fspath(source)
     found = sorted(Path(name) for name in glob.glob(text, recursive=True) if os.path.isfile(name))
     if not found and os.path.isdir(text):
@@ -116,21 +116,21 @@ def _load_file(path: Path, loaded: Loaded) -> None:
             loaded.add(rule)
     else:
         raise OptionError(
-            f"{path}: rules are kept in .yaml, .yml or .sql files", plugin="rules", option="rules",
+            f"{path}: rules are read only from .yaml, .yml and .sql files", plugin="rules", option="rules",
         )  # fmt: skip
 
 
 class _Loader(yaml.SafeLoader):
-    """Loads YAML as ``yaml.safe_load`` does, within bounds, and with pauses where batches are processed meanwhile.
+    """Loads YAML as ``yaml.safe_load`` does, but with limits, and with pauses in threads that work beside batches.
 
-    Aliases let a short text stand for any number of values. So the values are counted as they would be written out.
+    With aliases a short text can stand for any number of values. So an alias counts as all the values that it stands for.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._values_max = len(text) * _VALUES_PER_CHARACTER
         self._nesting = 0
-        #: Values that a node stands for, with those below it.
+        #: By ``id`` of a node: how many values it stands for, with itself and all below it.
         self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -197,7 +197,9 @@ def rule_of(entry: Any, place: str) -> Rule | Rejection:
         if not isinstance(entry.get(name), str) or not entry[name].strip():
             return Rejection(shown, f"{name} must be a text that is not empty", place)
     if not _ID.fullmatch(str(rule_id)):
-        return Rejection(shown, "an id has no blanks, commas, semicolons, quotes or backslashes", place)
+        return Rejection(
+            shown, "an id has no blanks, commas, semicolons, quotes or backslashes, and at most 200 characters", place
+        )
     severity = entry.get("severity", DEFAULT_SEVERITY)
     if severity not in SEVERITIES:
         hint = did_you_mean(str(severity), SEVERITIES, known="severities")
@@ -240,7 +242,7 @@ def sql_rules(text: str, path: str) -> Iterable[Rule | Rejection]:
 
 
 def check_rules(rules: Iterable[Rule], preparer: Preparer) -> tuple[list[Rule], list[Rejection]]:
-    """Compile each rule for the preparer's columns; return the good ones, and what is wrong with the others."""
+    """Compile each rule for the preparer's columns. Return the rules that compile, and for each other rule the reason."""
     good, rejections = [], []
     for rule in rules:
         pause()

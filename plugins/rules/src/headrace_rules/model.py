@@ -1,4 +1,4 @@
-"""What a rule is: an id, a condition in SQL, and what people want to know when it matches."""
+"""Rules and the errors of wrong rules. A rule has an id, a condition in SQL, a severity, labels and a description."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Rule:
 
     @property
     def rank(self) -> int:
-        """The place of its severity, from 0."""
+        """The index of its severity in ``SEVERITIES``: 0 is the least severe."""
         return SEVERITIES.index(self.severity)
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A rule that cannot be used, and why. ``place`` is where it was read, ``id`` is empty where it has none."""
+    """A rule that cannot be used, and why. ``place`` says where it was read; ``id`` is empty if the rule has no usable id."""
 
     id: str
     reason: str
@@ -57,7 +57,7 @@ class RulesError(JobError):
 
 
 class RuleSet(Sequence[Rule]):
-    """Rules in order, their ids distinct."""
+    """An immutable sequence of rules with distinct ids."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
@@ -75,7 +75,7 @@ class RuleSet(Sequence[Rule]):
         return len(self._rules)
 
     def fingerprint(self) -> str:
-        """Return a short text that changes when any rule does."""
+        """Return a short text that changes with the order of the rules, and with the id, expression, severity or labels of a rule."""
         if not self._fingerprint:
             content = json.dumps([[r.id, r.expression, r.severity, r.labels] for r in self._rules], ensure_ascii=False)
             self._fingerprint = hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -1,10 +1,8 @@
-"""What is done to a plan before it runs: verbs over the same rows share an engine, and know where versions are kept."""
+"""Optimizes a plan before it runs: verbs over the same rows share one engine, and get the directory of rule versions."""
 
 from __future__ import annotations
 
 import copy
-import tempfile
-import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from headrace_columnar.verbs.selection import Where
 
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import Member, RuleGroup
-from headrace_rules.journal import TEMPORARY
+from headrace_rules.journal import temporary_place
 from headrace_rules.plugin import PATTERNS_MIN
 from headrace_rules.raw_scan import RawScan
 from headrace_rules.triggers import TextAtom, all_atoms, need_of
@@ -27,7 +25,7 @@ from headrace_rules.versions import now_text
 
 
 def optimized(plan: Plan) -> Plan | None:
-    """Return the plan with groups; None when there is nothing to group. What comes out is the same."""
+    """Return the plan with groups of verbs; None if nothing changes. The job gives the same results with both plans."""
     doubled = _same_origins(plan)
     plan = rebuilt(plan, doubled) if doubled else plan
     changes: dict[Node, Node] = {}
@@ -52,7 +50,7 @@ def optimized(plan: Plan) -> Plan | None:
 
 
 def _same_origins(plan: Plan) -> dict[Node, Node]:
-    """Return sources that give what an earlier one gives: in a job with rules they are read and parsed once."""
+    """Return the sources that give the same as an earlier source, with that source: a job with rules reads it only once."""
     if not any(isinstance(node.spec, Rules) for node in plan.of_kind(OperatorNode).values()):
         return {}
     found: dict[Node, Node] = {}
@@ -67,7 +65,7 @@ def _same_origins(plan: Plan) -> dict[Node, Node]:
 
 
 def _origin(node: SourceNode) -> tuple[Any, ...] | None:
-    """Return all that decides what a source gives; None for a source that is not made from options alone."""
+    """Return everything that determines what a source gives; None for a source that is not made from options alone."""
     settings = node.source.settings
     if settings is None or node.schema is None or node.body_schema is None:
         return None
@@ -79,7 +77,7 @@ def _origin(node: SourceNode) -> tuple[Any, ...] | None:
 
 
 def _siblings(plan: Plan) -> list[list[OperatorNode]]:
-    """Return the verbs of conditions by the stream that they have as input. Their columns must be known."""
+    """Return the ``rules`` and ``where`` verbs, one list per input stream. Verbs of unknown columns are left out."""
     found: dict[tuple[int, str], list[OperatorNode]] = {}
     for node in plan.of_kind(OperatorNode).values():
         if isinstance(node.spec, Rules | Where) and input_schema(node.input) is not None:
@@ -88,7 +86,7 @@ def _siblings(plan: Plan) -> list[list[OperatorNode]]:
 
 
 def _patterns(node: OperatorNode) -> int:
-    """Return how many texts a ``where`` looks for; 0 when the engine is of no use to it."""
+    """Return how many texts a ``where`` searches for; 0 if a scan cannot help it."""
     assert isinstance(node.spec, Where)
     schema = input_schema(node.input)
     assert schema is not None
@@ -103,7 +101,7 @@ def _patterns(node: OperatorNode) -> int:
 
 
 def _alike(nodes: Sequence[OperatorNode]) -> list[list[OperatorNode]]:
-    """Return the nodes whose engines would have the same functions and options together."""
+    """Return the nodes in lists. The nodes of one list have the same functions and options and can share an engine."""
     found: dict[tuple[Any, EngineOptions], list[OperatorNode]] = {}
     with_options = [node.spec.options for node in nodes if isinstance(node.spec, Rules)]
     for node in nodes:
@@ -116,7 +114,7 @@ def _alike(nodes: Sequence[OperatorNode]) -> list[list[OperatorNode]]:
 
 
 def _grouped(plan: Plan, nodes: Sequence[OperatorNode], place: str, changes: dict[Node, Node]) -> RuleGroup:
-    """Put nodes into one group and note what replaces them."""
+    """Make one group of the nodes, and add the nodes that replace them to ``changes``."""
     members = []
     since = now_text(SystemClock())
     for node in nodes:
@@ -145,12 +143,12 @@ def _grouped(plan: Plan, nodes: Sequence[OperatorNode], place: str, changes: dic
 
 
 def _raw_scan(plan: Plan, source: SourceNode, groups: Sequence[tuple[RuleGroup, list[OperatorNode]]]) -> RawScan | None:
-    """Return the scan before parsing for a source all of whose records go to rules that allow it, and to nothing else."""
+    """Return the scan before parsing for a source, if its records go only to ``rules`` verbs that allow it; else None."""
     consumers = [node for _, node, _ in plan.consumers(source)]
     specs = [node.spec for node in consumers if isinstance(node, OperatorNode)]
     if not specs or len(specs) < len(consumers) or not all(isinstance(s, Rules) and s.raw_scan for s in specs):
         return None
-    # Event time and state would have to know of the records that are left out.
+    # Event time and state need all records, also those that the scan would leave out.
     stateless = all(type(node).__name__ != "ShuffleNode" for node in plan.nodes.values())
     own = [group for group, nodes in groups if any(node in consumers for node in nodes)]
     schema = source.schema
@@ -160,7 +158,7 @@ def _raw_scan(plan: Plan, source: SourceNode, groups: Sequence[tuple[RuleGroup, 
     for spec in specs:
         read |= set(spec.required_columns((), schema) or ())
     if read - set(source.body_schema) or read & _raw_json_columns(source):
-        return None  # what is not in the body, or not as a JSON string, cannot be seen in its bytes
+        return None  # the bytes do not show a column that is not in the body, or not a JSON string there
     return RawScan(own[0], schema)
 
 
@@ -171,7 +169,7 @@ def _raw_json_columns(source: SourceNode) -> set[str]:
 
 
 def _journal_place(plan: Plan) -> str:
-    """Return where versions of rules are kept: beside the checkpoint, else in a directory that is this run's alone."""
+    """Return the directory of rule versions: below a local checkpoint, else a temporary directory of this run only."""
     if plan.checkpoint is not None and "://" not in plan.checkpoint:
         return str(Path(plan.checkpoint).absolute() / "rules")
-    return str(Path(tempfile.gettempdir()) / f"{TEMPORARY}{uuid.uuid4().hex}")
+    return temporary_place()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.interfaces.backend import JobReport
     from headrace.plan.graph import Plan
 
-#: Conditions of fewer texts are evaluated by polars as fast as a scan could be.
+#: If conditions have fewer texts than this, polars evaluates them as fast as a scan could.
 PATTERNS_MIN = 8
 
 
@@ -37,7 +37,7 @@ def headrace_optimize(plan: Plan) -> Plan | None:
 
 @hookimpl
 def headrace_job_started(job: str, backend: str) -> None:
-    # Spark's workers see to it themselves. Without this module no rules have been made ready in this process.
+    # Spark's workers call gc.freeze() themselves. If ``verb`` is not imported, this process has no rules.
     if backend == "light" and "headrace_rules.verb" in sys.modules:
         from headrace_rules.background import spare_the_collector
 

@@ -1,6 +1,6 @@
-"""Rules made ready: parsed once, with what triggers them and how they are verified.
+"""Prepares rules: a condition is parsed once, and its triggers and the functions that verify it are made.
 
-A condition is taken apart at its top-level ANDs. The parts that are cheap in Python become one function of a row; the
+A condition is split at its top-level ANDs. The parts that are cheap in Python become one function of a row; the
 others are compiled by headrace_columnar, each distinct one once, however many rules have it. A condition that can fail
 for a row (a CAST, a user function) or that gives other results at another time is kept whole, so that it fails for
 exactly the rows for which it would fail by itself.
@@ -34,7 +34,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class CheapPart:
-    """A part of a condition as a function of a row, a rough cost of it, and what triggers it."""
+    """A part of a condition as a function of a row, its rough cost, and its need (see ``triggers``)."""
 
     condition: Condition
     cost: int
@@ -50,15 +50,18 @@ class PreparedCondition:
     cheap: tuple[CheapPart, ...] = ()
     clauses: tuple[Clause, ...] = ()
     whole: CompiledExpression | None = None
-    #: Parts of it that say that a column has a value: they are tried for many rows at once.
+    #: Its parts ``column = constant``: they are tested for many rows at once.
     equalities: tuple[ValueAtom, ...] = ()
-    #: What it reads.
+    #: The columns that it reads.
     columns: frozenset[str] = frozenset()
-    #: The condition as a whole, for evaluating it on all rows at once; see ``Preparer.compiled``.
+    #: The whole condition compiled, to evaluate it on all rows at once. ``Preparer.compiled`` sets it.
     compiled: CompiledExpression | None = None
 
     def check(self, trigger: frozenset[Atom] | None) -> Condition | None:
-        """Return the cheap parts as one function of a row, those first that decide most: the trigger's own comes last."""
+        """Return the cheap parts as one function of a row, the cheapest part first. Parts that gave the trigger come last.
+
+        They are probably true where the trigger was found, so the other parts exclude more rows.
+        """
         if not self.cheap:
             return None
 
@@ -71,7 +74,7 @@ class PreparedCondition:
 
 @dataclass(slots=True)
 class Preparer:
-    """Prepares conditions for columns of one schema. What it has prepared before it gives again."""
+    """Prepares conditions for the columns of one schema. It keeps the prepared conditions and returns them again."""
 
     schema: Schema
     functions: Mapping[str, Any] = field(default_factory=dict)
@@ -99,7 +102,7 @@ class Preparer:
         return condition.compiled
 
     def forget_others(self, texts: Iterable[str]) -> None:
-        """Drop what was prepared for conditions that are not among these."""
+        """Drop all prepared conditions except these. The values in ``slots`` are kept."""
         kept = set(texts)
         self._prepared = {text: one for text, one in self._prepared.items() if text in kept}
         clauses = {clause.text: clause for one in self._prepared.values() for clause in one.clauses}
@@ -125,7 +128,7 @@ class Preparer:
             except NotNativeError:
                 clause = self._clause(part, text)
                 if clause is None:
-                    # It can fail: only parts before it decide for which rows it is evaluated.
+                    # This part can fail. Only the parts before it may decide for which rows it is evaluated, so only they give triggers.
                     whole = compile_predicate(text, self.schema, self.functions)
                     need = choice(needs) if whole.deterministic else None
                     return PreparedCondition(text, need, whole=whole, columns=whole.columns)
@@ -141,7 +144,7 @@ class Preparer:
             cheap=tuple(cheap),
             clauses=tuple(clauses),
             equalities=tuple(equalities),
-            # Also names of fields and units that happen to be columns: too many do no harm.
+            # It may have columns that are not read, because names of fields and units are identifiers too. This does no harm.
             columns=self._shared(one.name for one in node.find_all(exp.Identifier) if one.name in self.schema),
         )
 
@@ -158,7 +161,7 @@ class Preparer:
             return found
         compiled = compile_node(node, text, self.schema, self.functions)
         if not isinstance(compiled.data_type, pl.Boolean | pl.Null):
-            return None  # refused when the condition is compiled as a whole, with the right words
+            return None  # compiling the whole condition raises the error, with the right message
         if compiled.can_fail or not compiled.deterministic or not compiled.columns:
             return None
         position, length = dialect.span(text, node)

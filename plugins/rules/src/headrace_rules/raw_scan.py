@@ -1,10 +1,10 @@
-"""The scan before parsing: bodies in whose bytes no trigger occurs are not even decoded.
+"""The scan before parsing: a body is not decoded if no trigger occurs in its bytes.
 
-A JSON text can write the same character in several ways. What is looked for is the literal as it stands in JSON with the
-usual escapes; a body with an escape that could hide one (``\\u0041``, ``\\/``) is decoded whatever it holds.
+JSON can write the same character in several ways. The scan looks for each literal as JSON writes it with the usual
+escapes. A body with an escape that could hide a literal (``\\u0041``, ``\\/``) is always decoded.
 
-It pays while most bodies have no trigger. Whether they do is watched; where the scan does not pay it is left out for a
-while and then tried again.
+The scan saves time only if most bodies have no trigger. It counts the bodies that have one. If there are too many, it is
+switched off for some batches and then tried again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from headrace_rules.triggers import Atom, TextAtom, ValueAtom, all_atoms, cheape
 logger = logging.getLogger(__name__)
 Integers = NDArray[np.int64]
 
-#: Escapes that stand for characters which can also be written plainly.
+#: Escapes for characters that can also be written without an escape.
 _HIDING = (b"\\u", b"\\/")
 _SAMPLE_BODIES = 2_000
-#: The scan is left out when it lets more than this part of the bodies through, …
+#: The scan is switched off when more than this part of the bodies has a trigger, …
 _KEPT_MAX = 0.5
-#: … or finds so many literals per body that finding them costs as much as decoding.
+#: … or when it finds so many literals per body that finding them costs as much as decoding.
 _FOUND_MAX = 5.0
 _PAUSE_BATCHES = 20
 _PAUSE_BATCHES_MAX = 640
@@ -46,7 +46,10 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r
 
 @dataclass
 class _Scan:
-    """The scan for the rules of one engine, and how it does. None as the scanner: these rules need every body."""
+    """The scan for the rules of one engine, and its counters. ``scanner`` is None if these rules need every body.
+
+    ``pause``: batches that come next and are not scanned; ``pause_next``: length of the pause after this one.
+    """
 
     scanner: Scanner | None
     pause: int = 0
@@ -58,7 +61,7 @@ class _Scan:
 
 
 class RawScan(BodyFilter):
-    """Leaves out bodies that no rule of a group can match."""
+    """Selects the bodies that a rule of a group can match. The others are not decoded, and give no dead letters if damaged."""
 
     def __init__(self, group: RuleGroup, schema: Schema) -> None:
         self._group = group
@@ -75,7 +78,7 @@ class RawScan(BodyFilter):
             return None
         run = self._group.run_for(self._schema)
         engine = run.only_engine(queue, raw.offsets)
-        if engine is None:  # the batch is put to several versions of the rules
+        if engine is None:  # several versions of the rules are used for the batch
             return None
         scan = self._scan_of(engine, raw.bodies)
         if scan.scanner is None:
@@ -103,7 +106,7 @@ class RawScan(BodyFilter):
 
     @staticmethod
     def _look(scan: _Scan, bodies: int, kept: int, found: int) -> None:
-        """Leave the scan out for a while when it does not pay."""
+        """Count, and switch the scan off for some batches if it saves no time."""
         scan.bodies += bodies
         scan.kept += kept
         scan.found += found
@@ -125,9 +128,11 @@ def raw_scanner(engine: RuleEngine, bodies: Bodies) -> Scanner | None:
     """Return a scanner for the triggers that cost least in bodies like these; None when a rule has no usable trigger."""
     atoms: set[Atom] = set()
     for condition in engine.conditions:
-        # A condition that can fail would have to be told where a column is NULL, which bytes do not tell.
+        # A condition that can fail is also evaluated where a column is NULL, and the bytes do not show where it is.
         if condition.need is None or condition.whole is not None:
-            logger.info("rules: no scan before parsing: %r needs every row", condition.text)
+            logger.info(
+                "rules: bodies are not scanned before parsing: the condition %r needs every row", condition.text
+            )
             return None
         atoms |= {atom for atom in all_atoms(condition.need) if raw_literals(atom)}
     listed = list(atoms)
@@ -143,18 +148,18 @@ def raw_scanner(engine: RuleEngine, bodies: Bodies) -> Scanner | None:
 
 
 def raw_literals(atom: Atom) -> list[tuple[bytes, bool]]:
-    """Return what is scanned for in JSON so that no body with the atom is missed; nothing when it cannot be told."""
+    """Return the literals to scan JSON for, so that no body with the atom is missed; none if there are no such literals."""
     if isinstance(atom, ValueAtom):
         if not isinstance(atom.value, str) or not atom.value:
             return []
-        # A zero byte, like other control characters, is written as an escape, which is decoded in any case.
+        # A zero byte is written as an escape, as other control characters are: such a body is always decoded.
         longest = max(atom.value.split("\0"), key=len)[:LENGTH_MAX]
         return [(json_text(longest), False)] if longest else []
     return scanned_as(TextAtom(atom.source, json_text(atom.text).decode(), atom.fold))
 
 
 def json_text(text: str) -> bytes:
-    """Return a text as it stands in a JSON string that escapes only what it must."""
+    """Return a text as JSON writes it in a string, with only the necessary escapes."""
     return "".join(_ESCAPES.get(character, character) for character in text).encode()
 
 
@@ -164,14 +169,17 @@ def _chosen(conditions: Sequence[PreparedCondition], cost: Callable[[Atom], floa
         assert condition.need is not None
         rate, atoms = cheapest(condition.need, cost)
         if rate > 1e6:
-            logger.info("rules: no scan before parsing: %r contains no text to search for", condition.text)
+            logger.info(
+                "rules: bodies are not scanned before parsing: the condition %r contains no text to search for",
+                condition.text,
+            )
             return None
         wanted += [literal for atom in atoms for literal in raw_literals(atom)]
     return wanted
 
 
 def _measured(atoms: Sequence[Atom], sample: Bodies, engine: str) -> Callable[[Atom], float]:
-    """Return how often each atom occurs per body; atoms that cannot be seen in bytes cost more than all others."""
+    """Return a cost function: occurrences of an atom per body. Atoms that bytes do not show cost more than all others."""
     lists: dict[tuple[bytes, bool], list[int]] = {}
     for place, atom in enumerate(atoms):
         for literal in raw_literals(atom):

@@ -1,7 +1,8 @@
 """Finds many literals in one pass over a buffer: hyperscan where it is installed, polars where it is not.
 
-Both tell where each occurrence ends. Only literals are scanned for, never regular expressions: over joined rows those
-would give wrong answers (anchors, ``.`` and classes reach over row borders), literals can only give too many.
+Both return where each occurrence ends. Only literals are scanned for, never regular expressions. The buffer holds many
+rows, and anchors, ``.`` and classes can match across row borders, so regular expressions would miss matches or give
+wrong ones. Literals can only give too many matches, which are verified later.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from headrace_rules.database_cache import DatabaseCache
 
-#: Pairs of literal (index) and place where an occurrence of it ends.
+#: For each occurrence the index of the literal, and the byte offset in the buffer at which the occurrence ends.
 Occurrences = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 #: Databases of fewer literals are compiled faster than they are read from disk.
@@ -29,7 +30,7 @@ class Scanner(ABC):
 
     @abstractmethod
     def scan(self, buffer: bytes) -> Occurrences:
-        """Return every occurrence, overlapping ones too, as literal indexes and end offsets, in no certain order."""
+        """Return every occurrence, overlapping ones too, as literal indexes and end offsets, in any order."""
 
 
 class HyperscanScanner(Scanner):
@@ -62,7 +63,7 @@ class HyperscanScanner(Scanner):
         try:
             return self._hyperscan.loadb(content, self._hyperscan.HS_MODE_BLOCK)
         except self._hyperscan.error:
-            return None  # made by another version or on another kind of processor: compiled anew
+            return None  # another version or another kind of processor has written it: it is compiled again
 
     def scan(self, buffer: bytes) -> Occurrences:
         ids: list[int] = []
@@ -81,7 +82,7 @@ class HyperscanScanner(Scanner):
 
 
 class PolarsScanner(Scanner):
-    """The same with polars' own Aho-Corasick search: for platforms without a hyperscan wheel. Some ten times slower."""
+    """Uses the Aho-Corasick search of polars, on platforms without a hyperscan wheel. It is about ten times slower."""
 
     def __init__(self, literals: Sequence[bytes], caseless: Sequence[bool]) -> None:
         self._exact = self._indexed(literals, caseless, False)
@@ -107,7 +108,7 @@ class PolarsScanner(Scanner):
 
     @staticmethod
     def _search(patterns: dict[str, list[int]], content: bytes) -> Occurrences:
-        # A byte is a character of the searched text, so that damaged UTF-8 can be searched and texts can be cut anywhere.
+        # Each byte becomes one character, so that bytes that are not valid UTF-8 can be searched, too.
         text = pl.Series([_as_characters(content)])
         literals = list(patterns)
         found = pl.DataFrame([
@@ -116,7 +117,7 @@ class PolarsScanner(Scanner):
         ]).drop_nulls()  # fmt: skip
         if not found.height:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        # Positions are bytes of the UTF-8 of that text, in which bytes from 0x80 on take two.
+        # Positions count bytes of the UTF-8 form of that text, in which each byte from 0x80 on takes two bytes.
         raw = np.frombuffer(content, dtype=np.uint8)
         widths = np.cumsum(1 + (raw >= 0x80).astype(np.int64))
         starts = np.searchsorted(widths, found["start"].to_numpy(), side="right")
@@ -134,7 +135,7 @@ def _as_characters(content: bytes) -> str:
 
 
 def _cache_key(module: Any, literals: Sequence[bytes], caseless: Sequence[bool]) -> bytes:
-    """Return all that decides what a database is made of."""
+    """Return a key of everything that determines the content of a database."""
     parts = [module.__version__.encode()]
     parts += [(b"i" if fold else b"e") + literal for literal, fold in zip(literals, caseless, strict=True)]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
@@ -152,7 +153,7 @@ def hyperscan_is_installed() -> bool:
 def make_scanner(
     literals: Sequence[bytes], caseless: Sequence[bool], cache: DatabaseCache | None = None, *, engine: str = "auto"
 ) -> Scanner:
-    """Return a scanner. ``engine`` is ``auto``, ``hyperscan`` or ``polars``."""
+    """Return a scanner. ``engine`` is ``auto`` (hyperscan if it is installed), ``hyperscan`` or ``polars``."""
     if engine == "hyperscan" or (engine == "auto" and hyperscan_is_installed()):
         return HyperscanScanner(literals, caseless, cache)
     return PolarsScanner(literals, caseless)

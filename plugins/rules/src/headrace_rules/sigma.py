@@ -1,10 +1,10 @@
 """Sigma rules (https://sigmahq.io, specification 2): the common part, translated to SQL conditions.
 
-Taken on: detections that are mappings, lists of mappings or of keywords; the modifiers contains, startswith, endswith, all,
-re, cased, exists, lt, lte, gt, gte; conditions with and, or, not, brackets, ``1 of x*``, ``all of x*``,
-``1 of them``. Values are compared without regard to case, as Sigma says, unless ``cased`` is given. Field names are
-column names. Anything else is refused with its name: a rule that would mean something else is never made. ``logsource`` is not
-looked at: which rows a rule is for is up to the stream that it is put to.
+Supported are searches that are mappings or lists of mappings; the modifiers contains, startswith, endswith, all, re, cased,
+exists, lt, lte, gt, gte; conditions with and, or, not, brackets, ``1 of x*``, ``all of x*``, ``1 of them``. Values are
+compared without regard to case, as Sigma says, unless ``cased`` is given. Field names are column names. A rule with
+anything else (keywords, for example) is rejected, and the reason names it: no rule gets another meaning. ``logsource`` is
+ignored: a rule is evaluated on all rows of the stream that the verb ``rules`` is called on.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _MODIFIERS = ("contains", "startswith", "endswith", "all", "re", "cased", "exist
 _COMPARISONS = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 #: Brackets and ``not`` within each other in a condition, and lists within each other in a search.
 _NESTING_MAX = 100
-#: So many tests stand side by side in one OR or AND; more are put in brackets, group by group, as expressions nest by the
-#: number of tests in a row.
+#: At most so many tests are joined by one chain of OR or AND, because the syntax tree of a chain is as deep as the chain is
+#: long. More tests are joined in groups, with brackets.
 _TESTS_IN_A_ROW = 50
 _TOKEN = re.compile(r"\s*(\(|\)|[^\s()]+)")
 
 
 class _UnsupportedError(ValueError):
-    """Something of Sigma that is not translated here; the text says what."""
+    """The rule has a part of Sigma that is not supported or is wrong; the message names it."""
 
 
 def rule_of(entry: Mapping[str, Any], place: str) -> Rule | Rejection:
@@ -63,7 +63,7 @@ def _condition(detection: Any) -> str:
 
 
 class _Conditions:
-    """A recursive descent over a condition: or, and, not, brackets, names, ``1 of``, ``all of``."""
+    """A recursive-descent parser of a condition: or, and, not, brackets, names, ``1 of``, ``all of``."""
 
     def __init__(self, text: str, searches: Mapping[str, Any]) -> None:
         if "|" in text:
@@ -103,7 +103,7 @@ class _Conditions:
     def _not(self) -> str:
         if self._peek() == "not":
             self._next()
-            # What is not there is not what was looked for: NULL counts as "does not match".
+            # A field that is missing (NULL) does not match, so ``not`` of it is true.
             with self._deeper():
                 return f"({self._not()}) IS NOT TRUE"
         return self._operand()
@@ -183,7 +183,7 @@ def _test(column: str, value: Any, modifiers: list[str]) -> str:
             return f"{column} {sign} {_number(value)}"
     if value is None:
         return f"{column} IS NULL"
-    # Part of a text, or its pattern, is a text however YAML reads it: ``port|endswith: 443``.
+    # With these modifiers the value is a text, even if YAML reads a number: ``port|endswith: 443``.
     is_text = not {"contains", "startswith", "endswith", "re", "cased"}.isdisjoint(modifiers)
     if isinstance(value, bool) and not is_text:
         return f"{column} = {str(value).upper()}"
@@ -213,7 +213,7 @@ def _quoted(text: str) -> str:
 
 
 def _like(text: str) -> str:
-    """Translate Sigma's wildcards: ``*`` and ``?``, which a backslash makes ordinary, as it does itself before them."""
+    """Translate Sigma's wildcards ``*`` and ``?`` to LIKE. A backslash before ``*``, ``?`` or a backslash takes it literally."""
     out = []
     position = 0
     while position < len(text):

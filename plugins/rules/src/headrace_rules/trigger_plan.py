@@ -1,4 +1,4 @@
-"""Which trigger each rule has, and how all of them are looked for in a batch: one scan per column of texts."""
+"""Chooses a trigger for each rule, and searches batches for all triggers: with one scan per text column."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headrace_rules.scanning import Scanner, make_scanner
 from headrace_rules.triggers import Atom, Source, TextAtom, ValueAtom, all_atoms, cheapest
 
 Integers = NDArray[np.int64]
-#: A trigger met in more rows than this is not worth having: evaluating the rule on whole columns costs less.
+#: A trigger that is met in more than this part of the rows is not used: evaluating the rule on whole columns costs less.
 RATE_MAX = 0.25
-#: For so few rows calling polars takes longer than Python itself.
+#: For at most so many rows a Python loop is faster than calls of polars.
 _FEW_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Lists of rules by literal or number: those of ``i`` are ``members[starts[i]:starts[i + 1]]``."""
+    """Lists of rule numbers in two arrays: list ``i`` is ``members[starts[i]:starts[i + 1]]``."""
 
     starts: Integers
     members: Integers
@@ -40,7 +40,7 @@ class Groups:
         return cls(np.array(sizes, dtype=np.int64), np.array(members, dtype=np.int64))
 
     def expand(self, rows: Integers, keys: Integers) -> tuple[Integers, Integers]:
-        """Return (row, member) for every member of every key."""
+        """Return (row, member) for every member of the list ``keys[i]``, with the row ``rows[i]``."""
         counts = self.starts[keys + 1] - self.starts[keys]
         total = int(counts.sum())
         begins = np.repeat(self.starts[keys] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
@@ -48,7 +48,7 @@ class Groups:
 
 
 class TextScan:
-    """The literals of one column of texts."""
+    """Searches one text column for literals."""
 
     def __init__(
         self, source: Source, rules_of_atoms: Mapping[TextAtom, Sequence[int]], cache: DatabaseCache | None, engine: str
@@ -73,7 +73,7 @@ class TextScan:
 
 
 def scanned_as(atom: TextAtom) -> list[tuple[bytes, bool]]:
-    """Return what is scanned for so that no text with the atom is missed: (literal, without regard to case)."""
+    """Return (literal, without regard to case) for each literal to scan for, so that no text with the atom is missed."""
     content = atom.text.encode()
     if atom.fold is Fold.EXACT:
         return [(content, False)]
@@ -82,7 +82,7 @@ def scanned_as(atom: TextAtom) -> list[tuple[bytes, bool]]:
 
 
 def joined(texts: pl.Series) -> tuple[bytes, Integers]:
-    """Return the texts with a newline behind each but the last, and where each ends. NULL is the empty text."""
+    """Return the texts joined by newlines, as UTF-8, and the byte offset at which each ends. NULL becomes the empty text."""
     if len(texts) <= _FEW_ROWS:
         parts = [b"" if text is None else text.encode() for text in texts.to_list()]
         return b"\n".join(parts), np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)) + 1) - 1
@@ -93,7 +93,7 @@ def joined(texts: pl.Series) -> tuple[bytes, Integers]:
 
 
 def rows_of(ends: Integers, places: Integers) -> Integers:
-    """Return in which texts occurrences lie, given where each text and each occurrence ends."""
+    """Return the number of the text that holds each occurrence. ``ends``: of the texts; ``places``: of the occurrences."""
     return np.searchsorted(ends, places, side="left").astype(np.int64, copy=False)
 
 
@@ -106,7 +106,7 @@ def distinct(keys: Integers) -> Integers:
 
 
 class ValueCodes:
-    """Numbers for some values of a column: how equality with many constants is decided at once."""
+    """Gives a number (code) to each of some constants, to compare a column with all of them in one step."""
 
     def __init__(self, source: Source, values: Iterable[str | int]) -> None:
         self.source = source
@@ -121,14 +121,14 @@ class ValueCodes:
             code_of = self.code_of
             return np.fromiter((code_of.get(value, -1) for value in column.to_list()), np.int64, len(column))
         if column.dtype.is_integer() and column.dtype != pl.Int64:
-            column = column.cast(pl.Int64, strict=False)  # what needs more bits is none of the constants, as NULL
+            column = column.cast(pl.Int64, strict=False)  # values that do not fit become NULL: they equal no constant
         codes = pl.Series(range(len(self.values)), dtype=pl.Int64)
         found = column.replace_strict(self._constants, codes, default=-1, return_dtype=pl.Int64)
         return found.fill_null(-1).to_numpy()
 
 
 class ValueScan:
-    """The values of one column that are triggers."""
+    """Searches one column for the values that are triggers."""
 
     def __init__(self, source: Source, rules_of_values: Mapping[str | int, Sequence[int]]) -> None:
         self.source = source
@@ -136,7 +136,7 @@ class ValueScan:
         self.groups = Groups.of([rules_of_values[value] for value in self._codes.values])
 
     def find(self, frame: pl.DataFrame) -> tuple[Integers, Integers]:
-        """Return (row, value) for every row that has one of the values."""
+        """Return (row, code of its value) for every row that has one of the values."""
         codes = self._codes.codes(frame)
         rows = np.flatnonzero(codes >= 0)
         return rows.astype(np.int64, copy=False), codes[rows]
@@ -151,9 +151,9 @@ class TriggerPlan:
     values: list[ValueScan]
     #: Rules without a trigger, which are evaluated on whole columns.
     everywhere: Integers
-    #: Rules that can fail, by the columns of their triggers: they are evaluated where one of these is NULL as well.
+    #: Rules that can fail, by the columns of their triggers: they are also evaluated where such a column is NULL.
     on_null: list[tuple[Source, Integers]]
-    #: Pairs of row and rule expected per row; None where nothing was known of the traffic.
+    #: Candidates expected per row; None if the triggers were chosen without a sample.
     expected_pairs: float | None
 
     def candidates(self, frame: pl.DataFrame, rules: int) -> Integers:
@@ -175,7 +175,7 @@ class TriggerPlan:
 
 
 def length_cost(atom: Atom) -> float:
-    """Return how often an atom may be met, nothing being known of the traffic: long texts are rare."""
+    """Return an estimate of the part of rows in which an atom is met, without a sample: long texts are rare."""
     if isinstance(atom, ValueAtom):
         return 0.02 if isinstance(atom.value, int) else 0.5 ** min(len(atom.value) + 2, 16)
     return 0.5 ** min(len(atom.text), 16)
@@ -189,7 +189,7 @@ def plan_triggers(
     cache: DatabaseCache | None = None,
     engine: str = "auto",
 ) -> TriggerPlan:
-    """Choose each rule's trigger and make what looks for them. ``sampled``: ``cost`` is a rate measured in real rows."""
+    """Choose each rule's trigger and make the scans for them. ``sampled``: ``cost`` was measured in real rows."""
     chosen: list[frozenset[Atom] | None] = []
     everywhere: list[int] = []
     expected = 0.0
@@ -230,7 +230,7 @@ def measured_cost(
     cache: DatabaseCache | None = None,
     engine: str = "auto",
 ) -> Callable[[Atom], float]:
-    """Return how often each atom that could be chosen is met in real rows."""
+    """Return a cost function: the part of the sample's rows in which an atom is met, for all atoms of the conditions."""
     atoms: set[Atom] = set()
     for condition in conditions:
         pause()
@@ -239,7 +239,7 @@ def measured_cost(
     rates: dict[Atom, float] = {}
     height = max(1, sample.height)
     for source in {atom.source for atom in atoms}:
-        # In order, so that the database on disk is found again.
+        # Sorted, so that the compiled database on disk is found again.
         texts = sorted((atom for atom in atoms if isinstance(atom, TextAtom) and atom.source == source), key=str)
         values = [atom for atom in atoms if isinstance(atom, ValueAtom) and atom.source == source]
         found: list[tuple[Sequence[Atom], TextScan | ValueScan]] = []
@@ -252,5 +252,5 @@ def measured_cost(
             counts = np.bincount(distinct(rows * len(listed) + places) % len(listed), minlength=len(listed))
             rates |= {atom: float(count) / height for atom, count in zip(listed, counts, strict=True)}
     floor = 0.1 / height
-    # Among texts that were not seen at all, the long ones are the safer choice.
+    # Of the texts that the sample does not have, long ones are probably rarer.
     return lambda atom: rates.get(atom, 0.0) + floor * length_cost(atom)

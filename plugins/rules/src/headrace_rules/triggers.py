@@ -1,8 +1,8 @@
-"""What must be seen in a row for a condition to be able to hold: its triggers, found in its syntax tree.
+"""Finds the triggers of a condition in its syntax tree: what a row must have so that the condition can be true.
 
-A trigger is an *atom*: "this column contains this text" or "this column has this value". A condition gives a
-*need*: atoms of which at least one is met wherever the condition is true. Where no atom of a need is met and no column of
-it is NULL, the condition is FALSE, not NULL: conditions that can fail for a row rely on that.
+A trigger is a set of *atoms*: "this column contains this text" or "this column has this value". A condition gives a
+*need*, from which its trigger is chosen. Wherever the condition is true, at least one atom of the trigger is met. Where no
+atom is met and no column of the atoms is NULL, the condition is FALSE, not NULL: conditions that can fail rely on that.
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ class Atoms:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Each of these needs is met: any one of them suffices as a trigger (AND)."""
+    """All of these needs are met (AND): the atoms of any one of them are enough as a trigger."""
 
     needs: tuple[Need, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """At least one of these needs is met: all of them together are a trigger (OR)."""
+    """At least one of these needs is met (OR): a trigger must have atoms of each of them."""
 
     needs: tuple[Need, ...]
 
@@ -118,7 +118,7 @@ Need = Atoms | Choice | Union
 
 
 def choice(needs: list[Need]) -> Need | None:
-    """Return the need of conditions of which all must hold."""
+    """Return the need of several conditions that must all be true."""
     if not needs:
         return None
     return needs[0] if len(needs) == 1 else Choice(tuple(needs))
@@ -135,14 +135,14 @@ def cheapest(need: Need, cost: Callable[[Atom], float]) -> tuple[float, frozense
 
 
 def all_atoms(need: Need) -> frozenset[Atom]:
-    """Return every atom that a choice could fall on."""
+    """Return all atoms of a need: every trigger consists of some of them."""
     if isinstance(need, Atoms):
         return need.atoms
     return frozenset().union(*map(all_atoms, need.needs))
 
 
 def need_of(node: exp.Expr, schema: Schema, functions: Mapping[str, Any]) -> Need | None:
-    """Return the need of a condition; None when it has none, or does not compile for these columns and functions."""
+    """Return the need of a condition; None if none is found, for example because the condition does not compile."""
     try:
         return _Finder(schema, functions).find(node)
     except regular_expressions.PatternError:
@@ -150,7 +150,7 @@ def need_of(node: exp.Expr, schema: Schema, functions: Mapping[str, Any]) -> Nee
 
 
 def equality_of(node: exp.Expr, schema: Schema, functions: Mapping[str, Any]) -> ValueAtom | None:
-    """Return the atom that is the same as a condition ``column = constant``; None for any other condition."""
+    """Return the atom that is equivalent to a condition ``column = constant``; None for any other condition."""
     while isinstance(node, exp.Paren):
         node = node.this
     if not isinstance(node, exp.EQ):
@@ -206,7 +206,7 @@ class _Finder:
         return None if text is None else self._contains(value, text)
 
     def equality(self, value: Any, constant: Any) -> ValueAtom | None:
-        """Return the atom that is the same as ``value = constant``, for a column and a constant of its type."""
+        """Return the atom that is equivalent to ``value = constant``, for a column and a constant of its type; else None."""
         found = self._path(value)
         if found is None:
             return None
@@ -221,7 +221,7 @@ class _Finder:
     def _in(self, node: exp.In) -> Need | None:
         if not node.expressions or len(node.expressions) > 1000:
             return None
-        # With NULL among the items the condition is NULL rather than FALSE elsewhere: no trigger.
+        # If NULL is one of the items, the condition is NULL instead of FALSE where no item is equal: it has no trigger.
         needs = [self._equals(node.this, item) for item in node.expressions]
         found = [need for need in needs if need is not None]
         return Union(tuple(found)) if len(found) == len(needs) else None
@@ -261,7 +261,7 @@ class _Finder:
         if source[1] is not Fold.EXACT:
             folded = []
             for candidate in candidates:
-                # Each literal is looked for by its longest part that can be folded; all of them must have one.
+                # Of each literal its longest part that can be folded is looked for; every literal must have such a part.
                 found = any_of([literal_candidates(literal.text, folded=True)[:1] for literal in candidate])
                 folded += found
             candidates = folded
@@ -282,7 +282,7 @@ class _Finder:
             atoms = set()
             for literal in candidate:
                 if literal.folded and fold is Fold.UPPER and folded_by_pattern:
-                    return None  # upper case first, then without regard to case: two sets of special characters
+                    return None  # upper() and then a comparison without regard to case would need both sets of special characters
                 kind = (Fold.LOWER if fold is Fold.EXACT else fold) if literal.folded else Fold.EXACT
                 atoms.add(TextAtom(place, literal.text, kind))
             needs.append(Atoms(frozenset(atoms)))
@@ -303,12 +303,12 @@ class _Finder:
         return None
 
     def _name(self, node: Any) -> str:
-        """Return the name of a built-in function; "" for the user's own, which may be called as a built-in is."""
+        """Return the name of a built-in function; "" for a user function, which may have the name of a built-in one."""
         name = (node.this if isinstance(node.this, str) else node.this.name).lower()
         return "" if name in self._functions else name
 
     def _text_source(self, node: Any) -> tuple[Source, Fold] | None:
-        """Return the column of texts that a value is a part of, and how its case was changed."""
+        """Return the text column of which a value is a part, and how the case of its letters was changed."""
         if isinstance(node, exp.Paren):
             return self._text_source(node.this)
         if isinstance(node, exp.Anonymous) and node.expressions:
@@ -317,7 +317,7 @@ class _Finder:
             if inner is None:
                 return None
             if name in _PARTS:
-                # Cutting by characters after a change of case, or before it: what is left was there in the source.
+                # Whether the text is cut before or after a change of case, the part that is left is contained in the source.
                 return inner
             fold = Fold.LOWER if name in _LOWER else Fold.UPPER if name in _UPPER else None
             if fold is None or len(node.expressions) != 1 or inner[1] not in (Fold.EXACT, fold):
@@ -349,7 +349,7 @@ class _Finder:
 
 
 def operands(node: exp.Binary) -> list[exp.Expr]:
-    """Return the operands of a chain ``a AND b AND c …`` in order, however long; brackets around chains taken off."""
+    """Return the operands of a chain ``a AND b AND c …`` in order, however long; without brackets around chains."""
     found: list[exp.Expr] = []
     waiting: list[Any] = [node]
     while waiting:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -26,7 +23,7 @@ from numpy.typing import NDArray
 from headrace_rules.background import behind_batches
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import GroupRun, Member, RuleGroup, Segment
-from headrace_rules.journal import TEMPORARY, RuleJournal
+from headrace_rules.journal import RuleJournal
 from headrace_rules.loading import RulesInput, check_rules, load, load_strictly
 from headrace_rules.model import SEVERITIES, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
@@ -39,7 +36,7 @@ Integers = NDArray[np.int64]
 
 
 class GroupedSpec(VerbSpec):
-    """A verb whose conditions are evaluated by a group's engine."""
+    """A verb whose conditions are evaluated by a group's engine. ``place``: its index in the members of the group."""
 
     def __init__(self, group: RuleGroup, place: int) -> None:
         self.group = group
@@ -54,16 +51,16 @@ class GroupedSpec(VerbSpec):
         return _BoundGrouped(self, schema)
 
     def results(self, frame: pl.DataFrame, segment: Segment) -> pl.DataFrame:
-        """Return what the verb gives for rows that were evaluated."""
+        """Return the output rows of the verb for rows that were evaluated."""
         raise NotImplementedError
 
     def name_of(self, rule: int, segment: Segment) -> str:
-        """Return how a rule is called in the reason of a dead letter."""
+        """Return the text that names a rule in the reason of a dead letter."""
         return ""
 
 
 class GroupedOperator(Operator):
-    """Runs a verb of a group in one lane; the group's run is shared with the others."""
+    """Runs a verb of a group in one lane. All lanes of the process share the group's run."""
 
     def __init__(self, spec: GroupedSpec, schema: Schema) -> None:
         self._spec = spec
@@ -104,7 +101,7 @@ class _BoundGrouped(BoundVerb):
 
 
 def rejections(spec: GroupedSpec, segment: Segment) -> RejectedRows:
-    """Return the rows for which conditions failed: each once, with what went wrong in every rule."""
+    """Return the rows for which conditions failed, each once, with the errors of all rules that failed for it."""
     reasons: dict[int, list[str]] = {}
     kinds: dict[int, str] = {}
     for row, rule, error in segment.failures:
@@ -116,16 +113,23 @@ def rejections(spec: GroupedSpec, segment: Segment) -> RejectedRows:
 
 
 class Rules(GroupedSpec):
-    """Puts each row to many rules and tells which matched.
+    """Tests each row against many rules and tells which of them matched: ``stream.rules("rules/*.yaml")``.
 
     ``rules`` is a list of dicts (``id``, ``expression``, optionally ``severity``, ``labels``, ``description``), a mapping
-    of ids to expressions, the name of a YAML or .sql file, or a pattern of such names. ``output`` says what comes out:
+    of ids to expressions, the name of a YAML or .sql file, or a pattern of such names. ``output`` says which rows come out:
 
     * ``"matches"``: rows that match, with ``rule_ids``, the greatest ``rule_severity``, and all ``rule_labels``;
     * ``"first"``: the same rows, with ``rule_id``, ``rule_severity`` and ``rule_labels`` of the first rule that matches;
     * ``"tag"``: all rows, with the columns of ``"matches"``, empty and NULL where no rule matches.
 
-    A row for which a rule fails goes to the dead letters with the rule's id; other rules see it nevertheless.
+    ``raw_scan``: do not decode JSON bodies without a trigger; damaged ones among them give no dead letters.
+    ``verdict_cache``: how many results of rules with user functions are kept. ``reload_interval``: how often the rules'
+    files are checked for changes ("10 s", seconds, or a timedelta). ``scanner``: "auto", "hyperscan" or "polars", with the
+    same results. ``functions``: user functions by name.
+
+    A row for which a rule fails goes to the dead letters with the rule's id; the other rules are evaluated nevertheless.
+    Raises RulesError for wrong rules and other JobErrors for wrong options when the job is built. If the columns are not
+    known then, rows whose columns do not fit the rules go to the dead letters.
     """
 
     name: ClassVar[str] = "rules"
@@ -196,8 +200,6 @@ class Rules(GroupedSpec):
         assert place is not None, "the plan of a running job was optimized"
         if self._replacing is None:
             self._replacing = Preparer(schema, self.functions)
-            if Path(place).parent.name.startswith(TEMPORARY):
-                atexit.register(shutil.rmtree, Path(place).parent, ignore_errors=True)
         at = now_text(SystemClock())
         with behind_batches():
             return update(RuleJournal(place), self.rules, load(rules), self._replacing, who=who or whoami(), at=at,
@@ -209,7 +211,7 @@ class Rules(GroupedSpec):
         rows, first = np.unique(segment.rows, return_index=True)
         places = np.full(frame.height, len(rows), dtype=np.int64)
         places[rows] = np.arange(len(rows))
-        # Behind the rows that match comes what all others have.
+        # After the values of the matching rows comes one entry for all other rows.
         nothing = [pl.Series("rule_ids", [[]], dtype=_TEXTS), pl.Series("rule_severity", [None], dtype=pl.String),
                    pl.Series("rule_labels", [[]], dtype=_TEXTS)]  # fmt: skip
         found = _of_all(segment.rules, segment.rule_numbers, first)
@@ -242,7 +244,7 @@ class Rules(GroupedSpec):
 
 
 class EngineWhere(GroupedSpec):
-    """A ``where`` whose condition is evaluated by a group's engine; what comes out is the same."""
+    """A ``where`` whose condition is evaluated by a group's engine. Its output is that of the plain ``where``."""
 
     name: ClassVar[str] = "where"
     keeps_rows = True
@@ -287,7 +289,7 @@ def _interval(given: str | float | timedelta | None, rules: RulesInput) -> timed
 
 
 def _of_first(rules: RuleSet, numbers: Integers) -> list[pl.Series]:
-    """Return the columns for rows of which each matches the rule with its number first."""
+    """Return the added columns; ``numbers`` has for each row the first rule that it matches."""
     distinct, codes = np.unique(numbers, return_inverse=True)
     chosen = [rules[number] for number in distinct.tolist()]
     columns = [
@@ -299,7 +301,7 @@ def _of_first(rules: RuleSet, numbers: Integers) -> list[pl.Series]:
 
 
 def _of_all(rules: RuleSet, numbers: Integers, first: Integers) -> list[pl.Series]:
-    """Return the columns for rows whose rules are ``numbers[first[i]:first[i + 1]]``."""
+    """Return the added columns; row ``i`` matches the rules ``numbers[first[i]:first[i + 1]]``."""
     listed = numbers.tolist()
     ends = [*first[1:].tolist(), len(listed)] if len(first) else []
     sets = [tuple(listed[begin:end]) for begin, end in zip(first.tolist(), ends, strict=True)]
@@ -311,7 +313,7 @@ def _of_all(rules: RuleSet, numbers: Integers, first: Integers) -> list[pl.Serie
 
 
 class _Combinations:
-    """The result columns of the sets of rules that rows have matched: few different ones come again and again."""
+    """A cache of the added columns, by the set of rules that a row matches: most rows match one of few sets."""
 
     def __init__(self) -> None:
         self.codes: dict[tuple[int, ...], int] = {}
@@ -322,7 +324,7 @@ class _Combinations:
         ]
 
     def columns_for(self, rules: RuleSet, sets: list[tuple[int, ...]]) -> list[pl.Series]:
-        """Return the columns for rows of which each matched a set of rules."""
+        """Return the added columns; ``sets`` has for each row the rules that it matches."""
         before = len(self.codes)
         codes = [self.codes.setdefault(one, len(self.codes)) for one in sets]
         if len(self.codes) > before:

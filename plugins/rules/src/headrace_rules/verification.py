@@ -1,4 +1,4 @@
-"""Puts rules to the rows where their triggers were found. Only what passes here is a match."""
+"""Evaluates rules on the rows in which their triggers were found. Only a rule that is true there is a match."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Integers = NDArray[np.int64]
 #: (row, rule, what went wrong)
 RuleFailure = tuple[int, int, Exception]
 
-#: So many evaluations of clauses on rows that may not need them cost less than one more call of polars.
+#: Up to so many evaluations (rows × clauses), one call of polars for all clauses on all rows costs less than one per clause.
 _TOGETHER_MAX = 20_000
-#: With fewer candidates the conditions themselves are as fast.
+#: With fewer candidates it is as fast to evaluate the conditions one by one.
 _EQUALITIES_FROM = 200
 
 
@@ -46,9 +46,10 @@ class Matches:
 
 
 class VerdictCache:
-    """Remembers what conditions that call user functions came to, by the exact values that they read.
+    """Keeps the results of conditions that call user functions, by the exact values of the columns that they read.
 
-    For functions that are costly and give the same for the same values. What failed is not remembered.
+    For functions that are slow and give the same result for the same values. Failures are not kept. When there are more
+    than ``entries_max`` results, those that were not used for the longest time are dropped.
     """
 
     def __init__(self, entries_max: int) -> None:
@@ -58,7 +59,7 @@ class VerdictCache:
         self.misses = 0
 
     def evaluate(self, number: int, compiled: CompiledExpression, part: pl.DataFrame) -> tuple[list[bool], list[Any]]:
-        """Return the verdict per row, and failures as ``evaluate`` does."""
+        """Return the result for each row of ``part``, and the failures as (row of ``part``, error)."""
         keys = [(number, *map(_exact, row)) for row in part.select(sorted(compiled.columns)).rows()]
         verdicts = [self._find(key) for key in keys]
         new: dict[Any, int] = {}
@@ -93,7 +94,7 @@ class VerdictCache:
 
 
 def _exact(value: Any) -> Any:
-    """Return a key that is equal for equal values only: Python takes 0.0 for -0.0, and lists are no keys."""
+    """Return a key that differs if values differ. In Python 0.0 equals -0.0, and a list cannot be a key."""
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, list):
@@ -104,7 +105,7 @@ def _exact(value: Any) -> Any:
 
 
 class _Equalities:
-    """The parts ``column = constant`` of all conditions, tried for all candidates at once."""
+    """The parts ``column = constant`` of all conditions. They are tested for all candidates at once."""
 
     def __init__(self, conditions: Sequence[PreparedCondition]) -> None:
         values: dict[Source, list[str | int]] = {}
@@ -120,7 +121,7 @@ class _Equalities:
                         wanted[number] = codes.code_of[atom.value]
 
     def possible(self, hits: pl.DataFrame, places: Integers, rules: Integers) -> Integers:
-        """Return which candidates (rule ``rules[i]``, row ``places[i]`` of ``hits``) no equality excludes."""
+        """Return the indexes of candidates that no equality excludes. Candidate i: rule ``rules[i]``, row ``places[i]`` of ``hits``."""
         kept = np.ones(len(places), dtype=bool)
         for codes, wanted in zip(self._codes, self._wanted, strict=True):
             asked = wanted[rules]
@@ -129,7 +130,7 @@ class _Equalities:
 
 
 def _places(rows: Integers) -> tuple[Integers, Integers]:
-    """Return each of some ordered rows once, and for each given row its place among those."""
+    """Return the distinct values of ``rows``, which are ordered, and for each value of ``rows`` its index among them."""
     if not len(rows):
         return rows, rows
     is_new = np.concatenate(([True], rows[1:] != rows[:-1]))
@@ -137,7 +138,7 @@ def _places(rows: Integers) -> tuple[Integers, Integers]:
 
 
 class Verifier:
-    """Verifies for one list of conditions and their triggers. Used by one thread at a time."""
+    """Verifies candidates of one list of conditions with their triggers. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -167,7 +168,7 @@ class Verifier:
         except BaseException as error:
             if not may_be_the_rows_fault(error):
                 raise
-            # A row has values that polars cannot take: each condition by itself finds the row and says so.
+            # polars fails on values of a row. Each condition evaluated by itself finds the row and reports it as failed.
             return self._verify_each(frame, candidates)
 
     def _verify_each(self, frame: pl.DataFrame, candidates: Integers) -> Matches:
@@ -228,7 +229,7 @@ class Verifier:
             found, failed = evaluate_all([self._preparer.compiled(self._conditions[rule]) for rule in together], frame)
             for rule, column in zip(together, found.get_columns(), strict=True):
                 pairs.append(column.arg_true().to_numpy().astype(np.int64) * count + rule)
-            # A row that one of them cannot take says nothing of the others: each is asked alone.
+            # If one condition fails for a row, the results of the others are not known: each is evaluated alone for it.
             again = np.array([row for row, _ in failed], dtype=np.int64)
             for rule in together if len(again) else ():
                 pairs.append(
@@ -278,7 +279,7 @@ class Verifier:
 
 
 def _evaluate_clauses(hits: pl.DataFrame, rows_of: dict[Clause, Integers]) -> dict[Clause, NDArray[np.bool_]]:
-    """Return per clause where it holds; only its own rows of ``hits`` mean anything."""
+    """Return for each clause in which rows of ``hits`` it is true. Only the values for its rows in ``rows_of`` are valid."""
     union = np.unique(np.concatenate(list(rows_of.values())))
     if len(union) * len(rows_of) <= _TOGETHER_MAX:
         return _evaluate_together(hits, list(rows_of), union)

@@ -1,4 +1,4 @@
-"""Which version of a verb's rules holds where, as one process sees it."""
+"""The versions of a verb's rules in one process: which version is used for which records, and updates of the rules."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _BEFORE_ALL = -(2**63)
 
 
 class MemberVersions:
-    """The versions of one verb's rules. Used under the lock of the run that it belongs to.
+    """The versions of one verb's rules. ``look``, ``admit`` and ``history`` are called under the lock of the run.
 
-    ``watched`` and ``reload_interval``: files that are looked at now and then, for rules to be replaced when they change.
-    ``since``: when the job was started with these rules.
+    ``watched``: the rules' files. They are checked for changes once per ``reload_interval``, when a batch comes; the rules
+    are replaced if files have changed. ``since``: when the job was started with these rules.
     """
 
     def __init__(
@@ -54,23 +54,24 @@ class MemberVersions:
         self._reloading: threading.Thread | None = None
         self._stamp: tuple[int, int] | None = None
         self.newest = FIRST
-        #: The newest version that this process has made ready.
+        #: The newest version that this process uses.
         self.admitted = FIRST
         self._read: dict[int, RuleSet] = {}
+        self._read_lock = threading.Lock()
         self._histories: dict[str, list[tuple[int, int]]] = {}
         self._looked_seconds = self._clock.monotonic()
         self._seen_files = None if watched is None else signature(watched)
 
     def look(self, *, waits: bool) -> bool:
-        """See whether there are new versions; return whether one is waiting to be made ready.
+        """Check for changed files and new versions. Return whether there is a version newer than the one in use.
 
-        ``waits``: files that have changed are read and checked before it returns.
+        Called for every batch. ``waits``: files that have changed are read and checked before it returns.
         """
         self._look_at_files(waits)
         stamp = self.journal.stamp()
         if stamp != self._stamp:
             if self._stamp is None and stamp[0]:
-                # The job goes on after a restart: its own rules count if they are others than at its last start.
+                # The job has been restarted: if the rules in its code have changed since the last start, they become a new version.
                 self.journal.begin(self._first, at=self._since or now_text(self._clock))
                 stamp = self.journal.stamp()
             self._stamp = stamp
@@ -79,23 +80,24 @@ class MemberVersions:
         return self.newest > self.admitted
 
     def admit(self, number: int) -> None:
-        """Use a version from the next batch of each queue on."""
+        """Use a version in each queue from its next batch on."""
         self.admitted = max(self.admitted, number)
 
     def rules(self, number: int) -> RuleSet:
-        """Return the rules of a version."""
-        found = self._read.get(number)
-        if found is None:
-            found = self._first if self.journal.latest() == 0 else self.journal.read(number).rules
-            self._read[number] = found
-            for old in sorted(self._read)[:-4]:
-                del self._read[old]
-        return found
+        """Return the rules of a version. Called by batches and by the thread that prepares a new version."""
+        with self._read_lock:
+            found = self._read.get(number)
+            if found is None:
+                found = self._first if self.journal.latest() == 0 else self.journal.read(number).rules
+                self._read[number] = found
+                for old in sorted(self._read)[:-4]:
+                    del self._read[old]
+            return found
 
     def history(self, queue: str, first: int) -> list[tuple[int, int]]:
-        """Return (offset, version) of the switches of a queue, at least one of them at or before ``first``.
+        """Return (offset, version) of the switches of a queue, at least one of them at or before offset ``first``.
 
-        Where a version is ready that the queue has not switched to, it switches here, at ``first``.
+        If the queue has not yet switched to the admitted version, the switch is recorded here, at ``first``.
         """
         history = self._histories.get(queue)
         if history is None:
@@ -137,13 +139,17 @@ class MemberVersions:
         except HeadraceError as error:
             logger.warning("rules: the files cannot be read, the rules in use stay: %s", error)
         except Exception:
-            # The rules in use go on; the next change of the files is another try.
+            # The rules in use stay; the files are read again when they change the next time.
             logger.exception("rules: changed files could not be loaded")
 
 
 @dataclass(frozen=True, slots=True)
 class RulesUpdate:
-    """What became of rules that were given to a running job: the version that holds them, and what was wrong with some."""
+    """The result of giving rules to a running job; ``JobHandle.update_rules`` returns it.
+
+    ``version`` and ``rules`` are the newest version: if the rules have not changed, it is the one from before. ``rejected``
+    has the rules that are wrong.
+    """
 
     version: int
     rules: RuleSet
@@ -161,12 +167,14 @@ def update(
     since: str = "",
     forget: bool = False,
 ) -> RulesUpdate:
-    """Add a version of the rules that were given. ``forget``: the preparer is for updates alone and keeps nothing else.
+    """Add a version with the given rules, unless the newest version has the same.
 
-    ``since`` is the time of the first version, the job's own rules; ``at`` that of the new one.
+    ``since`` is the time of the first version, the rules in the job's code; ``at`` is that of the new one. ``forget``: the
+    preparer is used for updates only, and drops everything except these rules.
 
-    A rule that is wrong stays as it was before, if there was one of that id; a file that cannot be read keeps its rules.
-    Raises RulesError when no rule is left.
+    If a rule is wrong and the version before has a rule with that id, the old rule stays. If a file is not valid YAML, or one
+    of its rules has no usable id, all old rules of the file stay whose ids are not in the new rules. Raises RulesError when
+    no rule is left.
     """
     good, wrong = check_rules(given.rules, preparer)
     rejections = [*given.rejections, *wrong]
@@ -184,7 +192,7 @@ def update(
 
 
 def _kept(before: RuleSet, good: list[Rule], rejections: list[Rejection]) -> list[Rule]:
-    """Return the rules that stay as they were because what was to replace them is wrong."""
+    """Return the old rules that stay because the rule or file that should replace them is wrong."""
     taken = {rule.id for rule in good}
     wrong_ids = {one.id for one in rejections if one.id}
     wrong_files = {one.place.rpartition(", ")[0] or one.place for one in rejections if not one.id and one.place}
@@ -197,7 +205,7 @@ def _kept(before: RuleSet, good: list[Rule], rejections: list[Rejection]) -> lis
 
 
 def signature(source: RulesInput) -> Mapping[str, Any] | None:
-    """Return what changes when any of the files that rules are read from does; None when there is none to read."""
+    """Return time, size and inode of each file that rules are read from; None if there is no file or one cannot be read."""
     from headrace_rules.loading import files_of
 
     listed = [source] if isinstance(source, str | os.PathLike) else list(source)
@@ -214,7 +222,7 @@ def signature(source: RulesInput) -> Mapping[str, Any] | None:
 
 
 def whoami() -> str:
-    """Return user and machine, for the audit file."""
+    """Return ``user@machine``, for the audit file."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -223,6 +231,6 @@ def whoami() -> str:
 
 
 def now_text(clock: Clock) -> str:
-    """Return the time as the audit file has it."""
+    """Return the time in the form of the audit file: ISO 8601, UTC, with milliseconds."""
     moment = datetime.fromtimestamp(clock.now(), UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
