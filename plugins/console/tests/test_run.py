@@ -314,7 +314,7 @@ def test_a_second_signal_stops_at_once(endless: Callable[[str], subprocess.Popen
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
-    assert "stopped at once; what was not checkpointed is read again" in messages
+    assert "stopped at once; records read after the last checkpoint are read again" in messages
 
 
 def test_handlers_that_a_backend_puts_in_place_do_not_win(
@@ -420,7 +420,7 @@ def test_a_queue_that_cannot_be_read_to_its_end_is_no_success(
     result = headrace("run", path, "-b", "light")
     assert result.exit_code == 4, result.stderr
     assert "! t.broken on light: finished after" in result.stderr
-    assert "not read on   file/in/bad.ndjson.gz at 0: in/bad.ndjson.gz is not valid gzip" in result.stderr
+    assert "broken queue  file/in/bad.ndjson.gz at offset 0: in/bad.ndjson.gz is not valid gzip" in result.stderr
     stopped = headrace("run", path, "-b", "light", "--option", "broken_queues=stop")
     assert stopped.exit_code == 2, stopped.stderr
     assert "in/bad.ndjson.gz is not valid gzip" in stopped.stderr

@@ -69,7 +69,7 @@ def test_methods_left_out_are_named(tmp_path: Path) -> None:
     )
     assert results.code == 0, results.output
     assert (
-        "not checked: TestArrays gives no make_with_secret()"
+        "not checked: TestArrays does not implement make_with_secret()"
         in results.skipped["TestArrays"]["test_secrets_stay_hidden"]
     )
 
@@ -97,7 +97,7 @@ def test_eventually_gives_up() -> None:
     class Impatient(Contract):
         patience = Contract.patience / 1000
 
-    with pytest.raises(ContractViolation, match=r"after 0.03 s still \[\]"):
+    with pytest.raises(ContractViolation, match=r"after 0.03 s it is still \[\]"):
         Impatient().eventually(list, expected="something", mend="give something")
 
 

@@ -35,7 +35,7 @@ class Commands(typer.core.TyperGroup):
 app = typer.Typer(
     name="headrace",
     cls=Commands,
-    help="Stream processing that installs with pip: run jobs, explain them, see what is installed, begin a plug-in.",
+    help="Stream processing that installs with pip: run and explain jobs, see what is installed, start a new plug-in.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -52,7 +52,7 @@ class Until(enum.StrEnum):
 
 
 class SinksAhead(enum.StrEnum):
-    """What to do with results that an output has already, behind the state that the job begins with."""
+    """What to do if a sink already has results from after the state with which the job starts."""
 
     REFUSE = "refuse"
     WRITE = "write"
@@ -74,7 +74,7 @@ class StateFormat(enum.StrEnum):
 
 
 class ProjectKind(enum.StrEnum):
-    """What a new project is to hold."""
+    """The kind of the plug-in in a new project."""
 
     SINK = "sink"
     SOURCE = "source"
@@ -113,7 +113,7 @@ def run(
         typer.Option("--allow-changed-input", help="Continue with stored state although its inputs have changed."),
     ] = False,
     replace_output: Annotated[
-        bool, typer.Option("--replace-output", help="First remove the output of earlier runs, if the sink knows it.")
+        bool, typer.Option("--replace-output", help="First remove the output of earlier runs, if the sink supports it.")
     ] = False,
     from_savepoint: Annotated[
         Path | None,
@@ -148,7 +148,8 @@ def run(
     """Run a job and report what it did.
 
     Rows that a job prints go to standard output, everything else to standard error. Exit code: 0 the job has finished
-    or was stopped, 1 it failed, 2 the job or the command is wrong, 3 every record that was read is a dead letter.
+    or was stopped, 1 it failed, 2 the job or the command is wrong, 3 every record that was read is a dead letter, 4 a
+    queue could not be read to its end.
     """
     from headrace_console import reporting
 
@@ -185,7 +186,7 @@ def savepoint(
     stop: Annotated[bool, typer.Option("--stop", help="Stop the job at the position of the savepoint.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Have a job that runs on this machine write a savepoint, from which it can be started otherwise (run --from)."""
+    """Ask a job that runs on this machine to write a savepoint, from which a job can start (run --from)."""
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):
@@ -194,7 +195,7 @@ def savepoint(
         typer.echo(ask_for_savepoint(checkpoint, path, stop=stop))
 
 
-state_app = typer.Typer(name="state", help="Look into checkpoints and savepoints.", no_args_is_help=True)
+state_app = typer.Typer(name="state", help="Show what checkpoints and savepoints hold.", no_args_is_help=True)
 app.add_typer(state_app)
 
 
@@ -216,7 +217,7 @@ def show(
     job: Annotated[
         str | None,
         typer.Option(
-            "--job", metavar="FILE[:NAME]", help="The job, to read a checkpoint's changes.", show_default=False
+            "--job", metavar="FILE[:NAME]", help="The job, to combine the changes in a checkpoint.", show_default=False
         ),
     ] = None,
     debug: Debug = False,
@@ -248,12 +249,19 @@ def explain(
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="As for run: dead letters are stored beside it.", show_default=False),
+        typer.Option(
+            metavar="DIR",
+            help="As for run: dead letters without a sink of their own are stored beside it.",
+            show_default=False,
+        ),
     ] = None,
     parameters: Parameters = None,
     debug: Debug = False,
 ) -> None:
-    """Show a job's plan as text, as a Mermaid flowchart or as an SVG picture. Nothing is read or connected."""
+    """Show a job's plan as text, as a Mermaid flowchart or as an SVG picture.
+
+    No record is read. A source without a declared schema may ask its server for the columns (mysql).
+    """
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):

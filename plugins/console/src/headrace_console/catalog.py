@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-#: The plug-in in which core offers what it has itself.
+#: The name of the plug-in that stands for what core itself offers.
 BUILT_IN = "headrace"
-#: Width of tables where there is no terminal to fill.
+#: Width of tables, in characters, if standard output is not a terminal.
 _WIDTH_WITHOUT_TERMINAL = 120
 
 
@@ -34,13 +34,13 @@ class PluginEntry:
     name: str
     distribution: str
     version: str
-    #: Knows this plug-in only: what is wrong with another one does not matter. None: the plug-in cannot be loaded.
+    #: A registry with this plug-in only, so that errors of other plug-ins do not matter. None: the plug-in cannot be loaded.
     registry: Registry | None
-    #: Why it cannot be loaded.
+    #: Why it cannot be loaded; None if it can.
     error: str | None = None
 
     def offers(self) -> dict[str, list[str]]:
-        """Return the names that it offers, by kind, without importing the classes that it only names."""
+        """Return the names that the plug-in offers, by kind. Classes that it offers as a text are not imported."""
         if self.registry is None:
             return {}
         hooks = self.registry.load_all()
@@ -53,8 +53,8 @@ class PluginEntry:
 
 
 def installed() -> list[PluginEntry]:
-    """Return every installed plug-in, what core has itself first. One that cannot be loaded says why; others go on."""
-    default_registry()  # two distributions with one plug-in name are an error that every command must show
+    """Return every installed plug-in, the one of core first. A plug-in that cannot be loaded has an ``error``."""
+    default_registry()  # raises if two distributions have the same plug-in name: every command must show that error
     found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
     built_in = PluginEntry(BUILT_IN, "headrace", headrace.__version__, Registry([]))
     return [built_in, *(_load(found[info.name]) for info in default_registry().installed())]
@@ -83,7 +83,7 @@ def show_installed() -> None:
         table.add_row(entry.name, entry.distribution, entry.version, offers)
     console = _console()
     console.print(table)
-    console.print(Text("headrace plugins NAME shows all options of one.", style="dim"))
+    console.print(Text("headrace plugins NAME shows all options of a plug-in.", style="dim"))
 
 
 def _offer_lines(offers: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -93,9 +93,9 @@ def _offer_lines(offers: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def show_plugin(name: str) -> None:
-    """Print all that a plug-in offers, or the one thing of that name, with options.
+    """Print what the plug-in of that name offers, or the source, sink, codec, … of that name, with all options.
 
-    Raises MissingPluginError with the nearest name when nothing is called so.
+    Raises MissingPluginError, with the most similar name, if nothing has that name.
     """
     entries = installed()
     console = _console()
@@ -135,7 +135,7 @@ def _show_thing(console: Console, entry: PluginEntry, kind: str, name: str) -> N
     try:
         thing = entry.registry.find(kind, name)
         thing = resolve(thing, name=name) if kind == "function" else thing
-    except Exception as error:  # whatever a foreign module raises; the rest of the page is shown
+    except Exception as error:  # a plug-in may raise anything; the rest of the page is still shown
         text = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
         console.print(Text.assemble((f"{kind} {name}", "bold cyan")))
         console.print(Text(f"  cannot be loaded: {text}", style="red"))
@@ -173,7 +173,7 @@ def _option_table(options: Sequence[OptionHelp]) -> Table:
 
 
 def usage(kind: str, name: str, thing: Any) -> str:
-    """Return how a user writes it."""
+    """Return how a user writes it in a job; empty for kinds that have no such form."""
     if kind in ("source", "sink"):
         required = [option.name for option in describe_options(thing.Settings) if option.required]
         arguments = ", ".join([*required, "…"])
@@ -204,7 +204,7 @@ def _function_usage(name: str, function: Any) -> str:
 
 
 def summary(thing: Any) -> str:
-    """Return the first paragraph of what its author says about it."""
+    """Return the first paragraph of its docstring; empty if it has none."""
     documented = getattr(thing, "function", None) or getattr(thing, "implementation", None) or thing
     text = inspect.getdoc(documented) if not isinstance(documented, str) else None
     return (text or "").partition("\n\n")[0]

@@ -12,11 +12,11 @@ EXIT_TERMINATED = 143
 
 
 class StopAsked(BaseException):
-    """SIGTERM has come, or Ctrl-C while a job was loaded or started: nothing runs yet that could be stopped gracefully."""
+    """SIGTERM has come, or Ctrl-C while a job was loaded or started. No job runs yet that could be stopped gracefully."""
 
 
 def ask_to_stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Handle a signal: leave whatever the main thread is doing."""
+    """Handle a signal: interrupt the main thread with StopAsked, whatever it is doing."""
     raise StopAsked
 
 

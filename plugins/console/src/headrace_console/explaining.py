@@ -19,7 +19,10 @@ _SUFFIXES = {".txt": "text", ".mmd": "mermaid", ".mermaid": "mermaid", ".svg": "
 def explain(
     target: str, *, format: str | None, output: Path | None, checkpoint: Path | None, parameters: Sequence[str]
 ) -> None:
-    """Show the plan that ``headrace run`` would run. Raises JobError for what is wrong with the job or the output."""
+    """Print the plan that ``headrace run`` would run, or write it to ``output``.
+
+    Raises JobError if the job is wrong, or if the output cannot be written.
+    """
     chosen = format or (_format_of(output) if output else "text")
     job = load_job(target, parse_assignments(parameters, flag="--set"))
     text = renderer(chosen)(job.plan(RunOptions(checkpoint=str(checkpoint) if checkpoint else None)))
@@ -34,7 +37,7 @@ def explain(
 
 
 def renderer(format: str) -> Callable[[Plan], str]:
-    """Return the function that makes ``text``, ``mermaid`` or ``svg`` of a plan."""
+    """Return the function that turns a plan into ``text``, ``mermaid`` or ``svg``."""
     if format == "svg":
         from headrace_console.picture import plan_as_svg
 

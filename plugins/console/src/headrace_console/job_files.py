@@ -22,18 +22,18 @@ from headrace_console.reporting import UserCodeError
 
 #: Name of the module that a job file becomes. It is not ``__main__``, so that a guarded ``job.run()`` does not run.
 MODULE = "headrace_job"
-#: The variable or function that is meant when a file has several and none is named.
+#: The variable or function that is used if a file has several jobs and the target names none.
 DEFAULT_NAME = "job"
 
 
 def load_job(target: str, parameters: Mapping[str, str] | None = None) -> Job:
-    """Run a job file and return its job. ``target`` is a path, with ``:name`` behind it to choose one of several.
+    """Run a job file and return its job. ``target`` is a path; ``:name`` at its end chooses one of several jobs.
 
-    A file in a language that is installed (``.sql``) is a job by itself; ``parameters`` fill in its ``${NAME}``.
+    A file in an installed language (``.sql``) is a job by itself; ``parameters`` are the values of its ``${NAME}``.
 
     A job is a variable that holds a ``headrace.Job``, or a function that returns one; ``parameters`` are the
     function's arguments, converted to the types of its annotations. The file's directory becomes importable, here and
-    in worker processes that are started later. Raises JobError for what is wrong with the file or the choice.
+    in worker processes that are started later. Raises JobError if the file is wrong or has no such job.
     """
     path, name = _split(target)
     _make_importable(path.parent)
@@ -43,7 +43,7 @@ def load_job(target: str, parameters: Mapping[str, str] | None = None) -> Job:
     module = types.ModuleType(MODULE)
     module.__file__ = str(path)
     with _building(module, path):
-        # dont_inherit: the file is not to be compiled with the __future__ imports of this one.
+        # dont_inherit: the file must not be compiled with the __future__ imports of this module.
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
         found = _choose(path, _candidates(module), name)
         if isinstance(found, Job):
@@ -88,7 +88,7 @@ def _split(target: str) -> tuple[Path, str | None]:
 
 
 def _make_importable(directory: Path) -> None:
-    """Let the file import its neighbours, as ``python FILE`` would; also in Python processes that this one starts."""
+    """Let the job file import modules of its directory, as ``python FILE`` does, also in processes that this one starts."""
     place = str(directory)
     if sys.path[:1] != [place]:
         sys.path.insert(0, place)
@@ -101,14 +101,14 @@ def _make_importable(directory: Path) -> None:
 def _building(module: types.ModuleType, path: Path) -> Iterator[None]:
     """Run user code that builds a job: its errors are shown with their place, and it must not run the job itself.
 
-    The module is known to ``sys.modules`` only meanwhile. After that, what it defines is pickled by value, which
-    worker processes need: they cannot import it.
+    The module is in ``sys.modules`` only during that time. After that, cloudpickle pickles its functions and classes by
+    value. This is necessary because worker processes cannot import the module.
     """
 
     def refuse_to_start(job: Job) -> NoReturn:
         _refuse(
             f"{path.name} runs job {job.name} while it is loaded",
-            "put the call behind: if __name__ == '__main__':",
+            "put the call under: if __name__ == '__main__':",
         )
 
     before = sys.modules.get(MODULE)
@@ -142,7 +142,7 @@ def _raise_user_error(error: BaseException, path: Path) -> NoReturn:
 
 
 def _place(error: BaseException, path: Path) -> str | None:
-    """Return the last line of the job file, or of a neighbour, that led to the error."""
+    """Return the last line in the traceback that is in the job file or in a module of its directory."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).parent == path.parent]
     if not own:

@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _NAME_LENGTH_MAX = 40
 _SUFFIX = ".template"
 _OTHER_NAME = "choose another name"
-#: Per kind: what users write, the module to begin in, and what the project needs beside headrace.
+#: By kind of plug-in: an example of use; below: its description, the module with its code, and its dependencies.
 _USAGE: Mapping[str, str] = {
     "sink": 'stream.to_{identifier}("rows.ndjson")',
     "source": 'hr.stream("team", "job").from_{identifier}("spool", format="json", schema={{…}})',
@@ -42,15 +42,16 @@ _DEPENDENCIES: Mapping[str, str] = {
 
 
 def create(kind: str, name: str, directory: Path | None) -> Path:
-    """Make a project and return its directory, which must not hold anything yet.
+    """Make a project and return its directory. The directory must be empty, or must not exist yet.
 
-    Raises JobError for a name that is none, one that an installed plug-in has, or a directory that is in use.
+    Raises JobError if the name is not allowed, if something installed has the name already, if the directory is not
+    empty, or if a file cannot be written.
     """
     values = template_values(kind, name)
     _check_unused(kind, values["identifier"])
     place = directory if directory is not None else Path(values["distribution"])
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise JobError(f"{place} exists already and is not empty", hint="name another place with --directory")
+        raise JobError(f"{place} exists already and is not empty", hint="give another directory with --directory")
     written = []
     for path, text in rendered(kind, values):
         target = place / path
@@ -68,7 +69,7 @@ def create(kind: str, name: str, directory: Path | None) -> Path:
 
 
 def template_values(kind: str, name: str) -> dict[str, str]:
-    """Return what the placeholders of the templates stand for. Raises JobError for a name that is none."""
+    """Return the values of the placeholders in the templates. Raises JobError if the name is not allowed."""
     identifier = name.replace("-", "_")
     if not _NAME.fullmatch(name) or len(name) > _NAME_LENGTH_MAX:
         raise JobError(
@@ -112,12 +113,12 @@ def _walk(place: Traversable, below: PurePosixPath) -> Iterator[tuple[PurePosixP
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    """Replace ``{{name}}``, and ``__module__`` in paths. A placeholder that means nothing is a fault of the template."""
+    """Replace ``{{name}}``, and ``__module__`` in paths. A KeyError means that the template has an unknown placeholder."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text).replace("__module__", values["module"])
 
 
 def _check_unused(kind: str, identifier: str) -> None:
-    """Refuse a name that would be reached by nobody, because something else has it already."""
+    """Raise JobError for a name that something else has already: users could not reach the new plug-in by it."""
     registry = default_registry()
     taken = {plugin.name: plugin.distribution for plugin in registry.installed()}
     if identifier in taken:

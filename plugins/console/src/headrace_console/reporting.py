@@ -1,4 +1,4 @@
-"""What the command says: messages on standard error, errors without tracebacks, exit codes."""
+"""The output of the command: messages on standard error, errors without tracebacks, exit codes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ EXIT_BROKEN_QUEUES = 4
 
 
 class UserCodeError(JobError):
-    """The job file itself raised an error. The error is the cause; ``place`` says where."""
+    """The job file itself raised an error. That error is the cause; the message says where it was raised."""
 
 
 def say(text: str = "", *, style: str | None = None) -> None:
-    """Print a line on standard error, with a colour where it is a terminal."""
+    """Print a line on standard error; ``style`` is its colour, which is used only on a terminal."""
     typer.echo(typer.style(text, fg=style) if style else text, err=True)
 
 
@@ -39,7 +39,7 @@ def errors_as_messages(*, debug: bool) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         say("interrupted")
         raise typer.Exit(EXIT_INTERRUPTED) from interrupt
-    except Exception as error:  # the last resort: everything ends as a message and an exit code
+    except Exception as error:  # every error must end as a message and an exit code
         if debug:
             say(traceback.format_exc().rstrip())
         _show(error, debug=debug)
@@ -50,7 +50,7 @@ def errors_as_messages(*, debug: bool) -> Iterator[None]:
 def _show(error: Exception, *, debug: bool) -> None:
     say(f"error: {_text(error)}", style="red")
     cause = error.__cause__
-    # What a UserCodeError says is its cause already.
+    # The message of a UserCodeError already contains its cause.
     while cause is not None and not isinstance(error, UserCodeError):
         say(f"  because of {_text(cause)}".replace("\n", "\n  "))
         cause = cause.__cause__
@@ -61,7 +61,7 @@ def _show(error: Exception, *, debug: bool) -> None:
 
 
 def _notes(error: BaseException | None) -> Iterator[str]:
-    """Yield what was noted on an error and its causes, such as the traceback of a worker process."""
+    """Yield the notes of an error and of its causes (``add_note``), such as the traceback of a worker process."""
     while error is not None:
         yield from getattr(error, "__notes__", ())
         error = error.__cause__
@@ -74,7 +74,7 @@ def _text(error: BaseException) -> str:
 
 
 def _leave_closed_pipe(error: BaseException) -> None:
-    """Do not let the interpreter complain once more at its end when the reader of standard output has gone."""
+    """If the reader of standard output has ended, discard further output: else Python prints a second error when it exits."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, BrokenPipeError):

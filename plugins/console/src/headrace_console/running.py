@@ -1,4 +1,4 @@
-"""Runs a job for ``headrace run``: waits, listens to signals, reports."""
+"""Runs a job for ``headrace run``: waits for its end, handles signals, and prints the report."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def run(
     parameters: Sequence[str],
     choices: Mapping[str, bool | str | None] | None = None,
 ) -> int:
-    """Load the job, run it to its end or until a signal, and report. Returns the exit code.
+    """Load the job, run it to its end or until a signal, and print the report. Returns the exit code.
 
-    ``choices``: options of the run that have a flag of their own; those that were not made are left to what else says so.
-    Raises JobError, JobFailedError.
+    ``choices``: options of the run that have a flag of their own. A flag that was not given (None, False) changes nothing:
+    then ``options``, the namespace or the default decides. Raises JobError, JobFailedError.
     """
     given: dict[str, Any] = run_options(options)
     given |= {name: chosen for name, chosen in (choices or {}).items() if chosen}
@@ -67,7 +67,7 @@ def run(
         except StopAsked:
             say("stopped before the job had started", style="yellow")
             return 0
-        # A backend may have put handlers of its own in place while it started (Spark's context does for Ctrl-C).
+        # A backend may have installed its own signal handlers when it started (Spark's context does so for Ctrl-C).
         with _signals_handled_by(stop):
             report = _wait(handle, stop.asked)
     show_report(report)
@@ -77,7 +77,10 @@ def run(
 
 
 class _StopRequest:
-    """Handles signals: leaves at once while the job is not running, then asks for a graceful stop, then kills."""
+    """Handles signals. Before the job runs, a signal ends the command at once.
+
+    Later, the first signal requests a graceful stop, and the second one ends the process.
+    """
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -87,15 +90,16 @@ class _StopRequest:
         if not self.job_runs:
             ask_to_stop_at_once(number, frame)
         if self.asked.is_set():
-            say("stopped at once; what was not checkpointed is read again at the next start", style="red")
+            say("stopped at once; records read after the last checkpoint are read again at the next start", style="red")
             os._exit(EXIT_INTERRUPTED)
         self.asked.set()
 
 
 def run_options(texts: Sequence[str]) -> dict[str, Any]:
-    """Return ``--option KEY=VALUE`` as options of ``Job.start``: those of the run itself become numbers and booleans.
+    """Return ``--option KEY=VALUE`` as options of ``Job.start``. Numbers and booleans among the run's options are converted.
 
-    The backend's own stay texts, which its settings convert.
+    Options of the backend stay texts, which its settings convert. Raises JobError for a text that is not KEY=VALUE, for a
+    value that cannot be converted, and for an option that has a flag of its own.
     """
     options: dict[str, Any] = dict(parse_assignments(texts, flag="--option"))
     for name, flag in (
@@ -117,12 +121,12 @@ def run_options(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _prints_to_terminal(job: Job) -> bool:
-    """Whether rows appear on a terminal: they and a progress line would write over each other."""
+    """Whether the job prints rows on a terminal: rows and a progress line would overwrite each other."""
     return any(node.sink.prints_to_terminal for node in job.sink_nodes)
 
 
 def _wait(handle: JobHandle, stop_asked: threading.Event) -> JobReport:
-    """Wait until the job ends, or stop it when that is asked for. A job that failed is reported, and raises its error."""
+    """Wait until the job ends, or stop it after a signal. If the job failed, print the report and raise JobFailedError."""
     try:
         report = _wait_or_stop(handle, stop_asked)
     except JobFailedError:
@@ -146,7 +150,7 @@ def _wait_or_stop(handle: JobHandle, stop_asked: threading.Event) -> JobReport:
         try:
             watchdog.stop(handle)
         except TimeoutError as error:
-            # Threads of a job that hangs would keep the interpreter from ending.
+            # The threads of a job that hangs would prevent the interpreter from exiting.
             say(f"error: {error}", style="red")
             os._exit(EXIT_JOB_FAILED)
     return handle.wait()
@@ -163,7 +167,7 @@ def _signals_handled_by(handler: Any) -> Iterator[None]:
 
 
 def show_report(report: JobReport) -> None:
-    """Say what a job did, on standard error."""
+    """Print on standard error what a job did."""
     mark = typer.style("✓", fg="green")
     if report.state is JobState.FAILED:
         mark = typer.style("✗", fg="red")
@@ -180,6 +184,6 @@ def show_report(report: JobReport) -> None:
         for reason in report.dead_letter_reasons:
             say(f"    {reason}", style="yellow")
     for queue in report.broken_queues:
-        say(f"  not read on   {queue.queue} at {queue.offset:,}: {queue.broken}", style="yellow")
+        say(f"  broken queue  {queue.queue} at offset {queue.offset:,}: {queue.broken}", style="yellow")
     if report.all_dead_letters:
         say("  nothing was written: every record that was read is a dead letter", style="yellow")

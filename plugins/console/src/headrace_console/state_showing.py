@@ -36,17 +36,21 @@ class Stored:
 
     kind: str
     about: dict[str, Any]
-    #: (queue, offset).
+    #: (id of the queue, offset of its next record).
     positions: list[tuple[str, int]]
-    #: Per verb what it is: verb, keys, description, shuffle.
+    #: By the id of a verb with state: its verb, keys, description and shuffle.
     operators: Mapping[str, Mapping[str, Any]]
     shards: list[ShardContents] = field(default_factory=list)
-    #: Bytes of shards whose state is in changes that only the job can put together.
+    #: By shuffle: bytes of state that is stored as changes, which only the verbs of the job can combine.
     changes: dict[str, int] = field(default_factory=dict)
 
 
 def show_state(path: Path, *, keys: Sequence[str], verb: str | None, as_json: bool, job: str | None) -> None:
-    """Print what a savepoint or checkpoint holds. Raises JobError when it is none."""
+    """Print what a savepoint or checkpoint holds. Raises JobError if ``path`` is neither.
+
+    ``keys``: texts ``COLUMN=VALUE``; only the rows of this key are printed. ``verb``: the id of the only verb to print.
+    ``job``: the file of the job, for state that is stored as changes.
+    """
     plan = None if job is None else load_job(job).plan()
     stored = _read(path, plan)
     if verb is not None:
@@ -105,7 +109,7 @@ def _of_light(path: Path, plan: Plan | None) -> Stored:
     positions = [(f"{each['source']}/{each['queue']}", int(each["offset"])) for each in value["queues"]]
     stored = Stored("checkpoint", about, positions, {} if plan is None else operators_of(plan))
     if not (directory / "state").is_dir():
-        return stored  # no keyed state, or it is kept elsewhere
+        return stored  # the job has no keyed state, or another state store has it
     kind = default_registry().find("state store", "directory")
     store = kind(kind.Settings.of({"path": str(directory / "state")}, plugin="directory"))
     for shuffle, count in value.get("shards", {}).items():
@@ -146,7 +150,7 @@ def _of_spark(path: Path, plan: Plan | None) -> Stored:
 
 
 def _add_shard(stored: Stored, plan: Plan | None, shuffle: str, number: int, versions: Sequence[bytes]) -> None:
-    """Add a shard whose state is in versions: put together by the job's verbs, where it takes more than one."""
+    """Add a shard with the state of its stored versions. Several versions can only be combined by the job's verbs."""
     filled = [each for each in versions if each]
     if not filled:
         return
@@ -221,7 +225,7 @@ def _show_rows(stored: Stored, key: Mapping[str, str], *, as_json: bool) -> None
         for row in each["rows"]:
             typer.echo("  " + json.dumps(row, ensure_ascii=False, default=str))
     if not found:
-        say("no rows of that key")
+        say("there are no rows with this key")
     if stored.changes:
         say("some state is in changes that only the job can combine: pass --job FILE", style="yellow")
 

@@ -1,7 +1,7 @@
-"""Watches over a job that runs in this process: says when a call does not come back, and ends a process that is stuck.
+"""Watches a job that runs in this process: warns about a call that does not return, and ends a process that hangs.
 
-A call that lets other threads run (a query of polars, a socket, Python code) is told of, and a stop has a bound. A call
-that does not (a loop in C that holds Python's lock) lets no handler of a signal run either: for it a timer of
+If the call lets other threads run (a query of polars, a socket, Python code), the watchdog prints a warning, and a stop
+has a time limit. If the call holds Python's global lock (a loop in C), no signal handler can run either. Then a timer of
 ``faulthandler``, which needs no Python, ends the process.
 """
 
@@ -23,15 +23,18 @@ from headrace_console.reporting import say
 
 #: How long a graceful stop may take before the command gives up waiting.
 STOP_TIMEOUT = timedelta(minutes=5)
-#: The variable that sets another time.
+#: The environment variable that sets another time.
 STOP_TIMEOUT_VARIABLE = "HEADRACE_STOP_TIMEOUT"
-#: A batch is told of when it takes so long, and again each time that it has taken twice as long.
+#: A batch that takes this long causes a warning; the next warning comes when it has taken twice as long.
 _TOLD_FROM_SECONDS = 60.0
 _GRACE_SECONDS = 5.0
 
 
 def stop_timeout() -> timedelta:
-    """Return how long a graceful stop may take, and how long one call may keep all of Python from running."""
+    """Return how long a graceful stop may take. It is also how long one call may block all of Python.
+
+    Raises OptionError if the environment variable is not a duration greater than 0.
+    """
     given = os.environ.get(STOP_TIMEOUT_VARIABLE)
     if given is None:
         return STOP_TIMEOUT
@@ -45,14 +48,14 @@ def stop_timeout() -> timedelta:
 
 
 class Watchdog:
-    """Looks at a job again and again from the main thread."""
+    """Checks a job regularly, from the main thread. Used by ``headrace run``."""
 
     def __init__(self, timeout: timedelta) -> None:
         self._seconds = timeout.total_seconds()
         self._told_seconds = _TOLD_FROM_SECONDS
 
     def look(self, handle: JobHandle) -> None:
-        """Say what has been at work for long; begin the time anew after which the process ends. Called every 200 ms."""
+        """Warn about a node that needs long for one batch, and restart the timer that ends the process. Called every 200 ms."""
         self._arm(self._seconds)
         found = at_work.longest(handle.status().job)
         if found is None or found[1].seconds() < _TOLD_FROM_SECONDS:
@@ -62,8 +65,8 @@ class Watchdog:
             say(f"\nwarning: {at_work.described(found[1].job)}", style="yellow")
 
     def stop(self, handle: JobHandle) -> None:
-        """Stop the job gracefully. Raises TimeoutError that says what is at work."""
-        # Behind the time at which Python itself would say so.
+        """Stop the job gracefully. Raises TimeoutError if that takes too long; with light it says which node is at work."""
+        # The timer fires after the time-out of handle.stop, whose error says more.
         self._arm(self._seconds + _GRACE_SECONDS)
         handle.stop(timedelta(seconds=self._seconds))
 
@@ -74,7 +77,7 @@ class Watchdog:
 
 @contextmanager
 def watching(timeout: timedelta) -> Iterator[Watchdog]:
-    """Watch while a job runs."""
+    """Give a watchdog while a job runs; at the end switch off its timer."""
     try:
         yield Watchdog(timeout)
     finally:

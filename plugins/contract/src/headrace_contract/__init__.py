@@ -33,7 +33,7 @@ _MODULES = {
     "headrace_contract.topics": ("TopicsContract",),
     "headrace_contract.values": ("ALL_TYPES", "BASIC_TYPES"),
 }
-# Pytest loads this package in every run of everybody who has it installed.
+# Pytest imports this package in every run where it is installed, so the import must be cheap.
 __all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)
 
 if TYPE_CHECKING:

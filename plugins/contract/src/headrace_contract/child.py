@@ -1,6 +1,6 @@
 """The child process of the checks: ``python -m headrace_contract.child TASK [RESULT]``.
 
-See ``crash`` for tasks that are struck down, ``processes`` for functions whose result is wanted.
+``crash`` has the tasks during which the process is killed or stopped, ``processes`` calls functions and needs their results.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _load_module(name: str, path: str) -> None:
-    """Load a module under the name that it has in the parent, which sys.path would not give (pytest's importlib mode)."""
+    """Load a module under its name in the parent process. It cannot be imported by that name (pytest's importlib mode)."""
     parent = name.rpartition(".")[0]
     while parent:
         if parent not in sys.modules:
@@ -80,7 +80,7 @@ def _write(task: WriteTask) -> None:
 
 
 class _Striker:
-    """Strikes this process at a moment of a sink's work."""
+    """Kills or stops this process at a given moment of a sink's work."""
 
     def __init__(self, moment: Moment) -> None:
         self._moment = moment
@@ -90,7 +90,7 @@ class _Striker:
         self._folders: tuple[str, ...] = ()
 
     def watch(self, sink: Any) -> None:
-        """Wrap ``batch_insert`` of the sink's class: in this process it has no other use."""
+        """Wrap ``batch_insert`` of the sink's class. Nothing else in this process uses the class."""
         self._folders = own_folders(type(sink))
         insert = type(sink).batch_insert
 
@@ -115,7 +115,7 @@ class _Striker:
         finally:
             sys.settrace(None)
             threading.settrace(None)
-        if now:  # an insert that took fewer lines than the one before is struck at its end
+        if now:  # place "after", or an insert that ran fewer lines than the one before
             _strike(moment.action)
 
     def _trace(self, frame: types.FrameType, event: str, _: Any) -> Any:
@@ -149,7 +149,7 @@ def _read(task: ReadTask) -> None:
             raw = reader.poll(task.batch_records, timedelta(milliseconds=100))
             if raw is None or not len(raw):
                 if time.monotonic() > deadline:
-                    raise SystemExit(f"nothing came after {given} of {task.batches} batches")
+                    raise SystemExit(f"no records came after {given} of {task.batches} batches")
                 continue
             given += 1
             line = {"offsets": raw.offsets.tolist(), "next": raw.next_position.to_json()}

@@ -27,15 +27,15 @@ class CodecHarness(OptionChecks):
 
     #: The columns of the rows in most checks.
     schema: ClassVar[Mapping[str, Any]] = {"id": "int64", "text": "string", "amount": "float64", "flag": "boolean"}
-    #: The types whose values survive encoding and decoding.
+    #: The types whose values are the same after encoding and decoding.
     types: ClassVar[Sequence[str]] = BASIC_TYPES
     #: False when the format cannot tell NULL from other values.
     nullable: ClassVar[bool] = True
-    #: False for a format that is only read: then override ``make_body``.
+    #: False for a format that can only be read: then override ``make_body``.
     encodes: ClassVar[bool] = True
-    #: True when bodies are lines of files: no newline in them.
+    #: True when bodies are lines of files, so that they have no newline in them.
     one_line: ClassVar[bool] = True
-    #: Number of damaged bodies that the checks make.
+    #: How many damaged bodies the checks make.
     fuzzed_bodies: ClassVar[int] = 400
 
     def make_codec(self) -> Codec:
@@ -43,23 +43,23 @@ class CodecHarness(OptionChecks):
         raise NotImplementedError
 
     def make_row(self, number: int) -> dict[str, Any]:
-        """Return a row of ``schema``; another one for each number, with NULLs if the format has them."""
+        """Return a row of ``schema``, a different one for each number, with NULLs if the format has them."""
         (row,) = mixed_rows(Schema.of(self.schema), number, 1)
         return (
             row if self.nullable else {**self._without_null(number), **{k: v for k, v in row.items() if v is not None}}
         )
 
     def make_body(self, row: dict[str, Any]) -> bytes:
-        """Return the body of a row. The default encodes it by the codec."""
+        """Return the body of a row. The default encodes it with the codec."""
         frame = pl.DataFrame([row], schema=dict(self.columns), orient="row")
         return bytes(self.make_codec().encoder(self.columns).encode(frame)[0])
 
     def edge_values(self, type_name: str) -> Sequence[Any]:
-        """Return the values at the edges of a type that the format must keep; override it where its range is smaller."""
+        """Return the values at the limits of a type that the format must keep. Override it if its range is smaller."""
         return edge_values(type_name)
 
     def bad_bodies(self) -> Sequence[bytes]:
-        """Return bodies that the decoder must refuse. Default: none; the checks make damaged ones, good or bad."""
+        """Return bodies that the decoder must refuse. Default: none. The damaged bodies of the checks may be good or bad."""
         return ()
 
     # ------------------------------------------------------------------------------------------- the checks use
@@ -72,15 +72,15 @@ class CodecHarness(OptionChecks):
 
     @property
     def columns(self) -> Schema:
-        """The columns."""
+        """The columns of ``schema``."""
         return Schema.of(self.schema)
 
     def rows(self, count: int) -> list[dict[str, Any]]:
-        """Return rows."""
+        """Return the rows with the numbers 0 to ``count`` - 1."""
         return [self.make_row(number) for number in range(count)]
 
     def decode(self, bodies: Sequence[bytes] | Bodies, codec: Codec | None = None) -> Decoded:
-        """Decode bodies to all columns. Fails the check when the decoder raises."""
+        """Decode bodies to all columns. Fails the check if the decoder raises an error."""
         __tracebackhide__ = True
         made = bodies if isinstance(bodies, Bodies) else Bodies.of(bodies)
         decoder = (codec or self.make_codec()).decoder(self.columns)
@@ -89,13 +89,13 @@ class CodecHarness(OptionChecks):
         except Exception as error:
             shown = next((body for body in made if self._raises(body)), made[0] if len(made) else b"")
             violated(
-                expected="decode() never raises for what bodies hold",
+                expected="decode() raises no error, whatever the bodies hold",
                 found=f"{type(error).__name__}: {shortened(str(error))}, for {shortened(shown)} among others",
-                mend="give such a body in Decoded.bad, with the reason",
+                mend="return such a body in Decoded.bad, with the reason",
             )
 
     def damaged(self) -> list[bytes]:
-        """Return bodies that were cut, changed and mixed up, the same ones every time."""
+        """Return bodies that were cut, changed and mixed, the same ones every time."""
         return list(
             _damaged([self.make_body(row) for row in self.rows(20)], self.fuzzed_bodies, one_line=self.one_line)
         )
@@ -103,7 +103,7 @@ class CodecHarness(OptionChecks):
     def _raises(self, body: bytes) -> bool:
         try:
             self.make_codec().decoder(self.columns).decode(Bodies.of([body]))
-        except Exception:  # looking for the body to name in the message
+        except Exception:  # this is the body to show in the message
             return True
         return False
 
@@ -122,7 +122,7 @@ class CodecContract(CodecHarness):
     """
 
     def test_round_trip(self) -> None:
-        """What is encoded comes back when it is decoded.
+        """Rows that are encoded and then decoded are the same.
 
         Steps: encode 50 rows (NULLs among them), decode the bodies. Passes when the frame is the same.
         """
@@ -130,7 +130,12 @@ class CodecContract(CodecHarness):
         frame = self._frame(self.rows(50), self.columns)
         bodies = self.make_codec().encoder(self.columns).encode(frame)
         decoded = self.decode(list(bodies))
-        self._expect_good(decoded, frame, what="what was encoded", mend="encoder and decoder write and read one form")
+        self._expect_good(
+            decoded,
+            frame,
+            what="the rows that were encoded",
+            mend="let the decoder read the form that the encoder writes",
+        )
 
     def test_decodes_bodies(self) -> None:
         """The author's bodies give the author's rows, with the columns and types of the schema.
@@ -145,9 +150,9 @@ class CodecContract(CodecHarness):
 
     @for_each("type_name", "types")
     def test_values_of_type(self, type_name: str) -> None:
-        """Every type that the format supports keeps its values, also those at its edges, and NULL.
+        """Every type that the format supports keeps its values, also those at its limits, and NULL.
 
-        Steps: encode and decode the edge values of the type. Passes when they are the same.
+        Steps: encode and decode the values at the limits of the type (``edge_values``). Passes when they are the same.
         """
         self._need_encoder()
         schema = Schema.of({"id": "int64", "value": type_name})
@@ -160,11 +165,11 @@ class CodecContract(CodecHarness):
             decoded,
             frame,
             what=f"values of {type_name}",
-            mend=f"write {type_name} so that it is read back, or leave it out of `types`",
+            mend=f"write {type_name} so that the decoder reads the same values, or leave it out of `types`",
         )
 
     def test_one_body_per_row(self) -> None:
-        """The encoder gives one body per row; for formats of lines, without a newline in it.
+        """The encoder gives one body per row. In formats of lines, no body has a newline in it.
 
         Steps: encode 50 rows, and a row with a text of several lines. Passes when there are as many bodies as rows, and
         ``encode_lines`` is these bodies, each ended by a newline.
@@ -185,25 +190,28 @@ class CodecContract(CodecHarness):
             lines = encoder.encode_lines(frame)
             whole = b"".join(body + b"\n" for body in bodies)
             expect(
-                lines == whole, expected=shortened(whole), found=shortened(lines), mend="encode_lines = encode, joined"
+                lines == whole,
+                expected=shortened(whole),
+                found=shortened(lines),
+                mend="encode_lines must return the bodies of encode, each with a newline",
             )
 
     def test_every_body_is_accounted_for(self) -> None:
-        """Every body is a good row or a bad body with a reason, whatever it holds: nothing raises, nothing vanishes.
+        """Every body gives a row or a bad body with a reason, whatever it holds: no error is raised, no body is lost.
 
-        Steps: decode 400 damaged bodies between good ones. Passes when rows and bad bodies together are all, each once,
-        in order, with reasons.
+        Steps: decode damaged bodies (``fuzzed_bodies``) between good ones. Passes when each body is a row or a bad body,
+        once, rows are in order, bad bodies have reasons, and no good body is refused.
         """
         good = [self.make_body(row) for row in self.rows(20)]
         bodies = [body for number, body in enumerate(self.damaged()) for body in (body, good[number % 20])]
         decoded = self.decode(bodies)
         kept = self._kept(decoded, len(bodies))
         refused = [bad.row for bad in decoded.bad]
-        mend = "Decoded.rows names the input rows that the frame has, in order; Decoded.bad the others"
+        mend = "Decoded.rows has the numbers of the bodies in the frame, in order; Decoded.bad has the others"
         expect(
             len(kept) == decoded.frame.height and sorted(kept + refused) == list(range(len(bodies))),
             expected=f"each of {len(bodies)} bodies once, in the frame or in bad",
-            found=f"{decoded.frame.height} rows said to be {len(kept)} bodies, {len(refused)} bad",
+            found=f"a frame of {decoded.frame.height} rows, {len(kept)} numbers of rows, {len(refused)} bad bodies",
             mend=mend,
         )
         expect(kept == sorted(kept), expected="rows in the order of bodies", found=shortened(kept), mend=mend)
@@ -214,68 +222,68 @@ class CodecContract(CodecHarness):
         lost = [row for row in range(1, len(bodies), 2) if row in set(refused)]
         expect(
             not lost,
-            expected="good bodies are good beside damaged ones",
-            found=f"{len(lost)} are refused, such as {shortened(bodies[lost[0]])}" if lost else "",
-            mend="when the batch as a whole cannot be decoded, decode it body by body",
+            expected="good bodies are good also next to damaged ones",
+            found=f"{len(lost)} good bodies are refused, such as {shortened(bodies[lost[0]])}" if lost else "",
+            mend="if the whole batch cannot be decoded, decode it body by body",
         )
 
     def test_bad_bodies_are_refused(self) -> None:
-        """What is no row of this format is refused, not made into a row of NULLs.
+        """A body that is not a row of this format is refused; it does not become a row of NULLs.
 
-        Steps: decode the author's ``bad_bodies``. Passes when all are bad.
+        Steps: decode the author's ``bad_bodies``. Passes when all are in ``Decoded.bad``.
         """
         bodies = list(self.bad_bodies())
         if not bodies:
-            pytest.skip(f"not checked: {type(self).__name__} gives no bad_bodies()")
+            pytest.skip(f"not checked: {type(self).__name__} does not implement bad_bodies()")
         decoded = self.decode(bodies)
         taken = [bodies[row] for row in self._kept(decoded, len(bodies))]
         expect(
             not taken,
             expected="all bad bodies in Decoded.bad",
-            found=f"taken: {shortened(taken[:3])}",
-            mend="give what does not follow the format in Decoded.bad, with the reason",
+            found=f"these became rows: {shortened(taken[:3])}",
+            mend="return bodies that do not follow the format in Decoded.bad, with the reason",
         )
 
     def test_bodies_are_decoded_by_themselves(self) -> None:
-        """Whether a body is good, and its values, depend on that body alone: batches are cut by chance.
+        """Whether a body is good, and its values, depend on that body alone, because batches end anywhere.
 
-        Steps: decode 400 damaged and some good bodies all at once, each alone, and in another order. Passes when each
-        is good or bad, with the same values and reason, every time.
+        Steps: decode damaged (``fuzzed_bodies``) and some good bodies all at once, each alone, and in another order. Passes
+        when each body gives the same values, or is bad for the same reason, every time.
         """
         bodies = [*self.damaged(), *(self.make_body(row) for row in self.rows(20))]
         whole = self._by_body(bodies)
         order = list(range(len(bodies)))
         random.Random(_SEED).shuffle(order)
         mixed = self._by_body([bodies[i] for i in order])
-        mend = "parse each body by the schema; infer nothing from its neighbours"
+        mend = "parse each body by the schema; infer nothing from other bodies"
         for place, number in enumerate(order):
             (alone,) = self._by_body([bodies[number]])
             for which, found in (("alone", alone), ("in another order", mixed[place])):
                 expect(
                     repr(found) == repr(whole[number]),
-                    expected=f"{shortened(bodies[number])} decoded {which} as among others: {shortened(whole[number])}",
+                    expected=f"{shortened(bodies[number])} gives the same {which} as with all others: {shortened(whole[number])}",
                     found=shortened(found),
                     mend=mend,
                 )
 
     def test_columns_can_be_chosen(self) -> None:
-        """A decoder made for some columns gives just these, in that order, with the same values.
+        """A decoder made for some columns gives exactly these, in that order, with the same values.
 
-        Steps: for each column, for all in reverse, and for none, decode to that. Passes when it is what the whole has.
+        Steps: decode to each single column, and to all in reverse order. Passes when the values are those of the whole frame.
         """
         codec = self.make_codec()
         bodies = Bodies.of([self.make_body(row) for row in self.rows(20)])
         whole, names = self.decode(bodies, codec).frame, list(self.columns)
         for chosen in (*([name] for name in names), names[::-1]):
             frame = codec.decoder(self.columns, chosen).decode(bodies).frame
-            what, mend = f"columns {chosen}", "select the columns asked for, in the order asked for"
+            what, mend = f"columns {chosen}", "select the requested columns, in the requested order"
             expect(frame.columns == chosen, expected=what, found=f"{frame.columns}", mend=mend)
             expect_same_frame(frame, whole.select(chosen), what=what, mend=mend)
 
     def test_no_bodies(self) -> None:
-        """No bodies give a frame without rows, with the columns and types of the schema.
+        """Without bodies, the frame has no rows, but the columns and types of the schema.
 
-        Steps: decode nothing, and only bad bodies if there are. Passes when the frame has the schema's columns.
+        Steps: decode no bodies, and bad bodies only if there are some. Passes when the frame has the schema's columns.
         """
         bad = [body for body in self.bad_bodies() if self.decode([body]).bad]
         for bodies in ([], bad):
@@ -284,7 +292,7 @@ class CodecContract(CodecHarness):
                 dict(frame.schema) == dict(self.columns) and frame.height == 0,
                 expected=f"no rows of {self.columns!r}",
                 found=f"{frame.height} rows of {dict(frame.schema)}",
-                mend="make the frame with schema=dict(schema) also when no row is left",
+                mend="make the frame with schema=dict(schema), also if it has no rows",
             )
 
     def test_bodies_lie_anywhere(self) -> None:
@@ -301,26 +309,28 @@ class CodecContract(CodecHarness):
             buffer += body
             ends.append(len(buffer))
         scattered = Bodies(buffer + garbage, np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64))
-        mend = "use bodies[i], or joined(); parse the buffer in place only when newline_separated"
+        mend = "use bodies[i], or joined(); parse the buffer itself only if newline_separated"
         expect_same_frame(self.decode(scattered).frame, self.decode(bodies).frame, what="scattered bodies", mend=mend)
         some = Bodies.of(bodies).take(np.arange(0, 20, 2))
         expect_same_frame(self.decode(some).frame, self.decode(bodies[::2]).frame, what="every other body", mend=mend)
 
     def test_survives_pickle(self) -> None:
-        """The plan, and the codecs in it, go to worker processes by cloudpickle.
+        """The plan, and the codecs in it, are sent to worker processes with cloudpickle.
 
         Steps: send the codec through cloudpickle and decode with the copy. Passes when the frame is the same.
         """
         copy = through_pickle(self.make_codec(), what="a codec")
         bodies = [self.make_body(row) for row in self.rows(20)]
         wanted = self.decode(bodies).frame
-        expect_same_frame(self.decode(bodies, copy).frame, wanted, what="by the copy", mend="keep all in attributes")
+        expect_same_frame(
+            self.decode(bodies, copy).frame, wanted, what="decoded by the copy", mend="keep everything in attributes"
+        )
 
     # ------------------------------------------------------------------------------------------------- private
 
     def _need_encoder(self) -> None:
         if not self.encodes:
-            pytest.skip("not checked: the format is only read (encodes = False)")
+            pytest.skip("not checked: the format can only be read (encodes = False)")
 
     def _frame(self, rows: Sequence[dict[str, Any]], schema: Schema) -> pl.DataFrame:
         return pl.DataFrame(list(rows), schema=dict(schema), orient="row")

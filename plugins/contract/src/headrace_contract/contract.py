@@ -1,4 +1,4 @@
-"""What all contracts share: how a check fails, what an author may leave out, and how long the outside world may take."""
+"""What all contracts share: how a check fails, what an author may leave out, and how long external systems may take."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ContractViolation(AssertionError):
-    """A plug-in does not do what its base class promises. The message says what was expected and what to mend."""
+    """A plug-in breaks a promise of its base class. The message says what was expected, what was found, and what to change."""
 
     def __init__(self, expected: str, found: str, mend: str) -> None:
         self.expected = expected
@@ -26,7 +26,7 @@ class ContractViolation(AssertionError):
 
 
 def violated(*, expected: str, found: str, mend: str) -> NoReturn:
-    """Fail the running check."""
+    """Fail the running check: raise ContractViolation."""
     __tracebackhide__ = True
     raise ContractViolation(expected, found, mend)
 
@@ -42,13 +42,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def optional_hook(function: F) -> F:
-    """Mark a method of a contract that an author may leave out; the checks that need it are then skipped by name."""
+    """Mark a method of a contract that an author may leave out. Then the checks that need it are skipped, and the skip names it."""
     function.__headrace_optional__ = True  # type: ignore[attr-defined]
     return function
 
 
 def for_each(argument: str, attribute: str) -> Callable[[F], F]:
-    """Make one test per entry of a class attribute, which an author may override; it is passed as ``argument``."""
+    """Make one test per entry of a class attribute, which an author may override. The test gets the entry as ``argument``."""
 
     def mark(function: F) -> F:
         function.__headrace_each__ = (argument, attribute)  # type: ignore[attr-defined]
@@ -60,19 +60,19 @@ def for_each(argument: str, attribute: str) -> Callable[[F], F]:
 class Contract:
     """Base of all contracts. A subclass named ``Test…`` in an author's test module gets every check as a test."""
 
-    #: Declared weaknesses: name of a check -> why the plug-in cannot pass it. Such a check must fail (so that a weakness
-    #: that is gone is taken off the list), and the run's summary shows it.
+    #: Declared weaknesses: name of a check -> why the plug-in cannot pass it. Such a check must fail: if it passes, this is
+    #: an error, so that the list stays correct. The summary of the test run shows the weaknesses.
     weaknesses: ClassVar[Mapping[str, str]] = {}
-    #: How long the outside world may take to show what was done to it (a new queue, a restarted server).
+    #: How long a check waits until an external system shows a change (a new queue, a restarted server).
     patience: ClassVar[timedelta] = timedelta(seconds=30)
-    #: A check that takes longer hangs, and fails with the place where it does.
+    #: A check that takes longer counts as hanging: it fails, and the message says at which line it was.
     check_time_max: ClassVar[timedelta] = timedelta(minutes=5)
-    #: Name of the plug-in in messages; default: the class's own.
+    #: Name of the plug-in in error messages; default: the name of the contract's class.
     plugin: ClassVar[str] = ""
 
     #: An empty directory, new for each check.
     tmp_path: Path
-    #: Letters, digits and underscores, new for each check: for tables, topics, indexes.
+    #: A name of letters, digits and underscores, new for each check: for tables, topics, indexes.
     unique_name: str
 
     @pytest.fixture(autouse=True)
@@ -80,12 +80,16 @@ class Contract:
         self.begin(tmp_path)
 
     def begin(self, tmp_path: Path) -> None:
-        """Make a new place for a check. Called before each by pytest."""
+        """Set ``tmp_path`` and ``unique_name``. pytest calls it before each check; an override must call ``super().begin``."""
         self.tmp_path = tmp_path
         self.unique_name = f"contract_{secrets.token_hex(6)}"
 
     def in_thread(self, action: Callable[[], T], *, what: str, mend: str) -> T:
-        """Call ``action`` in a new thread and return what it returns. Fails the check when it raises, or takes ``patience``."""
+        """Call ``action`` in a new thread and return its result.
+
+        Fails the check if it raises an error, or does not return within ``patience``. ``what`` is the expectation in the
+        message, ``mend`` what to change.
+        """
         __tracebackhide__ = True
         results: list[T] = []
         errors: list[BaseException] = []
@@ -93,7 +97,7 @@ class Contract:
         def call() -> None:
             try:
                 results.append(action())
-            except BaseException as error:  # shown by the check, in its own thread
+            except BaseException as error:  # the thread of the check reports it
                 errors.append(error)
 
         thread = threading.Thread(target=call, name="contract", daemon=True)
@@ -112,14 +116,16 @@ class Contract:
         return not getattr(getattr(cls, hook), "__headrace_optional__", False)
 
     def need(self, *hooks: str) -> None:
-        """Skip the running check, saying why, unless the author provides all these hooks."""
+        """Skip the running check, with the reason, unless the author provides all these hooks."""
         __tracebackhide__ = True
         missing = [hook for hook in hooks if not self.provides(hook)]
         if missing:
-            pytest.skip(f"not checked: {type(self).__name__} gives no {', '.join(f'{hook}()' for hook in missing)}")
+            pytest.skip(
+                f"not checked: {type(self).__name__} does not implement {', '.join(f'{hook}()' for hook in missing)}"
+            )
 
     def eventually(self, probe: Callable[[], T | None], *, expected: str, mend: str) -> T:
-        """Call ``probe`` until it returns something true, at most for ``patience``. Fails the check when it never does."""
+        """Call ``probe`` until its result is true, and return the result. Fails the check if this takes longer than ``patience``."""
         __tracebackhide__ = True
         deadline = time.monotonic() + self.patience.total_seconds()
         pause = threading.Event()
@@ -129,7 +135,9 @@ class Contract:
                 return found
             if time.monotonic() >= deadline:
                 violated(
-                    expected=expected, found=f"after {self.patience.total_seconds():g} s still {found!r}", mend=mend
+                    expected=expected,
+                    found=f"after {self.patience.total_seconds():g} s it is still {found!r}",
+                    mend=mend,
                 )
             pause.wait(0.02)
 
@@ -140,6 +148,6 @@ def checks_of(contract: type[Contract]) -> list[str]:
 
 
 def shortened(value: object, length: int = 300) -> str:
-    """Return ``repr`` of a value, cut to what fits in a message."""
+    """Return ``repr`` of a value; a text longer than ``length`` is cut."""
     text = repr(value)
     return text if len(text) <= length else f"{text[:length]}… ({len(text)} characters)"

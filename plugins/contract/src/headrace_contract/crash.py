@@ -1,7 +1,7 @@
-"""Real processes that are killed or stopped at named moments: how the crash checks run a plug-in.
+"""Real processes that are killed or stopped at given moments: how the crash checks run a plug-in.
 
-The plug-in travels to a child process as it does to a backend's workers: by cloudpickle. The child writes or reads, and
-sends itself SIGKILL (or SIGSTOP) at the moment it was told, so that no check depends on luck or on waiting.
+The plug-in is sent to a child process with cloudpickle, as a backend sends it to its workers. The child writes or reads,
+and sends itself SIGKILL (or SIGSTOP) at the given moment. So no check depends on chance or on a waiting time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from headrace_contract.processes import START_SECONDS_MAX, child_command, child_
 
 @dataclass(frozen=True)
 class Moment:
-    """When a writing child is struck, in its ``insert``-th ``batch_insert`` (from 1).
+    """When a child process that writes is killed or stopped: before, inside or after call ``insert`` (from 1) of ``batch_insert``.
 
-    ``inside`` strikes after ``fraction`` of the lines of the plug-in's own code that the insert before took.
+    ``inside``: after a ``fraction`` of the number of lines of the plug-in's own code that the previous call executed.
     """
 
     insert: int
@@ -44,32 +44,32 @@ class Moment:
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Write batches through a SinkWriter; the number of batches after which to send a checkpoint."""
+    """A task: write batches through a SinkWriter. ``checkpoints``: after how many batches a checkpoint is sent."""
 
     sink: Sink
     batches: Sequence[Batch]
     moment: Moment | None
     checkpoints: frozenset[int] = frozenset()
-    #: Strike right after the checkpoint that follows this many batches.
+    #: Kill the process right after the checkpoint that follows this many batches.
     kill_after_checkpoint: int | None = None
 
 
 @dataclass(frozen=True)
 class ReadTask:
-    """Read a queue, keeping the position after each batch as a checkpoint; be killed after so many batches."""
+    """A task: read a queue, note the position after each batch as a checkpoint, and be killed after ``batches`` batches."""
 
     source: Source
     queue_name: str
     position: ReadPosition | None
     batch_records: int
     batches: int
-    #: Where each batch's bodies and the position after it are written, one JSON object per line.
+    #: The file for each batch's offsets and the position after it, one JSON object per line.
     journal: str
     patience_seconds: float
 
 
 class Child:
-    """A child process that runs one task."""
+    """A child process that runs one task. As a context manager it kills the child at the end of the block."""
 
     def __init__(self, task: WriteTask | ReadTask | Callable[[], Any], *, importable: Sequence[type] = ()) -> None:
         data = pickled(task, what="the sink or source")
@@ -87,26 +87,26 @@ class Child:
             )
 
     def wait_until_killed(self, *, patience_seconds: float) -> None:
-        """Return when the child was killed at its moment. Fails the check when it ended in any other way."""
+        """Wait until the child is killed at its moment. Fails the check if it ends in another way, or not in time."""
         self._end(-signal.SIGKILL, patience_seconds)
 
     def wait_until_done(self, *, patience_seconds: float) -> None:
-        """Return when the child has done its task. Fails the check when it failed."""
+        """Wait until the child has done its task. Fails the check if the task fails, or is not done in time."""
         self._end(0, patience_seconds)
 
     def wait_until_stopped(self) -> None:
-        """Return when the child stands still at its moment (SIGSTOP). Fails the check when it has ended instead."""
+        """Wait until the child is stopped at its moment (SIGSTOP), without a time limit. Fails the check if it has ended instead."""
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
             self.process.returncode = os.waitstatus_to_exitcode(status)
             self._end(None, 0)
 
     def go_on(self) -> None:
-        """Let a child that stands still go on."""
+        """Let a stopped child continue."""
         os.kill(self.process.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """Kill the child if it lives, and remove its files."""
+        """Kill the child if it still runs, and remove its files."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -130,20 +130,20 @@ class Child:
         except subprocess.TimeoutExpired:
             violated(
                 expected="the process that runs the plug-in ends",
-                found=f"it still runs after {patience_seconds:g} s; it printed: {self._output()}",
-                mend="nothing in the plug-in may wait for ever; raise patience if the outside world is that slow",
+                found=f"it still runs {patience_seconds:g} s after its start; it printed: {self._output()}",
+                mend="nothing in the plug-in may wait for ever; if an external system is only slow, increase patience",
             )
         if code == 0 and wanted != 0:
             violated(
-                expected="the process comes to the moment at which it is to be struck",
-                found=f"it ended well before that; it printed: {self._output()}",
-                mend="new rows of a new target must reach batch_insert: is last_offset that of another table or job?",
+                expected="the process reaches the moment at which it must be killed or stopped",
+                found=f"it ended without an error before that; it printed: {self._output()}",
+                mend="rows for a new target must reach batch_insert: check that last_offset is not that of another table or job",
             )
         if code != wanted:
             violated(
                 expected="a process that gets the plug-in by cloudpickle can use it",
                 found=f"it ended with code {code}; it printed: {self._output()}",
-                mend="keep connections, locks, threads and files out of __init__: make them in open, or in queues",
+                mend="keep connections, locks, threads and files out of __init__: create them in open, or in queues",
             )
 
     def _output(self) -> str:
@@ -151,6 +151,6 @@ class Child:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a child's journal."""
+    """Return the complete lines of a child's journal, decoded."""
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]

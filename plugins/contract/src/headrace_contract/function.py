@@ -24,34 +24,32 @@ Arguments = tuple[Any, ...]
 
 
 class FunctionHarness(Contract):
-    """The part that an author of a function fills in."""
+    """The part of the contracts that an author of a function fills in."""
 
-    #: Arguments and the result that is right for them. Give a few: they are also what the other checks are run with.
+    #: Arguments and their right result. Give several cases: the other checks use their arguments too.
     cases: ClassVar[Sequence[tuple[Sequence[Any], Any]]]
-    #: Types of the arguments, needed for vectorized functions whose cases do not show them.
+    #: Types of the arguments: necessary for vectorized functions if the cases do not determine them.
     argument_types: ClassVar[Sequence[str] | None] = None
-    #: True for SQL's rule that a NULL argument gives NULL; False when the function does something else with NULL.
+    #: True for the rule of SQL that a NULL argument gives NULL; False if the function has another result for NULL.
     null_gives_null: ClassVar[bool] = True
 
     def make_function(self) -> Any:
-        """Return the function: made by a decorator, a callable, ``"package.module:name"`` or an object with ``eval``."""
+        """Return the function: a decorated function, a callable, ``"package.module:name"`` or an object with ``eval``."""
         raise NotImplementedError
 
     def function(self) -> UserFunction:
-        """Return what headrace makes of it."""
+        """Return the function as headrace resolves it."""
         return resolve(self.make_function())
 
     def arguments(self) -> list[Any]:
-        """Return the arguments of all cases: copies, which a function may spoil."""
+        """Return copies of the arguments of all cases, so that a function that changes them does no harm."""
         return [copy.deepcopy(arguments) for arguments, _ in self.cases]
 
     def results(self, function: Callable[..., Any], arguments: Sequence[Arguments]) -> list[Any]:
-        """Return what the function gives for each of these arguments. Each contract knows how."""
+        """Return the function's results for these arguments. Each kind of contract implements it."""
         return [function(*these) for these in arguments]
 
-    def expect_equal(
-        self, found: Sequence[Any], wanted: Sequence[Any], *, what: str, mend: str, exact_floats: bool = True
-    ) -> None:
+    def expect_equal(self, found: Sequence[Any], wanted: Sequence[Any], *, what: str, mend: str) -> None:
         """Fail the check unless the results are the same, in order."""
         __tracebackhide__ = True
         for arguments, one, other in zip(self.arguments(), found, wanted, strict=False):
@@ -68,7 +66,7 @@ class FunctionChecks(FunctionHarness):
     """What all kinds of functions must do."""
 
     def test_results_are_right(self) -> None:
-        """The function gives what its author says.
+        """The function gives the results that its author expects.
 
         Steps: call it with the arguments of each case. Passes when each result is the case's.
         """
@@ -80,26 +78,26 @@ class FunctionChecks(FunctionHarness):
                 close(one, other),
                 expected=f"{shortened(other)} for {shortened(these)}",
                 found=shortened(one),
-                mend="mend the function, or the case",
+                mend="correct the function, or the case",
             )
 
     def test_arguments_are_not_changed(self) -> None:
-        """Lists, dicts and Series that come in belong to the batch: the function must not change them.
+        """The function must not change lists, dicts and Series in its arguments, because they belong to the batch.
 
-        Steps: call it with copies of each case's arguments. Passes when these are as before.
+        Steps: call it with copies of each case's arguments. Passes when these are unchanged.
         """
         given = self.arguments()
         self.results(self.function(), given)
         for before, after in zip(self.arguments(), given, strict=True):
             expect(
                 same(after, before),
-                expected=f"arguments as they came in: {shortened(before)}",
+                expected=f"unchanged arguments: {shortened(before)}",
                 found=shortened(after),
                 mend="work on a copy: list(value), dict(value), series.clone()",
             )
 
     def test_survives_pickle(self) -> None:
-        """Functions go to worker processes by cloudpickle, with the job.
+        """Functions are sent to worker processes with cloudpickle, with the job.
 
         Steps: send it through cloudpickle and call the copy. Passes when the results are the same.
         """
@@ -107,11 +105,14 @@ class FunctionChecks(FunctionHarness):
         made = through_pickle(function, what="a function")
         wanted = self.results(function, self.arguments())
         self.expect_equal(
-            self.results(made, self.arguments()), wanted, what="by the copy", mend="keep what it needs in it"
+            self.results(made, self.arguments()),
+            wanted,
+            what="by the copy",
+            mend="keep everything that the function needs in the function itself",
         )
 
     def test_same_results_elsewhere(self) -> None:
-        """The results are the same the second time, and in another process: replays and retries rest on it.
+        """The results are the same the second time, and in another process: replays and retries depend on it.
 
         Steps: call it twice here, and in a new process with another hash seed. Passes when all results are the same. For
         functions that are ``deterministic``.
@@ -130,7 +131,7 @@ class FunctionChecks(FunctionHarness):
     def test_name_fits_sql(self) -> None:
         """A function is called by its name in SQL texts.
 
-        Steps: look at the name. Passes when it is a plain SQL name.
+        Steps: look at the name. Passes when it has only letters, digits and underscores, and begins with no digit.
         """
         name = self.function().name
         expect(
@@ -156,7 +157,7 @@ class FunctionContract(FunctionChecks):
     """
 
     def results(self, function: Callable[..., Any], arguments: Sequence[Arguments]) -> list[Any]:
-        """Call it as SQL does: once per row, or vectorized with a Series per argument."""
+        """Call the function as SQL does: once per row or, if it is vectorized, with a Series per argument."""
         if not (isinstance(function, ScalarFunction) and function.vectorized):
             return super().results(function, arguments)
         found = function(*self.columns(arguments))
@@ -164,12 +165,12 @@ class FunctionContract(FunctionChecks):
             isinstance(found, pl.Series) and len(found) == len(arguments),
             expected=f"a polars Series of {len(arguments)} results",
             found=f"{len(found)} results" if isinstance(found, pl.Series) else shortened(found),
-            mend="return one result for each row that came in",
+            mend="return one result for each row of the input",
         )
         return list(found.to_list())
 
     def columns(self, arguments: Sequence[Arguments]) -> list[pl.Series]:
-        """Return the arguments as a Series each."""
+        """Return one Series for each argument."""
         width = len(self.cases[0][0])
         types: Sequence[str | None] = self.argument_types or [None] * width
         shown = [[these[at] for these in self.arguments()] for at in range(width)]
@@ -177,7 +178,7 @@ class FunctionContract(FunctionChecks):
         return [pl.Series(f"a{at}", [these[at] for these in arguments], dtype=kinds[at]) for at in range(width)]
 
     def function(self) -> ScalarFunction:
-        """Return what headrace makes of it."""
+        """Return the function as headrace resolves it. Fails the check if it is not a scalar function."""
         found = super().function()
         if not isinstance(found, ScalarFunction):
             violated(
@@ -188,7 +189,7 @@ class FunctionContract(FunctionChecks):
         return found
 
     def test_rows_are_treated_by_themselves(self) -> None:
-        """A result depends on its row alone: vectorized equals row by row, whatever stands beside it.
+        """A result depends only on its own row: a vectorized call gives the same as calls for single rows.
 
         Steps: call the function with all rows, with each alone, with pairs, and in another order. Passes when each row
         has the same result.
@@ -206,16 +207,16 @@ class FunctionContract(FunctionChecks):
         self._expect_rows(found, [wanted[i] for i in order], [arguments[i] for i in order], "in another order", mend)
 
     def test_null_arguments(self) -> None:
-        """NULL is an argument like others: it raises nothing, and by SQL's rule gives NULL.
+        """A NULL argument raises no error and, by the rule of SQL, gives NULL.
 
-        Steps: take the first case, replace each argument, and all, by NULL. Passes when nothing is raised and, with
+        Steps: take the first case, replace each argument, and then all, by NULL. Passes when nothing is raised and, with
         ``null_gives_null``, the result is NULL.
         """
         function, given = self.function(), self.arguments()[0]
         rows = [tuple(None if at in (i, len(given)) or i == len(given) else value for i, value in enumerate(given))
                 for at in range(len(given) + 1)]  # fmt: skip
         for row in rows:
-            mend = "return None for None first, or declare null_gives_null = False and give cases with NULL"
+            mend = "return None if an argument is None, or declare null_gives_null = False and give cases with NULL"
             try:
                 (found,) = self.results(function, [row])
             except Exception as error:
@@ -228,7 +229,7 @@ class FunctionContract(FunctionChecks):
             expect(good, expected=f"NULL for {shortened(row)}", found=shortened(found), mend=mend)
 
     def test_return_type_is_kept(self) -> None:
-        """Results are of the declared type: the columns after it are checked by that.
+        """Results have the declared type: later verbs are checked against it.
 
         Steps: put the results of all cases into a column of ``return_type``. Passes when they fit, and are the same.
         """
@@ -239,11 +240,11 @@ class FunctionContract(FunctionChecks):
                 found.dtype == function.return_type,
                 expected=f"a Series of {function.return_type}",
                 found=f"{found.dtype}",
-                mend="declare what it returns, or cast the result",
+                mend="declare the type that it returns, or cast the result",
             )
             return
         results = self.results(function, self.arguments())
-        mend = "declare what it returns (returns='…' or the annotation), or convert the result"
+        mend = "declare the type that it returns (returns='…' or the annotation), or convert the result"
         try:
             column = pl.Series("r", results, dtype=function.return_type, strict=True).to_list()
         except Exception as error:
@@ -271,7 +272,7 @@ class TableFunctionContract(FunctionChecks):
     """What every table function (UDTF) must do. A case's result is the list of its rows, as dicts."""
 
     def results(self, function: Callable[..., Any], arguments: Sequence[Arguments]) -> list[Any]:
-        """Return the rows for each call, as dicts by the declared columns."""
+        """Return for each call the list of its rows, as dicts with the declared columns."""
         assert isinstance(function, TableFunction)
         names = list(function.schema)
         return [[_row(row, names) for row in function(*these)] for these in arguments]
@@ -304,9 +305,9 @@ class TableFunctionContract(FunctionChecks):
         )
 
     def test_calls_are_independent(self) -> None:
-        """Each call gives the rows of its own arguments, also when another was not read to its end.
+        """Each call gives the rows of its own arguments, also if another call was not read to its end.
 
-        Steps: begin a call and leave it, then call with all cases. Passes when the results are right.
+        Steps: read one row of a call for each case, then call with all cases. Passes when the results are those of before.
         """
         function = self.function()
         wanted = self.results(function, self.arguments())
@@ -314,7 +315,10 @@ class TableFunctionContract(FunctionChecks):
             next(iter(function(*these)), None)
         found = self.results(function, list(reversed(self.arguments())))
         self.expect_equal(
-            list(reversed(found)), wanted, what="after calls that were left", mend="keep no state between calls"
+            list(reversed(found)),
+            wanted,
+            what="after calls that were not read to their end",
+            mend="keep no state between calls",
         )
 
 
@@ -328,10 +332,10 @@ class AggregateFunctionContract(FunctionChecks):
         return [aggregate.result(_added(aggregate, aggregate.create(), rows)) for rows in arguments]
 
     def test_parts_merge_to_the_whole(self) -> None:
-        """Partial aggregates, made apart and merged, give what one gives: windows and shards rest on it.
+        """Merged partial aggregates give the same result as one aggregate: windows and shards depend on it.
 
-        Steps: cut the rows of each case at every place, aggregate both parts and merge them; also with an empty part.
-        Passes when the result is that of the whole.
+        Steps: divide the rows of each case at every place, aggregate both parts and merge them; one part may be empty.
+        Passes when the result is that of all rows.
         """
         function = self.function()
         assert isinstance(function, AggregateFunction)
@@ -343,16 +347,16 @@ class AggregateFunctionContract(FunctionChecks):
                 found = aggregate.result(aggregate.merge(left, right))
                 expect(
                     close(found, wanted),
-                    expected=f"{shortened(wanted)} for {shortened(rows)}, cut at {at} and merged",
+                    expected=f"{shortened(wanted)} for {shortened(rows)}, divided at row {at} and merged",
                     found=shortened(found),
-                    mend="merge(state, other) combines both states; what is not in the state is lost",
+                    mend="merge(state, other) must combine both states; everything that is needed must be in the state",
                 )
 
     def test_state_can_be_stored(self) -> None:
-        """State is made of MessagePack types, so that it survives a checkpoint.
+        """State has only MessagePack types, so that it can be stored in a checkpoint.
 
-        Steps: after each row take the state through MessagePack and go on with that. Passes when the results are the
-        same.
+        Steps: after each row encode the state as MessagePack, decode it, and continue with the copy. Passes when the results
+        are the same.
         """
         function = self.function()
         assert isinstance(function, AggregateFunction)
@@ -378,9 +382,9 @@ class AggregateFunctionContract(FunctionChecks):
             )
 
     def test_groups_are_independent(self) -> None:
-        """Each group has its own state: ``create`` gives a new one.
+        """Each group has its own state: ``create`` returns a new one.
 
-        Steps: create two states, add the rows of a case to one. Passes when the other's result is that of no rows.
+        Steps: create two states, add the rows of a case to one. Passes when the result of the other is that of no rows.
         """
         function = self.function()
         assert isinstance(function, AggregateFunction)
@@ -394,14 +398,14 @@ class AggregateFunctionContract(FunctionChecks):
                 same(found, wanted),
                 expected=f"{shortened(wanted)} for a group without rows",
                 found=shortened(found),
-                mend="make the state in create; keep nothing in the object",
+                mend="make a new state in create; keep nothing in the object",
             )
 
     def test_retract_undoes_add(self) -> None:
-        """``retract`` takes back a row that was added, for results that change.
+        """``retract`` removes a row that was added before, for results that change.
 
-        Steps: add the rows of each case and once more its first, and retract that. Passes when the result is as before.
-        For functions that have ``retract``.
+        Steps: add the rows of each case and its first row once more, and retract this row. Passes when the result is that of
+        the case. For functions that have ``retract``.
         """
         function = self.function()
         assert isinstance(function, AggregateFunction)
@@ -417,17 +421,17 @@ class AggregateFunctionContract(FunctionChecks):
                 close(found, wanted),
                 expected=f"{shortened(wanted)} after retracting {shortened(rows[0])}",
                 found=shortened(found),
-                mend="retract(state, *values) is the inverse of add; leave it out if there is none",
+                mend="retract(state, *values) must be the inverse of add; do not define it if there is no inverse",
             )
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal and of one kind: NaN equals itself, 1 is not 1.0 and not True."""
+    """Return whether two values are equal and of the same type: NaN equals itself, 1 equals neither 1.0 nor True."""
     return repr(canonical(one)) == repr(canonical(other))
 
 
 def close(one: Any, other: Any) -> bool:
-    """Like ``same``, but floats may differ by what another order of adding makes (a relative 1e-9)."""
+    """Return whether two values are the same; floats may differ by rounding (1e-9 relative, 1e-12 absolute)."""
     if isinstance(one, float) and isinstance(other, float):
         return same(one, other) or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
     if isinstance(one, dict) and isinstance(other, dict):
@@ -450,7 +454,7 @@ def _row(row: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _kinds_of(function: UserFunction) -> list[type]:
-    """Return classes whose modules the function needs."""
+    """Return classes in the modules that the function needs: a new process must import these modules."""
     target = getattr(function, "function", None) or getattr(function, "implementation", None)
     home = getattr(target, "__module__", None)
     made = type("Home", (), {"__module__": home}) if home else object

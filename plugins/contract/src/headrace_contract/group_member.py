@@ -1,4 +1,4 @@
-"""A member of a group, as a backend with several instances is one: it takes queues, reads, commits and gives up."""
+"""A member of a consumer group, as an instance of a backend is one: it takes queues, reads, commits, and gives queues up."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _POLL = timedelta(milliseconds=50)
 
 
 class Member(GroupListener):
-    """Drives one source. ``step`` is called by one thread; what it has found may be looked at by others."""
+    """Uses one source as a member of its group. One thread calls ``step``; other threads may read the results."""
 
     def __init__(self, source: GroupSource) -> None:
         self.source = source
         self._readers: dict[str, Reader] = {}
         self._queues: dict[str, Queue] = {}
-        self._lock = threading.Lock()  # guards what others look at
+        self._lock = threading.Lock()  # guards the attributes that other threads read
         self._records: dict[str, list[Any]] = {}
         self._begun: dict[str, list[ReadPosition | None]] = {}
         self._held: frozenset[str] = frozenset()
         self._polling: int | None = None
         self._commits = True
-        #: What the listener was told in a way that backends cannot bear, and queues that were called lost.
+        #: Calls of the listener that a backend does not accept; below: the queues that were revoked with lost=True.
         self.wrong_calls: list[str] = []
         self.lost: list[str] = []
 
     @property
     def held(self) -> frozenset[str]:
-        """The names of the queues that are this member's now."""
+        """The names of the queues that this member has now."""
         with self._lock:
             return self._held
 
@@ -50,12 +50,12 @@ class Member(GroupListener):
 
     @property
     def begun(self) -> dict[str, list[ReadPosition | None]]:
-        """What was committed whenever a queue was taken, by queue."""
+        """The committed position each time that this member was assigned a queue, by queue."""
         with self._lock:
             return {name: list(found) for name, found in self._begun.items()}
 
     def positions(self) -> dict[Queue, ReadPosition]:
-        """Return where this member is in the queues that it holds. Called by the thread that steps."""
+        """Return the positions of this member in its queues. Called by the thread that calls ``step``."""
         return {self._queues[name]: reader.position for name, reader in self._readers.items()}
 
     def step(self, *, wait: timedelta = _POLL) -> None:
@@ -64,7 +64,7 @@ class Member(GroupListener):
         try:
             self.source.poll_group(wait)
             for name, reader in list(self._readers.items()):
-                if name in self._readers:  # a poll may have taken it away
+                if name in self._readers:  # the poll of another queue may have revoked this one
                     self._read(name, reader)
         except RetriableError:
             pass  # a backend polls again as well
@@ -72,7 +72,7 @@ class Member(GroupListener):
             self._polling = None
 
     def leave(self, *, commit: bool = True) -> None:
-        """Commit, leave, and close everything. Without a commit also when the source revokes queues while it leaves."""
+        """Commit, leave the group and close everything. ``commit=False``: commit nothing, also if leaving revokes queues."""
         self._commits = commit
         if commit:
             self.source.commit(self.positions())
@@ -133,7 +133,7 @@ class Member(GroupListener):
 
 
 class RunningMember:
-    """A member with a thread of its own, as an instance in another process would be. ``stop`` ends it."""
+    """A member that runs in its own thread, as an instance in another process would. ``stop`` ends it."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
@@ -143,7 +143,7 @@ class RunningMember:
         self._thread.start()
 
     def stop(self, patience: timedelta) -> None:
-        """Let it commit and leave. Raises what went wrong in its thread."""
+        """Let the member commit and leave. Raises the error of its thread, and TimeoutError if this takes longer."""
         self._stop.set()
         self._thread.join(patience.total_seconds())
         if self._thread.is_alive():
@@ -151,7 +151,7 @@ class RunningMember:
         self.check()
 
     def check(self) -> None:
-        """Raise what went wrong so far."""
+        """Raise the error of the member's thread, if there is one; each error is raised once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -162,14 +162,14 @@ class RunningMember:
             while not self._stop.is_set():
                 self.member.step()
             self.member.leave()
-        except BaseException as error:  # raised by stop, in the thread of the check
+        except BaseException as error:  # check and stop raise it in the thread of the check
             self._failure = error
             self.member.close()
 
 
 @dataclass(frozen=True)
 class DyingMember:
-    """A task for a process: join, read so many records of a queue, commit a position, read on, and be killed."""
+    """A task for a process: join the group, read so many records of a queue, commit a position, and be killed."""
 
     source: GroupSource
     queue_name: str

@@ -1,4 +1,4 @@
-"""The contract of group sources: what is added where a broker shares queues among the instances of a job."""
+"""The contract of group sources: additional checks for brokers that share queues among the instances of a job."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ T = TypeVar("T")
 
 
 class GroupSourceContract(SourceHarness):
-    """What a ``GroupSource`` must do beside what ``SourceContract`` checks. Its author gives the same methods.
+    """What a ``GroupSource`` must do in addition to what ``SourceContract`` checks. Its author gives the same methods.
 
-    All sources that ``make_source`` makes within one check are of the same group, and the group is new for each check.
+    Within one check, all sources that ``make_source`` returns must be in the same group. Each check needs a new group.
     """
 
-    #: False for a broker whose members each work out by themselves which queues are theirs: a new one may begin with a
-    #: queue before the one that had it has committed, and then reads records a second time.
+    #: False for a broker where each member computes by itself which queues it has. Then a new member may begin with a queue
+    #: before the previous member of the queue has committed, and reads records a second time.
     hands_over_in_turn: ClassVar[bool] = True
 
     def test_a_lone_member_gets_every_queue(self) -> None:
-        """Who is alone in the group gets all queues, each once, and can read them.
+        """The only member of a group gets all queues, each once, and can read them.
 
-        Steps: make three queues with 10 records each; join, and poll. Passes when all are assigned, none was revoked or
-        lost, and all records come.
+        Steps: make three queues with 10 records each; join, and poll. Passes when each is assigned once, none is lost, and
+        all records come.
         """
         queues = self._queues(3, 10)
         with self._running() as member:
@@ -45,14 +45,14 @@ class GroupSourceContract(SourceHarness):
             counts == dict.fromkeys(queues, 1) and not member.member.lost,
             expected=f"each of the {len(queues)} queues is assigned once to the only member",
             found=f"times assigned: {counts}; lost: {member.member.lost}",
-            mend="give queues up only when another member has come",
+            mend="give queues up only when another member has joined",
         )
 
     def test_listener_is_called_by_polls(self) -> None:
-        """The listener is called on the thread that polls, and while it polls: a runtime holds no locks for it.
+        """The listener is called in the thread that polls, during a poll: a runtime uses no locks for it.
 
         Steps: join; wait a little without polling; poll until the queue is read. Passes when every call of the listener
-        came from within ``poll_group`` or a reader's ``poll``, on the thread that called these.
+        came from within ``poll_group`` or a reader's ``poll``, in the thread that called these.
         """
         [name] = self._queues(1, 5)
         with self._member() as member:
@@ -64,14 +64,14 @@ class GroupSourceContract(SourceHarness):
             not wrong,
             expected="assigned and revoked are called from within poll_group or poll",
             found="; ".join(wrong),
-            mend="note what the broker says, and tell the listener when poll_group is called",
+            mend="store what the broker says, and call the listener when poll_group is called",
         )
 
     def test_poll_group_keeps_its_timeout(self) -> None:
         """``poll_group`` with a time-out of zero does not wait: a runtime calls it between batches.
 
-        Steps: join, poll until the queue is read; call ``poll_group`` five times with zero. Passes when the quickest took
-        at most ``zero_timeout_limit``.
+        Steps: join, poll until the queue is read; call ``poll_group`` and the reader's ``poll`` five times with zero. Passes
+        when the quickest of the five took at most ``zero_timeout_limit``.
         """
         [name] = self._queues(1, 5)
         with self._member() as member:
@@ -87,10 +87,10 @@ class GroupSourceContract(SourceHarness):
         )
 
     def test_nothing_is_committed_at_first(self) -> None:
-        """``committed`` is None until somebody commits: else a new group would not begin where the job says.
+        """``committed`` is None until somebody commits: otherwise a new group would not begin where the job says.
 
-        Steps: make a queue with 10 records; ask; join and read it without a commit; ask another source. Passes when both
-        answers are None.
+        Steps: make a queue with 10 records; ask for the committed position; join and read the queue without a commit; ask
+        another source. Passes when both answers are None.
         """
         [name] = self._queues(1, 10)
         with self._group_source() as source:
@@ -105,14 +105,14 @@ class GroupSourceContract(SourceHarness):
             before is None and after is None,
             expected="committed() is None before the first commit, also when the queue was read",
             found=f"{before} before, {after} after it was read",
-            mend="commit nothing but what commit() is given; switch off what the client library commits by itself",
+            mend="commit only what commit() is given; switch off the automatic commits of the client library",
         )
 
     def test_only_commit_moves_what_is_committed(self) -> None:
-        """What is committed is what ``commit`` was told last, not how far the queue was read.
+        """The committed position is that of the last ``commit``, not how far the queue was read.
 
-        Steps: read 20 records as a member, commit the position of the 7th, read nothing more, leave; ask another source.
-        Passes when it says that position, and opening there gives the other 13.
+        Steps: read 20 records as a member, commit the position after the 7th, read nothing more, leave; ask another source.
+        Passes when it gives that position, and a reader opened there gives the other 13.
         """
         [name] = self._queues(1, 20)
         position = self._position_of(name, 7)
@@ -134,14 +134,16 @@ class GroupSourceContract(SourceHarness):
             reader = source.open(queue, cast("ReadPosition", committed))
             rest = self.read_to_end(reader).records
             reader.close()
-        self.expect_bodies(rest, self.bodies(7, 13), what="what was not committed", mend="open where it was committed")
+        self.expect_bodies(
+            rest, self.bodies(7, 13), what="the records that were not committed", mend="open at the committed position"
+        )
 
     def test_members_share_the_queues(self) -> None:
-        """Two members have all queues between them, each of them some, none both; nothing is lost when they are shared out.
+        """Two members share all queues: each has some, and no queue belongs to both. No record is lost by the new assignment.
 
-        Steps: make four queues with 10 records; let one member read them; let another join, which makes the first give up
-        queues, committing; write 10 more to each. Passes when they share the queues, no queue was called lost, the second
-        begins nowhere behind what the first committed, and the two have all records.
+        Steps: make four queues with 10 records; let one member read them; let another join, so that the first commits and
+        gives up queues; write 10 more to each. Passes when they share the queues, no queue is revoked as lost, the second
+        finds a committed position in each of its queues (if ``hands_over_in_turn``), and the two together read all records.
         """
         self._need_several()
         queues = self._queues(4, 10)
@@ -157,22 +159,22 @@ class GroupSourceContract(SourceHarness):
         lost = [*first.member.lost, *second.member.lost]
         expect(
             not lost,
-            expected="queues that a member gives up while it polls are not lost: it may finish them",
+            expected="queues that a member gives up during a poll are not lost: it can still finish their records",
             found=f"revoked with lost=True: {lost}",
-            mend="say lost=True only when another member may have the queue already",
+            mend="pass lost=True only if another member may have the queue already",
         )
         expect(
             moved and (not self.hands_over_in_turn or all(position is not None for position in moved.values())),
             expected="the second member begins where the first committed when its queues were revoked",
             found=f"committed when it took them: {moved}",
-            mend="call revoked before the queue is let go, and keep what it commits",
+            mend="call revoked before the queue is given up, and store what it commits",
         )
 
     def test_leaving_hands_over(self) -> None:
-        """When a member leaves, the others have its queues soon, and go on where it committed.
+        """When a member leaves, the others get its queues soon, and continue at the positions that it committed.
 
         Steps: two members share four queues with 10 records; the first commits and leaves; write 5 more to each. Passes
-        when the second has all queues and reads the 5, and of what the first had nothing again.
+        when the second gets all queues, and reads just these 5 records of each queue that the first had.
         """
         self._need_several()
         queues = self._queues(4, 10)
@@ -185,10 +187,12 @@ class GroupSourceContract(SourceHarness):
                 left = first.member.held
                 before = {name: len(second.member.records.get(name, ())) for name in left}
                 first.stop(self.patience)
-                self._until(lambda: second.member.held == set(queues), [second], "who stays has all queues")
+                self._until(lambda: second.member.held == set(queues), [second], "the remaining member gets all queues")
                 for number, name in enumerate(queues):
                     self.write(name, self.bodies(1000 * number + 10, 5))
-                self._until(lambda: self._read_all(both, queues, 15), [second], "who stays reads what comes")
+                self._until(
+                    lambda: self._read_all(both, queues, 15), [second], "the remaining member reads the new records"
+                )
                 found = {name: second.member.records[name][count:] for name, count in before.items()}
         for number, name in enumerate(queues):
             if name in left:
@@ -196,14 +200,14 @@ class GroupSourceContract(SourceHarness):
                     found[name],
                     self.bodies(1000 * number + 10, 5),
                     what=f"queue {name!r} after it was handed over",
-                    mend="begin where the member that left had committed",
+                    mend="begin at the position that the previous member had committed",
                 )
 
     def test_a_dead_member_is_replaced(self) -> None:
         """When a member's process dies, another gets its queues, and begins where it had committed.
 
-        Steps: a process gets the source by cloudpickle, joins, reads 20 records, commits the position of the 7th, and is
-        killed (SIGKILL); then another member joins. Passes when that is given the queue, from the 8th record on.
+        Steps: a process gets the source by cloudpickle, joins, reads 20 records, commits the position after the 7th, and is
+        killed (SIGKILL); then another member joins. Passes when this member gets the queue, from the 8th record on.
         """
         [name] = self._queues(1, 20)
         position = self._position_of(name, 7)
@@ -216,7 +220,10 @@ class GroupSourceContract(SourceHarness):
             self._until(lambda: len(member.member.records.get(name, ())) >= 13, [member], "the queue is taken over")
             found = member.member.records[name]
         self.expect_bodies(
-            found, self.bodies(7, 13), what="what was not committed", mend="begin where it was committed"
+            found,
+            self.bodies(7, 13),
+            what="the records that were not committed",
+            mend="begin at the committed position",
         )
 
     def test_leave_and_close_are_harmless(self) -> None:
@@ -239,7 +246,7 @@ class GroupSourceContract(SourceHarness):
             violated(
                 expected="leave() and close() are harmless when there is nothing to leave or close",
                 found=f"{type(error).__name__}: {error}",
-                mend="remember whether the source is a member; forget it first, then leave",
+                mend="store whether the source is a member; reset this first, then leave the group",
             )
 
     # ------------------------------------------------------------------------------------------------ inside
@@ -276,7 +283,7 @@ class GroupSourceContract(SourceHarness):
 
     @contextmanager
     def _member(self) -> Iterator[Member]:
-        """A member that the check drives."""
+        """Give a member whose ``step`` the check calls."""
         member = Member(self._made())
         try:
             yield member
@@ -285,7 +292,7 @@ class GroupSourceContract(SourceHarness):
 
     @contextmanager
     def _running(self) -> Iterator[RunningMember]:
-        """A member that drives itself."""
+        """Give a member that runs in its own thread."""
         running = RunningMember(Member(self._made()))
         try:
             yield running
@@ -293,7 +300,7 @@ class GroupSourceContract(SourceHarness):
             running.stop(self.patience)
 
     def _position_of(self, name: str, record: int) -> ReadPosition:
-        """Return the position of a record, by its number in the queue."""
+        """Return the position of a record, by its number in the queue (from 0)."""
         with self._group_source() as source:
             reader = source.open(self.queue(source, name), EARLIEST)
             self.read(reader, record, per_poll=record)
@@ -322,12 +329,12 @@ class GroupSourceContract(SourceHarness):
                 violated(
                     expected=what,
                     found=f"after {self.patience.total_seconds():g} s: {shown()}",
-                    mend="assign and revoke as the broker says, and at each poll_group look whether it said something",
+                    mend="assign and revoke queues as the broker says, and check for its notices in each poll_group",
                 )
             pause.wait(0.02)
 
     def _step_until(self, member: Member, condition: Callable[[], bool], what: str) -> None:
-        """Let a member poll until it is so; a step takes little time."""
+        """Let a member poll until the condition is true, at most for ``patience``."""
         __tracebackhide__ = True
 
         def probe() -> bool:
@@ -342,7 +349,7 @@ class GroupSourceContract(SourceHarness):
         return all(held) and sum(map(len, held)) == len(queues) and frozenset().union(*held) == set(queues)
 
     def _read_all(self, members: Sequence[RunningMember], queues: Sequence[str], count: int) -> bool:
-        """Whether the members together have the first so many records of each queue."""
+        """Whether the members together have read the first ``count`` records of each queue."""
         for number, name in enumerate(queues):
             found = [record for each in members for record in each.member.records.get(name, ())]
             wanted = self.bodies(1000 * number, count)

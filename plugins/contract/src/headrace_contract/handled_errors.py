@@ -1,4 +1,4 @@
-"""Finds the ``except`` clauses that a call runs through, and raises what they catch in the code that they cover."""
+"""Finds the ``except`` clauses in the code that a call executes, and raises the errors that they catch in that code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Injection:
 
 
 class Watched:
-    """The code of a plug-in: that of its class and bases, and of the packages that they are in, without headrace's core."""
+    """The code of a plug-in: of its class and base classes, and of the packages that have them, without headrace's core."""
 
     def __init__(self, kind: type) -> None:
         self._folders = own_folders(kind)
@@ -36,7 +36,7 @@ class Watched:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Note the lines of the plug-in that run in this thread."""
+        """Note the lines of the plug-in that are executed in this thread during the block."""
 
         def trace(frame: types.FrameType, event: str, _: Any) -> Any:
             file = frame.f_code.co_filename
@@ -52,7 +52,7 @@ class Watched:
 
     @contextmanager
     def raising(self, injection: Injection) -> Iterator[list[int]]:
-        """Raise an error the first time that its line is about to run; the list that is given is empty until then."""
+        """Raise the error of ``injection`` the first time that its line is reached. The list is empty until then."""
         struck: list[int] = []
 
         def trace(frame: types.FrameType, event: str, _: Any) -> Any:
@@ -67,13 +67,13 @@ class Watched:
             yield struck
 
     def injections(self) -> list[Injection]:
-        """Return the errors that the clauses which were run through catch, each in three lines that it covers."""
+        """Return an injection for each error that an executed clause catches, in up to three lines that the clause covers."""
         found: dict[Injection, None] = {}
         for file, lines in self._lines.items():
             try:
                 tree = ast.parse(Path(file).read_text(encoding="utf-8"))
             except (OSError, SyntaxError, ValueError):
-                continue  # code that was made without a file
+                continue  # generated code, which has no file
             for covered, expressions in _clauses(tree):
                 ran = sorted(line for line in covered if line in lines)
                 for kind in self._kinds(file, expressions) if ran else ():
@@ -98,7 +98,7 @@ class Watched:
 
 
 def _clauses(tree: ast.AST) -> Iterator[tuple[range, list[ast.expr | None]]]:
-    """Yield the lines that a clause covers and what it catches: handlers of ``try``, and ``with suppress(...)``."""
+    """Yield for each clause (``try`` and ``with suppress(...)``) the lines that it covers, and the types that it catches."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Try):
             lines = range(node.body[0].lineno, (node.body[-1].end_lineno or node.body[-1].lineno) + 1)
@@ -112,7 +112,7 @@ def _clauses(tree: ast.AST) -> Iterator[tuple[range, list[ast.expr | None]]]:
 
 
 def _named(expression: ast.expr, names: dict[str, Any]) -> Any:
-    """Return what a name, a dotted name or a tuple of them stands for; None for names that only a function knows."""
+    """Return the value of a name, of a dotted name or of a tuple of names; None for a local name of a function."""
     if isinstance(expression, ast.Tuple):
         return tuple(_named(each, names) for each in expression.elts)
     if isinstance(expression, ast.Attribute):
@@ -123,7 +123,7 @@ def _named(expression: ast.expr, names: dict[str, Any]) -> Any:
 
 
 def _made(kind: type[Exception]) -> Exception:
-    """Return an error of a type, whatever its constructor wants."""
+    """Return an error of a type, whatever arguments its constructor needs."""
     text = "an error that the contract suite has raised here"
     try:
         return kind(text)
@@ -144,7 +144,7 @@ def _tracing(trace: Any) -> Iterator[None]:
 
 
 def own_folders(kind: type) -> tuple[str, ...]:
-    """Return where a plug-in's own code is: the packages (or files) of its class and bases, without headrace itself."""
+    """Return the folders (or files) of a plug-in's own code: those of its class and base classes, without headrace."""
     found = []
     for base in kind.__mro__:
         top = base.__module__.partition(".")[0]

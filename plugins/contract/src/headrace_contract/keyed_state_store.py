@@ -1,4 +1,4 @@
-"""The contract of state stores that give single parts of a version."""
+"""The contract of state stores that can load single parts of a version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _parts(version: int, count: int) -> list[bytes]:
 
 
 class KeyedStateStoreContract(StateStoreContract):
-    """What a KeyedStateStore must do beside what every state store does. An author gives ``make_store``.
+    """What a KeyedStateStore must do in addition to every state store. An author gives ``make_store``.
 
     class TestMyStore(KeyedStateStoreContract):
         def make_store(self):
@@ -45,14 +45,14 @@ class KeyedStateStoreContract(StateStoreContract):
             found == wanted and len(given) == len(wanted),
             expected=shortened(sorted(wanted.items())),
             found=shortened(sorted(given)),
-            mend="give each part that is asked for once, with its version and its number from 0, and no other",
+            mend="give each requested part once, with its version and its number (from 0), and no other part",
         )
 
     def test_parts_are_given_one_by_one(self) -> None:
-        """A key's state is in one part of each version: the others need not be read for it.
+        """A key's state is in one part of each version, so the other parts need not be read for it.
 
-        Steps: save a snapshot of 8 parts and deltas of 2 and 3, ask for the versions, then for some parts, for all of one
-        version and for none. Passes when just those are given.
+        Steps: save a snapshot of 8 parts and deltas of 2 and 3 parts; call ``versions``; load some parts, all parts of one
+        version, and none. Passes when exactly those are given.
         """
         store = self.make_store()
         for version, count in ((1, 8), (2, 2), (3, 3)):
@@ -66,18 +66,18 @@ class KeyedStateStoreContract(StateStoreContract):
         store.close()
 
     def test_a_version_in_parts_is_a_version(self) -> None:
-        """Who does not care for parts is given them joined; versions in parts and others follow one another.
+        """``load`` gives the parts of a version joined; versions in parts and versions without parts can follow each other.
 
-        Steps: save snapshot 1 in parts, delta 2 whole, snapshot 3 in parts, delta 4 whole and delta 5 in parts; load all,
-        and up to 2, and ask for the versions. Passes when ``load`` gives whole contents from the newest snapshot on, and
-        ``versions`` the same numbers with the first part, or None for the one that was saved whole.
+        Steps: save snapshot 1 in parts and delta 2 without parts, and load; save snapshot 3 in parts, delta 4 without and
+        delta 5 in parts; load, and call ``versions``. Passes when ``load`` gives whole contents from the newest snapshot on,
+        and ``versions`` the same numbers with the first part, or None for a version without parts.
         """
         store = self.make_store()
         store.save_parts(_SHARD, 1, _parts(1, 4), snapshot=True)
         store.save(_SHARD, 2, b"whole")
         found = list(store.load(_SHARD))
         first = [(1, b"".join(_parts(1, 4)), True), (2, b"whole", False)]
-        mend = "load() gives the parts of a version joined, in the order of their numbers"
+        mend = "load() must give the parts of a version joined, in the order of their numbers"
         expect(found == first, expected=shortened(first), found=shortened(found), mend=mend)
         store.save_parts(_SHARD, 3, _parts(3, 2), snapshot=True)
         store.save(_SHARD, 4, b"four")
@@ -91,17 +91,17 @@ class KeyedStateStoreContract(StateStoreContract):
             versions == wanted,
             expected=shortened(wanted),
             found=shortened(versions),
-            mend="versions() names what load() gives, with the first part of those that were saved in parts",
+            mend="versions() must list the versions that load() gives, with the first part of those that were saved in parts",
         )
         none = list(store.versions("key_by/1"))
         expect(none == [], expected="no version of a shard that was never saved", found=repr(none), mend="return []")
         store.close()
 
     def test_many_and_large_parts(self) -> None:
-        """There are thousands of parts, empty ones among them, and one key alone may have megabytes.
+        """There are thousands of parts, also empty ones, and a single key may have megabytes.
 
-        Steps: save a snapshot of 3,000 parts, of which one has ``large_bytes`` and some have none; load it, and every third
-        part, from another store. Passes when all are as they were.
+        Steps: save a snapshot of 3,000 parts; one has ``large_bytes`` bytes, some are empty; load it, and every third part,
+        from another store. Passes when all are unchanged.
         """
         large = os.urandom(self.large_bytes)
         parts = [large if number == 7 else _part(1, number, number % 50) for number in range(_MANY)]
@@ -112,9 +112,9 @@ class KeyedStateStoreContract(StateStoreContract):
         found = list(other.load(_SHARD))
         expect(
             found == [(1, b"".join(parts), True)],
-            expected=f"{sum(map(len, parts))} bytes, as they were",
+            expected=f"{sum(map(len, parts))} unchanged bytes",
             found=f"{len(found)} versions of {[len(each) for _, each, _ in found]} bytes",
-            mend="keep every part, and cut what is too large for one piece",
+            mend="keep every part, and divide a part that is too large into pieces",
         )
         other.versions(_SHARD)
         numbers = range(1, _MANY, 3)
@@ -123,19 +123,19 @@ class KeyedStateStoreContract(StateStoreContract):
         wrong = [number for number in numbers if given.get(number) != parts[number]]
         expect(
             not wrong and len(given) == len(numbers),
-            expected=f"{len(numbers)} parts, as they were",
-            found=f"{len(given)} parts; other than they were: {wrong[:5]}",
-            mend="give parts that are asked for one by one, also when there are many, and empty ones",
+            expected=f"{len(numbers)} unchanged parts",
+            found=f"{len(given)} parts; changed or missing: {wrong[:5]}",
+            mend="give parts that are requested one by one, also if there are many, and empty ones too",
         )
         for each in (store, other):
             each.close()
 
     def test_parts_of_another_version_are_not_given(self) -> None:
-        """Another instance may have taken the shard and stored it anew under the same number: its parts are others.
+        """Another instance may have taken the shard and stored a version again under the same number, with other parts.
 
-        Steps: one store saves snapshot 1 and delta 2 and asks for the versions; another one loads and saves snapshot 2 in
-        more parts; the first asks for the only part of 2. Then the same with snapshot 3, behind which the other one
-        removes what is older. Passes when the first store raises RetriableError both times.
+        Steps: one store saves snapshot 1 and delta 2 and calls ``versions``; another one loads and saves snapshot 2 in more
+        parts; the first one loads a part of 2. Then the same with snapshot 3, after which the other one removes older
+        versions. Passes when the first store raises RetriableError both times.
         """
         for number in (2, 3):
             shard = f"{_SHARD}/{number}"
@@ -156,25 +156,25 @@ class KeyedStateStoreContract(StateStoreContract):
 
     def _expect_refused(self, store: KeyedStateStore, shard: str, asked: dict[int, Sequence[range]]) -> None:
         __tracebackhide__ = True
-        mend = "look whether the versions are still those that versions() gave, in one step with reading, and raise RetriableError"
+        mend = "when reading, check atomically that the versions are still those that versions() gave; if not, raise RetriableError"
         try:
             found = list(store.load_parts(shard, asked))
         except RetriableError:
             return
-        except Exception as error:  # with whatever else it is the shard would not begin again
+        except Exception as error:  # after any other error the shard would not start again
             violated(expected="RetriableError", found=repr(error), mend=mend)
         violated(expected="RetriableError", found=shortened(found), mend=mend)
 
     def test_a_kill_leaves_all_parts_of_a_version(self) -> None:
-        """A process that is killed while it saves parts leaves all of them or none, and all that it was told of.
+        """If a process is killed while it saves parts, all parts of a version are there or none; after ``save_parts``, all.
 
         Steps: a process saves versions of 50 parts and notes each in a file when ``save_parts`` has returned; it is killed
-        with SIGKILL. Passes when a new store gives every noted version as it was, and at most one more, whole.
+        with SIGKILL. Passes when a new store gives every noted version unchanged, and at most one more complete version.
         """
         self._expect_whole_after_a_kill(
             _SHARD,
             lambda store, number: store.save_parts(_SHARD, number, _parts(number, 50), snapshot=number == 1),
             lambda number: b"".join(_parts(number, 50)),
             method="save_parts()",
-            mend="store all parts of a version in one step; return when it is stored",
+            mend="store all parts of a version atomically; return when it is stored",
         )

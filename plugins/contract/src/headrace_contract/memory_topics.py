@@ -1,4 +1,4 @@
-"""A broker in memory, for tests of what needs ``Topics`` or a group source: several instances of a job in one process."""
+"""A broker in memory, for tests that need ``Topics`` or a group source, such as several instances of a job in one process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _numbers = itertools.count()
 
 @dataclass
 class _Log:
-    """One queue: records, their times, and the offset of the first that is still there."""
+    """One queue: its records, their times, and the offset of the first record that was not removed."""
 
     first: int = 0
     bodies: list[bytes] = field(default_factory=list)
@@ -40,7 +40,7 @@ class _Log:
 
 @dataclass
 class _Group:
-    """Members in the order in which they came, who has which queue, and what was committed."""
+    """The members in the order in which they joined, the member of each queue, and the committed offsets."""
 
     members: list[str] = field(default_factory=list)
     owners: dict[int, str] = field(default_factory=dict)
@@ -48,17 +48,17 @@ class _Group:
 
 
 class MemoryBroker:
-    """Topics and groups, shared by all ``MemoryTopics`` and ``MemoryTopicSource`` that are given it. Thread-safe.
+    """Topics and groups, shared by all ``MemoryTopics`` and ``MemoryTopicSource`` objects of this broker. Thread-safe.
 
-    Keep a reference to it for as long as it is used: sources know it by its ``name`` only.
+    Keep a reference to the broker as long as it is used: sources have only its ``name``.
 
-    A group hands queues over in turn: a member is given one when whoever had it has given it up, from within its own
-    ``poll_group``. ``expel`` does what a broker does with a member that is dead, or seems to be.
+    A member gets a queue only after the previous member of the queue has given it up, in its own ``poll_group``.
+    ``expel`` does what a broker does with a member that it considers dead.
     """
 
     def __init__(self) -> None:
         self.name = f"memory-{secrets.token_hex(6)}"
-        #: Guards everything, and tells those who wait that something has changed.
+        #: The lock of all data; it also wakes the threads that wait for a change.
         self.changed = threading.Condition(threading.RLock())
         self._topics: dict[str, list[_Log]] = {}
         self._groups: dict[tuple[str, str], _Group] = {}
@@ -69,41 +69,41 @@ class MemoryBroker:
     # ------------------------------------------------------------------------------------------ what tests do
 
     def begin_outage(self) -> None:
-        """Answer nobody: every call raises RetriableError."""
+        """Begin an outage: calls of topics and sources raise RetriableError, except ``leave`` and ``close``."""
         with self.changed:
             self._away = True
             self.changed.notify_all()
 
     def end_outage(self) -> None:
-        """Answer again."""
+        """End the outage."""
         with self.changed:
             self._away = False
             self.changed.notify_all()
 
     def lose_answers(self, count: int = 1) -> None:
-        """Take the next appended runs without saying so: their ``flush`` fails, and the next one sends them again."""
+        """Store the next ``count`` appended runs without an answer: their ``flush`` raises RetriableError, the next one repeats them."""
         with self.changed:
             self._answers_to_lose += count
 
     def expel(self, source: MemoryTopicSource) -> None:
-        """Take a member's queues away at once, as when it has not been heard of for long.
+        """Remove a member from its group at once, as a broker does with one that has not polled for a long time.
 
-        Others can have them before it knows; it learns it by its next ``poll_group``, as ``revoked(…, lost=True)``, and
-        joins again. Commits of what it has lost are refused until then.
+        Other members can get its queues before it knows. Its next ``poll_group`` calls ``revoked(…, lost=True)`` and joins
+        again. Until then its commits raise RetriableError.
         """
         with self.changed:
             self._remove(source.settings.topic, source.settings.group_id, source.member)
             self.changed.notify_all()
 
     def expel_members(self, topic: str, group: str) -> None:
-        """Do with every member of a group what ``expel`` does with one."""
+        """Remove every member of a group, as ``expel`` does with one."""
         with self.changed:
             for member in list(self._group(topic, group).members):
                 self._remove(topic, group, member)
             self.changed.notify_all()
 
     def add_queue(self, topic: str) -> int:
-        """Give a topic one more queue, and make the topic if there is none. Return the queue's number."""
+        """Add a queue to a topic; create the topic if it does not exist. Return the queue's number."""
         with self.changed:
             logs = self._topics.setdefault(topic, [])
             logs.append(_Log())
@@ -111,24 +111,24 @@ class MemoryBroker:
             return len(logs) - 1
 
     def records(self, topic: str, queue: int) -> list[bytes]:
-        """Return what a queue holds."""
+        """Return the bodies of the records in a queue."""
         with self.changed:
             return list(self._log(topic, queue).bodies)
 
     def topic_names(self) -> list[str]:
-        """Return the names of the topics there are."""
+        """Return the names of all topics, sorted."""
         with self.changed:
             return sorted(self._topics)
 
     def owners(self, topic: str, group: str) -> dict[int, str]:
-        """Return who has which queue, by the members' names."""
+        """Return the member that has each queue, by the queue's number. Queues without a member are left out."""
         with self.changed:
             return dict(self._group(topic, group).owners)
 
     # ------------------------------------------------------------------------------- what topics and sources do
 
     def create(self, topic: str, queues: int) -> None:
-        """Make a topic unless it is there. Raises JobError when it has another number of queues."""
+        """Create a topic unless it exists. Raises JobError if it exists with another number of queues."""
         with self.changed:
             self.need()
             found = len(self._topics.setdefault(topic, [_Log() for _ in range(queues)]))
@@ -153,7 +153,7 @@ class MemoryBroker:
                 raise RetriableError("the answer of the broker was lost", plugin="memory")
 
     def trim(self, topic: str, queue: int, before: int) -> None:
-        """Forget the records of a queue before an offset."""
+        """Remove the records of a queue before an offset."""
         with self.changed:
             self.need()
             log = self._log(topic, queue)
@@ -175,14 +175,14 @@ class MemoryBroker:
             return len(self._topics[topic])
 
     def bounds(self, topic: str, queue: int) -> tuple[int, int]:
-        """Return the first offset that a queue holds, and the one behind its last record."""
+        """Return the first offset of a queue, and the offset after its last record."""
         with self.changed:
             self.need()
             log = self._log(topic, queue)
             return log.first, log.end
 
     def offset_at(self, topic: str, queue: int, time_us: int) -> int:
-        """Return the offset of the first record of that time or later."""
+        """Return the offset of the first record of that time or later, or the end of the queue if there is none."""
         with self.changed:
             self.need()
             log = self._log(topic, queue)
@@ -190,7 +190,7 @@ class MemoryBroker:
             return log.first + next(places, len(log.bodies))
 
     def read(self, topic: str, queue: int, offset: int, count: int) -> tuple[list[bytes], list[int]]:
-        """Return records and their times from an offset on. Raises DataError when it is not there any more."""
+        """Return at most ``count`` records from an offset on, and their times. Raises DataError if the queue does not have it."""
         with self.changed:
             self.need()
             log = self._log(topic, queue)
@@ -208,13 +208,13 @@ class MemoryBroker:
                 self.changed.notify_all()
 
     def leave(self, topic: str, group: str, member: str) -> None:
-        """Remove a member, whose queues are free at once. Works in an outage too: the broker finds out by itself."""
+        """Remove a member; its queues are free at once. Works in an outage too: a broker notices by itself that a member is gone."""
         with self.changed:
             self._remove(topic, group, member)
             self.changed.notify_all()
 
     def share(self, topic: str, group: str, member: str) -> tuple[set[int], set[int]] | None:
-        """Return the queues that a member has, and those that it should have; None when it was expelled."""
+        """Return the queues that a member has, and those that it should have; None if it was expelled."""
         with self.changed:
             self.need()
             found = self._group(topic, group)
@@ -224,7 +224,7 @@ class MemoryBroker:
             return {queue for queue, owner in found.owners.items() if owner == member}, set(wanted)
 
     def take(self, topic: str, group: str, member: str, queues: Iterable[int]) -> list[int]:
-        """Give a member those of the queues that nobody has."""
+        """Assign to a member those of the queues that no member has; return these."""
         with self.changed:
             found = self._group(topic, group)
             taken = [queue for queue in sorted(queues) if queue not in found.owners and member in found.members]
@@ -241,7 +241,7 @@ class MemoryBroker:
             self.changed.notify_all()
 
     def commit(self, topic: str, group: str, member: str | None, offsets: Mapping[int, int]) -> None:
-        """Keep offsets for a group. Raises RetriableError when the one who commits was a member and is one no more."""
+        """Store offsets of a group. Raises RetriableError if ``member`` was expelled; None: the caller is no member."""
         with self.changed:
             self.need()
             found = self._group(topic, group)
@@ -250,7 +250,7 @@ class MemoryBroker:
             found.commits.update(offsets)
 
     def committed(self, topic: str, group: str, queue: int) -> int | None:
-        """Return what a group has committed for a queue, or None."""
+        """Return the offset that a group has committed for a queue, or None."""
         with self.changed:
             self.need()
             return self._group(topic, group).commits.get(queue)
@@ -276,7 +276,7 @@ class MemoryBroker:
 
 
 class MemoryTopics(Topics):
-    """Topics of a broker in memory. Records are there when ``flush`` returns, and not before."""
+    """Topics of a broker in memory. Records are stored when ``flush`` returns, not before."""
 
     def __init__(self, broker: MemoryBroker, *, max_record_bytes: int = 1_000_000) -> None:
         self._broker = broker
@@ -319,7 +319,7 @@ class MemoryTopics(Topics):
 
 
 class MemoryTopicSettings(Settings, frozen=True, kw_only=True):
-    """Options of the source."""
+    """Options of ``MemoryTopicSource``."""
 
     broker: Annotated[str, option("name of a MemoryBroker in this process")]
     topic: Annotated[str, option("topic to read")]
@@ -331,7 +331,7 @@ class MemoryTopicSettings(Settings, frozen=True, kw_only=True):
 
 
 class MemoryTopicSource(GroupSource):
-    """Reads a topic of a broker in memory. Survives ``cloudpickle``, but is of use only in the broker's process."""
+    """Reads a topic of a broker in memory. It can be pickled, but a copy works only in the process of the broker."""
 
     Settings: ClassVar[type[Settings]] = MemoryTopicSettings
 
@@ -379,7 +379,7 @@ class MemoryTopicSource(GroupSource):
         with broker.changed:
             while not self._something_to_do() and (left := deadline - time.monotonic()) > 0:
                 broker.changed.wait(left)
-            # A call that does not wait leaves it to the next one that does to come back early.
+            # Only a call that may wait marks records as noticed: otherwise the next call that waits would not return early.
             for reader in self._readers.values() if timeout else ():
                 reader.noticed = max(reader.noticed, broker.bounds(self.settings.topic, reader.number)[1])
         self._rebalance(self._listener, self.member)
@@ -413,7 +413,7 @@ class MemoryTopicSource(GroupSource):
         return self.settings.topic, self.settings.group_id
 
     def _something_to_do(self) -> bool:
-        """Whether the group wants something of this member, or records came since it was last told. The lock is held."""
+        """Whether this member must take or give up queues, or has records that were not noticed. The caller has the lock."""
         assert self.member is not None
         shared = self.broker.share(*self._place, self.member)
         if shared is None or shared[0] - shared[1] or shared[0] != self._held:
@@ -429,7 +429,7 @@ class MemoryTopicSource(GroupSource):
 
     def _rebalance(self, listener: GroupListener, member: str) -> None:
         shared = self.broker.share(*self._place, member)
-        if shared is None:  # expelled: begin anew, under another name
+        if shared is None:  # expelled: join again under another name
             lost, self._held = self._held, set()
             self._revoke(listener, lost, lost=True)
             self.member = f"member-{next(_numbers)}"
@@ -460,7 +460,7 @@ class MemoryTopicSource(GroupSource):
 
 
 class MemoryTopicReader(Reader):
-    """Reads one queue."""
+    """Reads one queue of a broker in memory."""
 
     def __init__(self, broker: MemoryBroker, topic: str, number: int, offset: int) -> None:
         self._broker = broker
@@ -468,7 +468,7 @@ class MemoryTopicReader(Reader):
         self.number = number
         #: The offset of the next record.
         self.next = offset
-        #: Up to where ``poll_group`` has told that there are records.
+        #: The end of the queue at the last ``poll_group`` that could wait.
         self.noticed = 0
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
@@ -514,10 +514,10 @@ def queue_number(queue: Queue) -> int:
 
 
 def check_offset(name: str, offset: int, first: int, end: int) -> None:
-    """Raise DataError when a queue does not hold an offset."""
+    """Raise DataError if a queue does not have an offset."""
     if not first <= offset <= end:
         raise DataError(
-            f"offset {offset} is not in queue {name}, which holds {first} to {end}",
+            f"offset {offset} is not in queue {name}, which has {first} to {end}",
             plugin="memory",
             queue=name,
             offset=offset,

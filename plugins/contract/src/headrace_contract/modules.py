@@ -1,4 +1,4 @@
-"""Which modules a new process cannot import by name: pytest's importlib mode gives test modules names of their own."""
+"""Finds modules that a new process cannot import by name: in pytest's importlib mode, test modules are not on sys.path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 
 def modules_by_file(kinds: Sequence[type]) -> dict[str, str]:
-    """Return the modules of these classes that a new process could not import by name: test modules, mostly."""
+    """Return the files of those modules of the classes and their bases that a new process cannot import, by module name.
+
+    These are mostly test modules.
+    """
     found: dict[str, str] = {}
     for kind in kinds:
         for base in kind.__mro__:

@@ -1,4 +1,4 @@
-"""What the author of an operator gives, and how the checks run it."""
+"""What the author of an operator implements, and how the checks run it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace_contract.contract import Contract, expect, optional_hook, shortene
 from headrace_contract.values import mixed_rows
 
 QUEUE = Queue("q", "source")
-#: Records and rows of the input that most checks use: record n has 1 + n % 2 rows.
+#: Number of records in the input of most checks. Record n has 1 + n % 2 rows.
 RECORDS = 120
 
 HEADER_TYPES: Mapping[str, pl.DataType] = {
@@ -37,7 +37,7 @@ HEADER_TYPES: Mapping[str, pl.DataType] = {
 
 @dataclass
 class Outcome:
-    """What an operator gave for an input: rows per output (with header), and rows rejected."""
+    """What an operator gave for an input: rows per output (with header), and rejected rows."""
 
     batches: list[Batch] = field(default_factory=list)
     rejected: list[RejectedRows] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Outcome:
         return sorted({batch.output for batch in self.batches if batch.frame.height})
 
     def after(self, begin: int) -> Outcome:
-        """Return the part that came of the records from this offset on."""
+        """Return the part of the outcome whose records have this offset or a greater one."""
         from_here = pl.col(OFFSET) >= begin
         rejected = []
         for each in self.rejected:
@@ -116,7 +116,7 @@ class OperatorHarness(Contract):
         return Schema.of(self.schema)
 
     def input(self, *, records: int = RECORDS, rows: Sequence[dict[str, Any]] | None = None) -> pl.DataFrame:
-        """Return the whole input with header columns; with ``rows``, one record for each of them."""
+        """Return the input with header columns: ``records`` records, or one record for each of the ``rows``."""
         places = [(offset * 3, index) for offset in range(records) for index in range(1 + offset % 2)]
         if rows is not None:
             places = [(offset, 0) for offset in range(len(rows))]
@@ -144,7 +144,7 @@ class OperatorHarness(Contract):
         spec: OperatorSpec | None = None,
         between: Sequence[SystemMessage] = (),
     ) -> Outcome:
-        """Run an operator over batches, with system messages after each, as a lane does."""
+        """Run a new operator over batches, as a lane does; after each batch it gets the messages of ``between``."""
         __tracebackhide__ = True
         operator = self.open(spec if spec is not None else self.make_spec())
         outcome = Outcome()
@@ -189,7 +189,7 @@ def messages() -> tuple[SystemMessage, ...]:
 
 
 def collect(outcome: Outcome, results: Iterable[Batch | RejectedRows | Watermark]) -> None:
-    """Take what an operator returned. Fails the check when it is not what an operator may return."""
+    """Add the results of an operator to the outcome. Fails the check if an operator may not return them."""
     __tracebackhide__ = True
     for result in results:
         if isinstance(result, Watermark):
@@ -199,7 +199,7 @@ def collect(outcome: Outcome, results: Iterable[Batch | RejectedRows | Watermark
         elif isinstance(result, Batch):
             expect(
                 result.queue == QUEUE,
-                expected=f"batches of the queue that came in, {QUEUE}",
+                expected=f"batches of the input's queue, {QUEUE}",
                 found=f"{result.queue}",
                 mend="make results with batch.with_frame(frame)",
             )
@@ -213,7 +213,7 @@ def collect(outcome: Outcome, results: Iterable[Batch | RejectedRows | Watermark
 
 
 def cut(frame: pl.DataFrame, records: int) -> list[pl.DataFrame]:
-    """Cut rows into batches of so many records; a record's rows stay together."""
+    """Divide rows into batches of so many records; all rows of a record stay together."""
     offsets = frame[OFFSET].unique(maintain_order=True).to_list()
     parts = []
     for begin in range(0, len(offsets), records):
@@ -251,5 +251,5 @@ def expect_same_frame(found: pl.DataFrame | None, wanted: pl.DataFrame | None, *
 
 
 def user_columns(frame: pl.DataFrame) -> dict[str, pl.DataType]:
-    """Return the types of the columns that are not header."""
+    """Return the types of the columns that are not header columns."""
     return {name: kind for name, kind in frame.schema.items() if name not in HEADER_COLUMNS}

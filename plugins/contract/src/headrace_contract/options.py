@@ -19,15 +19,15 @@ _SECRET = "contract-s3cr3t-7f3a"
 
 
 class OptionChecks(Contract):
-    """Checks of ``Settings``, run for every kind of plug-in that has options."""
+    """Checks of ``Settings``, for every kind of plug-in that has options."""
 
     def make_plugin(self) -> Any:
-        """Return the object under check."""
+        """Return the plug-in object that is checked. Each kind of contract implements it."""
         raise NotImplementedError
 
     @optional_hook
     def make_with_secret(self, secret: str) -> Any:
-        """Return the plug-in made with ``secret`` as its password (or the like), and so that connecting fails."""
+        """Return the plug-in with ``secret`` as its password (or a similar option) and with options that make connecting fail."""
         raise NotImplementedError
 
     def settings_class(self) -> type[Settings]:
@@ -48,7 +48,7 @@ class OptionChecks(Contract):
         )
 
     def test_unknown_option_is_named(self) -> None:
-        """A misspelt option fails when the job is built, with the option, the plug-in and the nearest name.
+        """A misspelt option is an error when the job is built, with the option, the plug-in and the most similar option.
 
         Steps: misspell each declared option in turn, and validate. Passes when each raises such an OptionError.
         """
@@ -63,21 +63,21 @@ class OptionChecks(Contract):
                 near = any(known in (error.hint or "") for known in names)
                 expect(
                     wrong in text and plugin in text and near,
-                    expected=f"an OptionError naming {wrong!r}, plug-in {plugin!r} and the nearest option",
+                    expected=f"an OptionError that names {wrong!r}, plug-in {plugin!r} and the most similar option",
                     found=shortened(text),
-                    mend="leave the validation of names to Settings.of, or raise OptionError with option, plugin and hint",
+                    mend="let Settings.of validate the names, or raise OptionError with option, plugin and hint",
                 )
             else:
                 violated(
                     expected=f"option {wrong!r} is refused",
-                    found="it was taken without a word",
+                    found="it was accepted without an error",
                     mend="do not accept options that are not declared (keep forbid_unknown_fields)",
                 )
 
     def test_secrets_are_declared(self) -> None:
-        """An option that holds a secret is of type ``Secret``, so that it shows nowhere.
+        """An option that holds a secret is of type ``Secret``, so that no message, log or repr shows it.
 
-        Steps: look at the options whose names speak of a secret. Passes when each is a ``Secret``.
+        Steps: look at the options whose names have a word for a secret (password, token, …). Passes when each is a ``Secret``.
         """
         hints = typing.get_type_hints(self.settings_class())
         plain = [
@@ -95,10 +95,10 @@ class OptionChecks(Contract):
         )
 
     def test_secrets_stay_hidden(self, caplog: pytest.LogCaptureFixture) -> None:
-        """A secret shows in no repr, error or log, also when connecting fails.
+        """No repr, error or log shows a secret, also when connecting fails.
 
-        Steps: make the plug-in with a known secret; take its repr and str and its settings'; let it fail to connect
-        and take the error (with its causes) and what was logged. Passes when the secret is in none of them.
+        Steps: make the plug-in with a known secret; take its repr and str and the repr of its settings; let it fail to
+        connect, and take the error with its causes, and the log. Passes when the secret is in none of them.
         """
         self.need("make_with_secret")
         with caplog.at_level(logging.DEBUG):
@@ -107,20 +107,20 @@ class OptionChecks(Contract):
             shown["repr of its settings"] = repr(getattr(plugin, "settings", None))
             try:
                 self.use(plugin)
-            except Exception as error:  # whatever it is: its text is what is checked
+            except Exception as error:  # of any type: its text is checked
                 for number, cause in enumerate(_causes(error)):
                     shown[f"error {number} ({type(cause).__name__})"] = f"{cause} {cause!r}"
         shown["log"] = caplog.text
         for where, text in shown.items():
             expect(
                 _SECRET not in text,
-                expected="the secret shows nowhere",
+                expected="the secret is shown nowhere",
                 found=f"it is in the {where}: {shortened(text)}",
-                mend="keep it in a Secret, call reveal() only where it is sent, and do not quote addresses that hold it",
+                mend="keep it in a Secret, call reveal() only to send it, and do not quote addresses that contain it",
             )
 
     def use(self, plugin: Any) -> None:
-        """Make the plug-in connect. Each kind of contract knows how."""
+        """Use the plug-in so that it connects. Each kind of contract implements it."""
         raise NotImplementedError
 
 
@@ -133,14 +133,17 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 @contextmanager
 def raises_clearly(kind: type[HeadraceError], *, what: str, mend: str, hint: bool = True) -> Iterator[None]:
-    """Pass when the block raises ``kind`` (with a hint, if asked for); fail the check with a helpful message otherwise."""
+    """Fail the check unless the block raises ``kind``; with ``hint``, the error must have a hint too.
+
+    ``what`` names in messages what the block does. Another error than ``kind`` fails the check with an AssertionError.
+    """
     __tracebackhide__ = True
     try:
         yield
     except kind as error:
         if hint and not error.hint:
             violated(
-                expected=f"{what} raises {kind.__name__} with a hint how to mend it",
+                expected=f"{what} raises {kind.__name__} with a hint what to change",
                 found=f"it has no hint: {shortened(str(error))}",
                 mend="pass hint='…' to the error",
             )

@@ -1,4 +1,4 @@
-"""How plug-ins travel to worker processes: by cloudpickle."""
+"""Pickles plug-ins with cloudpickle, as backends do to send them to worker processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def pickled(thing: Any, *, what: str) -> bytes:
-    """Return the pickle of a plug-in that was not used yet. Fails the check when that does not work."""
+    """Return the pickle of a plug-in that was not used yet. Fails the check if it cannot be pickled."""
     __tracebackhide__ = True
     try:
         data: bytes = cloudpickle.dumps(thing)
@@ -22,7 +22,7 @@ def pickled(thing: Any, *, what: str) -> bytes:
 
 
 def through_pickle(thing: T, *, what: str) -> T:
-    """Return the copy of a plug-in that a worker process gets. Fails the check when that does not work."""
+    """Return a copy of a plug-in as a worker process gets it. Fails the check if it cannot be pickled or unpickled."""
     __tracebackhide__ = True
     data = pickled(thing, what=what)
     try:
@@ -37,5 +37,5 @@ def _fail(what: str, error: Exception) -> Any:
     violated(
         expected=f"{what} survives cloudpickle before it is used",
         found=f"{type(error).__name__}: {shortened(str(error))}",
-        mend="make connections, locks, threads, files and generators when it is opened, not before",
+        mend="create connections, locks, threads, files and generators when it is opened, not before",
     )

@@ -1,4 +1,4 @@
-"""A function called in a new process with another hash seed: for checks that results do not depend on the process."""
+"""Runs functions in new processes: with another hash seed, to check that results do not depend on it, or to be killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace_contract.modules import modules_by_file
 from headrace_contract.pickling import pickled
 
 T = TypeVar("T")
-#: What an interpreter may take to start on a busy machine, beside the patience for what it does then.
+#: How long an interpreter may take to start on a busy machine, in addition to the patience for its task.
 START_SECONDS_MAX = 60.0
 
 
@@ -35,12 +35,15 @@ def child_command(task: Path) -> list[str]:
 
 
 def child_environment(**changes: str) -> Mapping[str, str]:
-    """Return the environment of a child process: it imports from where this process does."""
+    """Return the environment of a child process: it has the import path of this process, and the given ``changes``."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **changes}
 
 
 def elsewhere(function: Callable[[], T], *, importable: Sequence[type], patience_seconds: float) -> T:
-    """Call a function in a new process, to which it goes by cloudpickle, and return what it returns."""
+    """Send a function to a new process with cloudpickle, call it there and return its result. Fails the check on an error.
+
+    ``importable``: classes whose modules the new process needs. ``patience_seconds`` does not include the process's start.
+    """
     __tracebackhide__ = True
     data = pickled(function, what="the plug-in")
     with tempfile.TemporaryDirectory(prefix="headrace-contract-") as directory:
@@ -59,14 +62,14 @@ def elsewhere(function: Callable[[], T], *, importable: Sequence[type], patience
         except subprocess.TimeoutExpired:
             violated(
                 expected="the process that runs the plug-in ends",
-                found=f"it still runs after {patience_seconds:g} s",
-                mend="nothing in the plug-in may wait for ever; raise patience if it is that slow",
+                found=f"it still runs {patience_seconds:g} s after its start",
+                mend="nothing in the plug-in may wait for ever; if it is only slow, increase patience",
             )
         if done.returncode != 0:
             violated(
                 expected="a process that gets the plug-in by cloudpickle can use it",
                 found=f"it ended with code {done.returncode}: {done.stdout.decode(errors='replace')[-4000:]}",
-                mend="use nothing that only the process has which built the job",
+                mend="use nothing that exists only in the process that built the job",
             )
         found: T = pickle.loads(result.read_bytes())  # noqa: S301 - written by our own child
         return found
@@ -74,7 +77,7 @@ def elsewhere(function: Callable[[], T], *, importable: Sequence[type], patience
 
 @dataclass(frozen=True)
 class Mends:
-    """What to mend when the work of ``run_and_kill`` is slow, or has ended by itself."""
+    """What to change if the work of ``run_and_kill`` is slow, or if it ends by itself."""
 
     slow: str
     ended: str
@@ -83,9 +86,9 @@ class Mends:
 def run_and_kill(
     contract: Contract, work: Callable[[], None], notes: Path, *, what: str, does: str, mend: Mends
 ) -> None:
-    """Run work in a process of its own and kill it (``kill -9``) when it has written 20 lines of notes.
+    """Run ``work`` in a new process and kill it (SIGKILL) when it has written 20 lines to the file ``notes``.
 
-    ``what`` and ``does`` name the plug-in and its work in messages. Fails when the work is slow or ends by itself.
+    ``what`` and ``does`` name the plug-in and its work in messages. Fails the check if the work is slow or ends by itself.
     """
     __tracebackhide__ = True
     with tempfile.TemporaryDirectory(prefix="headrace-contract-") as directory:
@@ -102,7 +105,7 @@ def run_and_kill(
         try:
             contract.eventually(
                 lambda: (notes.exists() and notes.read_bytes().count(b"\n") >= 20) or process.poll() is not None,
-                expected=f"a process that {does} notes 20 times that it has",
+                expected=f"a process that {does} writes 20 lines of notes",
                 mend=mend.slow,
             )
             time.sleep(0.003 * (notes.stat().st_size % 7 if notes.exists() else 0))
@@ -112,7 +115,7 @@ def run_and_kill(
             process.wait()
         expect(
             ended is None,
-            expected=f"a process that {does} until it is killed",
+            expected=f"a process that {does} runs until it is killed",
             found=f"it ended with {ended}: {log.read_text(errors='replace')[-3000:]}",
             mend=mend.ended,
         )

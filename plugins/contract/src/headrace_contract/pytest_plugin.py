@@ -22,7 +22,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Expect the declared weaknesses to show: a check that is declared weak and passes is an error."""
+    """Mark the checks of declared weaknesses as expected failures. Such a check that passes is an error.
+
+    Raises UsageError if a declared weakness is not the name of a check.
+    """
     for item in items:
         contract = getattr(item, "cls", None)
         if not isinstance(contract, type) or not issubclass(contract, Contract):
@@ -30,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name in contract.weaknesses:
             if name not in checks_of(contract):
                 hint = did_you_mean(name, checks_of(contract), known="checks")
-                raise pytest.UsageError(f"{contract.__name__}.weaknesses names no check: {name!r}; {hint}")
+                raise pytest.UsageError(f"{contract.__name__}.weaknesses: {name!r} is not a check; {hint}")
         reason = contract.weaknesses.get(getattr(item, "originalname", item.name))
         if reason is not None:
             item.add_marker(
@@ -40,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """End checks that hang."""
+    """Fail a check that takes longer than ``check_time_max``."""
     contract = getattr(item, "cls", None)
     if not isinstance(contract, type) or not issubclass(contract, Contract):
         return (yield)

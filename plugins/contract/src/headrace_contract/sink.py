@@ -15,7 +15,7 @@ from headrace_contract.sink_values import SinkValueChecks
 
 _MEND_CRASH = (
     "a Sink has stored its rows when batch_insert returns; an IdempotentSink keys its writes; a TransactionalSink stores "
-    "rows and batch.last in one transaction, so that a crash leaves both or neither"
+    "rows and batch.last in one transaction, so that a crash leaves both or none"
 )
 
 
@@ -32,7 +32,7 @@ class SinkContract(SinkValueChecks, SinkGuaranteeChecks, SinkUseChecks):
     Which guarantee is checked follows from the sink's base class: Sink, IdempotentSink or TransactionalSink.
     """
 
-    #: When a process that writes is killed. Its third and fourth ``batch_insert`` come after the first checkpoint.
+    #: When a process that writes is killed. From its third ``batch_insert`` on, calls come after the checkpoint.
     crash_moments: ClassVar[Sequence[Moment]] = (
         Moment(1, "before"),
         Moment(1, "after"),
@@ -43,11 +43,11 @@ class SinkContract(SinkValueChecks, SinkGuaranteeChecks, SinkUseChecks):
 
     @for_each("moment", "crash_moments")
     def test_kill_keeps_the_guarantee(self, moment: Moment) -> None:
-        """A process killed at any moment of writing loses nothing, and doubles nothing if the class promises that.
+        """If a process is killed at any moment of writing, no row is lost, and none is doubled if the class promises that.
 
-        Steps: a process of its own gets the sink by cloudpickle, writes 20 records of two rows in calls of 5 rows, with
-        a checkpoint after 5 records, and is killed (SIGKILL) at the moment; then a new sink replays, from that checkpoint
-        if it was reached, in batches cut elsewhere. Passes when a reader sees all rows, each once if the class promises.
+        Steps: a new process gets the sink by cloudpickle, writes 20 records of two rows in calls of 5 rows, with a
+        checkpoint after 5 records, and is killed (SIGKILL) at the moment; then a new sink replays, from that checkpoint if
+        it was reached, in other batches. Passes when a reader sees all rows, each once if the class promises that.
         """
         sink = self.prepared_sink(batch_size=5)
         first = self.batches("q", 0, 20, 5, rows_per_record=2)
@@ -60,7 +60,7 @@ class SinkContract(SinkValueChecks, SinkGuaranteeChecks, SinkUseChecks):
         self.expect_stored(everything, once=self.exactly_once, mend=_MEND_CRASH)
 
     def test_kill_after_checkpoint_loses_nothing(self) -> None:
-        """After a checkpoint nothing is replayed: its rows must survive the process.
+        """Rows before a checkpoint are not replayed: they must be stored even if the process is killed.
 
         Steps: a process writes 10 records, gets a checkpoint and is killed at once, without close; a new sink is
         prepared, opened and closed. Passes when a reader sees the rows, each once.
@@ -75,10 +75,10 @@ class SinkContract(SinkValueChecks, SinkGuaranteeChecks, SinkUseChecks):
         self.expect_stored(batches, mend="flush and commit in batch_insert; nothing may wait for close")
 
     def test_paused_process_adds_nothing(self) -> None:
-        """A process that stood still while another took over its queue (a zombie) adds no rows when it wakes.
+        """A process that was stopped while another took over its queue (a zombie) adds no rows when it continues.
 
         Steps: a process is stopped (SIGSTOP) before its third call; another writes the same records and more; the first
-        goes on to its end. Passes when a reader sees each row once. For sinks that promise exactly once.
+        continues to its end. Passes when a reader sees each row once. For sinks that promise exactly once.
         """
         if not self.exactly_once:
             pytest.skip("not checked: a plain Sink promises at least once")

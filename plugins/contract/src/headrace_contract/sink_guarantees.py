@@ -1,4 +1,4 @@
-"""Checks of a sink's guarantee, as its base class states it, and of how it behaves beside others and in trouble."""
+"""Checks of a sink's guarantee, as its base class states it, with other queues and jobs, and with errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace_contract.options import raises_clearly
 from headrace_contract.pickling import through_pickle
 from headrace_contract.sink_harness import SinkHarness, batch_of, patience_settings, sink_batch
 
-#: Names of queues as real sources have them, and as none should: all must be kept apart.
+#: Names of queues as real sources have them, and unusual names. The rows of all must be kept apart.
 QUEUE_NAMES = (
     "events-0",
     "events-1",
@@ -35,11 +35,11 @@ class SinkGuaranteeChecks(SinkHarness):
     """At least once, idempotent or exactly once; queues kept apart; errors of the right kind."""
 
     def test_replay_keeps_the_guarantee(self) -> None:
-        """Rows that come again after a restart do what the base class says: nothing is missing, and for IdempotentSink
-        and TransactionalSink nothing is seen twice.
+        """Rows that are written again after a restart keep the guarantee of the base class: no row is missing, and with
+        IdempotentSink and TransactionalSink none is seen twice.
 
-        Steps: write records 0–29 (two rows each); with a new sink, replay from record 10 on to 39, in batches cut
-        elsewhere. Passes when a reader sees all rows, each once if the class promises that.
+        Steps: write records 0–29 (two rows each); with a new sink, replay records 10 to 39 in batches with other limits.
+        Passes when a reader sees all rows, each once if the class promises that.
         """
         first = self.batches("q", 0, 30, 10, rows_per_record=2)
         self._write_all(first, batch_size=7)
@@ -50,13 +50,13 @@ class SinkGuaranteeChecks(SinkHarness):
             everything,
             once=self.exactly_once,
             mend="an IdempotentSink keys its writes by batch.ids() or a user key; a TransactionalSink stores batch.last "
-            "with the rows and gives it back by last_offset",
+            "with the rows and returns it from last_offset",
         )
 
     def test_last_offset_gives_what_was_stored(self) -> None:
-        """``last_offset`` is what exactly-once rests on: the (offset, index) of the last row stored, per queue.
+        """``last_offset``, on which exactly once depends, is the (offset, index) of the last stored row of a queue.
 
-        Steps: ask for a new queue; write two queues; ask again, also a new sink. Passes when it was None first and then
+        Steps: ask for a new queue; write two queues; ask this sink and a new one. Passes when it was None first and then
         the last position of each queue, with its index.
         """
         sink = self._transactional(self.prepared_sink())
@@ -77,7 +77,7 @@ class SinkGuaranteeChecks(SinkHarness):
         new.close()
 
     def test_stale_writer_is_refused(self) -> None:
-        """A writer that has lost its queue to another (a zombie) must not add rows behind its back.
+        """A writer whose queue another writer has taken over (a zombie) must not add rows.
 
         Steps: A stores records 0–4, B stores 5–9 of the same queue; A, which still believes that 4 is the last, stores
         5–9; C, which believes that nothing is stored, stores 0–4. Passes when both get StaleWriterError, a reader sees
@@ -89,7 +89,7 @@ class SinkGuaranteeChecks(SinkHarness):
         early, late = self.batches("q", 0, 5)[0], self.batches("q", 5, 5)[0]
         a.batch_insert(sink_batch(early))
         b.batch_insert(sink_batch(late, early.last))
-        mend = "within the transaction, compare the stored position with batch.after and raise StaleWriterError"
+        mend = "in the transaction, compare the stored position with batch.after, and raise StaleWriterError if they differ"
         for zombie, batch, after in ((a, late, early.last), (c, early, None)):
             try:
                 zombie.batch_insert(sink_batch(batch, after))
@@ -99,43 +99,43 @@ class SinkGuaranteeChecks(SinkHarness):
         found = b.last_offset(Queue("q"))
         for sink in (a, b, c):
             sink.close()
-        expect(found == late.last, expected=f"last_offset is {late.last} as before", found=repr(found), mend=mend)
+        expect(found == late.last, expected=f"last_offset is still {late.last}", found=repr(found), mend=mend)
         self.expect_stored([early, late], mend=mend)
 
     def test_queues_are_kept_apart(self) -> None:
-        """Queues have nothing to do with each other, whatever their names.
+        """Rows and positions of one queue do not mix with those of another, whatever the names of the queues.
 
-        Steps: write the same offsets to eight queues with odd names, in turn; then, with a new sink, go on in each.
-        Passes when a reader sees all rows, each once.
+        Steps: write the same offsets to eight queues with unusual names, in turn; then, with a new sink, write the next
+        records of each. Passes when a reader sees all rows, each once.
         """
         batches = [self.batches(name, 0, 5)[0] for name in QUEUE_NAMES]
         more = [self.batches(name, 5, 3)[0] for name in QUEUE_NAMES]
         self._write_all(batches)
         self._write_all(more)
-        self.expect_stored([*batches, *more], mend="key everything that you keep by batch.queue.id, whole and escaped")
+        self.expect_stored([*batches, *more], mend="store everything under the complete batch.queue.id, escaped")
 
     def test_jobs_are_kept_apart(self) -> None:
-        """Two jobs that write to one place do not take each other's rows for replays of their own.
+        """Two jobs that write to one target do not treat rows of the other job as replays of their own.
 
-        Steps: one job writes records 0-9 of a queue; another, with a ``writer_name`` of its own, writes other rows for
-        records 0-14 of a queue of the same name; the first goes on to 14. Passes when a reader sees all rows, each once.
-        For sinks that promise exactly once.
+        Steps: one job writes records 0-9 of a queue; another, with its own ``writer_name``, writes other rows for records
+        0-14 of a queue of the same name; the first continues to 14. Passes when a reader sees all rows, each once. For
+        sinks that promise exactly once.
         """
         if not self.exactly_once:
-            pytest.skip("not checked: a plain Sink takes nothing for a replay")
+            pytest.skip("not checked: a plain Sink does not recognise replayed rows")
         first, second = self.batches("q", 0, 15, 5), self.batches("q of another job", 0, 15, 5)
         second = [Batch(Queue("q"), batch.frame) for batch in second]
         self._write_all(first[:2])
         self._write_all(second, job="other")
         self._write_all(first[2:])
         self.expect_stored(
-            [*first, *second], mend="keep positions and row ids under self.writer_name and the queue's id"
+            [*first, *second], mend="store positions and row ids under self.writer_name and the queue's id"
         )
 
     def test_queues_are_written_at_once(self) -> None:
-        """A sink that says ``concurrent`` stands calls for different queues at the same time.
+        """A sink with ``concurrent = True`` allows calls for different queues at the same time.
 
-        Steps: write four queues from four threads through one writer. Passes when all rows are seen, each once.
+        Steps: insert rows of four queues into one sink, from four threads. Passes when all rows are seen, each once.
         """
         sink = self.prepared_sink(batch_size=5)
         if not sink.concurrent:
@@ -152,7 +152,7 @@ class SinkGuaranteeChecks(SinkHarness):
                 for batch in batches:
                     sink.batch_insert(sink_batch(batch, after))
                     after = batch.last if isinstance(sink, TransactionalSink) else None
-            except BaseException as error:  # shown by the check, in its own thread
+            except BaseException as error:  # the thread of the check reports it
                 failures.append(error)
 
         threads = [threading.Thread(target=write, args=(batches,), daemon=True) for batches in queues]
@@ -160,7 +160,7 @@ class SinkGuaranteeChecks(SinkHarness):
             thread.start()
         for thread in threads:
             thread.join(self.patience.total_seconds())
-        mend = "give each thread its own connection, or lock what they share; else set concurrent = False"
+        mend = "give each thread its own connection, or lock the data that they share; otherwise set concurrent = False"
         hanging = [thread for thread in threads if thread.is_alive()]
         if hanging and not failures:
             violated(expected="four queues written at once", found=f"{len(hanging)} threads still wait", mend=mend)
@@ -170,22 +170,22 @@ class SinkGuaranteeChecks(SinkHarness):
         self.expect_stored([batch for batches in queues for batch in batches], mend=mend)
 
     def test_queue_comes_back(self) -> None:
-        """A queue that was removed (moved to another instance) can come back.
+        """A queue that was removed (moved to another instance) can be assigned again.
 
-        Steps: write a queue, tell that it is removed, write its next records through the same writer. Passes when a
-        reader sees all rows, each once.
+        Steps: write a queue, send QueueRemoved, write its next records through the same writer. Passes when a reader
+        sees all rows, each once.
         """
         first, second = self.batches("q", 0, 5)[0], self.batches("q", 5, 5)[0]
         with self.writing() as writer:
             writer.write(first)
             writer.on_system(QueueRemoved(Queue("q")))
             writer.write(second)
-        self.expect_stored([first, second], mend="queue_removed forgets what is kept in memory, not what is stored")
+        self.expect_stored([first, second], mend="queue_removed must drop only what is in memory, not what is stored")
 
     def test_bad_row_goes_to_dead_letters(self) -> None:
-        """One row that the target refuses must not take its neighbours with it.
+        """If the target refuses one row, the other rows of the batch must still be stored.
 
-        Steps: write 20 rows, the author's bad row among them. Passes when just that row is a dead letter, with a reason,
+        Steps: write 20 rows, one of them the author's bad row. Passes when only that row is a dead letter, with a reason,
         and a reader sees the others, each once (at least once for a plain Sink).
         """
         self.need("bad_row")
@@ -194,18 +194,18 @@ class SinkGuaranteeChecks(SinkHarness):
         good = [*rows[:7], *rows[8:]]
         rows[7] = self.bad_row()
         refused: list[Batch] = []
-        mend = "raise for the call as a whole, after undoing it where the target can; never for some rows silently"
+        mend = "raise an error for the whole call, after a rollback if the target has it; never leave out rows silently"
         try:
             with self.writing(dead_letters=refused) as writer:
                 writer.write(batch_of(Queue("q"), [(offset, 0) for offset in range(20)], rows, schema))
         except (JobError, JobFailedError, RetriableError) as error:
             violated(
-                expected="an error that says that the row is to blame (DataError or the driver's own)",
+                expected="an error of the row (DataError or an error of the driver)",
                 found=f"{type(error).__name__}: {shortened(str(error))}",
-                mend="JobError stops the job and RetriableError repeats the call: raise neither for what a row holds",
+                mend="JobError stops the job and RetriableError repeats the call: raise none of them for the values of a row",
             )
         offsets = [row["offset"] for batch in refused for row in batch.frame.to_dicts()]
-        expect(offsets == [7], expected="dead letters: the row of offset 7", found=f"offsets {offsets}", mend=mend)
+        expect(offsets == [7], expected="one dead letter: the row of offset 7", found=f"offsets {offsets}", mend=mend)
         reason = refused[0].frame["reason"][0]
         expect(
             bool(reason and reason.strip()),
@@ -216,16 +216,16 @@ class SinkGuaranteeChecks(SinkHarness):
         self.expect_rows(good, once=isinstance(self.make_sink(), TransactionalSink) or self.exactly_once, mend=mend)
 
     def test_outage_is_retried(self) -> None:
-        """While the target is away, calls raise RetriableError; when it is back, the same sink object goes on.
+        """During an outage of the target, calls raise RetriableError; after it, the same sink object continues.
 
         Steps: write 5 rows; make the target unreachable; write 5 more (the writer retries; the outage ends at its first
-        wait); write 5 more. Passes when the writer had to retry and a reader sees all rows.
+        wait); write 5 more. Passes when the writer had to retry, and a reader sees all rows.
         """
         self.need("begin_outage", "end_outage")
         batches = self.batches("q", 0, 15, 5)
         clock = _EndsOutage(self)
         sink = self.prepared_sink(**patience_settings(self.patience))
-        mend = "turn connection errors of the driver into RetriableError, and connect anew at the next call"
+        mend = "turn connection errors of the driver into RetriableError, and connect again in the next call"
         refused: list[Batch] = []
         try:
             with self.writing(sink, clock=clock, dead_letters=refused) as writer:
@@ -237,30 +237,31 @@ class SinkGuaranteeChecks(SinkHarness):
                     writer.flush()
                 retries = writer.counts.retries
         except (JobError, JobFailedError) as error:
-            violated(expected="the writer goes on after the outage", found=shortened(str(error)), mend=mend)
+            violated(expected="the writer continues after the outage", found=shortened(str(error)), mend=mend)
         finally:
             clock.end()
         if refused:
             reason = refused[0].frame.row(0, named=True)
             violated(
-                expected="an outage is not the rows' fault",
+                expected="rows are not refused because of an outage",
                 found=f"rows went to the dead letters: {reason['error']}: {reason['reason']}",
                 mend=mend,
             )
-        expect(retries > 0, expected="RetriableError while the target is away", found="no error at all", mend=mend)
+        expect(retries > 0, expected="RetriableError during the outage", found="no error at all", mend=mend)
         self.expect_stored(batches, once=self.exactly_once, mend=mend)
 
     def test_missing_target_is_named(self) -> None:
-        """A target that is not there stops the job at its start, with a hint.
+        """A target that does not exist stops the job at its start, with a hint.
 
-        Steps: prepare and open the author's sink that names something missing. Passes when a JobError with a hint comes.
+        Steps: prepare and open the author's sink that names something missing. Passes when a JobError with a hint is
+        raised.
         """
         self.need("make_sink_without_target")
         sink = self.make_sink_without_target()
         with raises_clearly(
             JobError,
-            what="starting with a target that is not there",
-            mend="look for it in prepare and raise JobError naming it, with a hint how to create it",
+            what="starting with a target that does not exist",
+            mend="look for it in prepare, and raise JobError with its name and a hint how to create it",
         ):
             sink.prepare(Schema.of(self.schema))
             sink.open()
@@ -275,12 +276,12 @@ class SinkGuaranteeChecks(SinkHarness):
         self._write_all([first])
         self.prepared_sink()
         self._write_all([second])
-        self.expect_stored([first, second], mend="prepare creates what is missing and leaves alone what is there")
+        self.expect_stored([first, second], mend="prepare must create only what is missing, and keep what exists")
 
     def test_survives_pickle(self) -> None:
         """Backends send the sink to their workers by cloudpickle before it is opened.
 
-        Steps: check and prepare a sink, send it through cloudpickle, write with the copy. Passes when rows are seen.
+        Steps: check and prepare a sink, send it through cloudpickle, write with the copy. Passes when a reader sees the rows.
         """
         sink = self.prepared_sink()
         copy = through_pickle(sink, what="a sink")
@@ -290,14 +291,14 @@ class SinkGuaranteeChecks(SinkHarness):
         self.expect_stored(batches, mend="keep everything that the sink needs in its attributes")
 
     def test_close_twice(self) -> None:
-        """``close`` may come twice, and without ``open``.
+        """``close`` may be called twice, and without ``open``.
 
         Steps: close a sink that was never opened; write with another and close it twice. Passes when nothing is raised
-        and the rows are there once.
+        and a reader sees the rows once.
         """
         batches = self.batches("q", 0, 5)
         sink = self.prepared_sink()
-        mend = "make close harmless when there is nothing (left) to close"
+        mend = "let close do nothing if there is nothing to close, or nothing any more"
         try:
             self.make_sink().close()
             with self.writing(sink) as writer:

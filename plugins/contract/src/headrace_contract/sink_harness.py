@@ -1,4 +1,4 @@
-"""What the author of a sink gives, and how the checks write through the writer and look at what a reader sees."""
+"""What the author of a sink implements, and how the checks write through the writer and compare what a reader sees."""
 
 from __future__ import annotations
 
@@ -35,43 +35,43 @@ class SinkHarness(OptionChecks):
     nullable: ClassVar[bool] = True
     #: Length of the longest text that the sink must store; 0 when its columns are fixed, so that it cannot be checked.
     longest_text: ClassVar[int] = 1_000_000
-    #: The columns of the key by which the sink writes, where the user chooses one: of rows with equal ones one is kept.
+    #: The columns of the key by which the sink writes, if the user chooses one: of rows with equal keys only one is kept.
     key: ClassVar[Sequence[str]] = ()
 
     # ------------------------------------------------------------------------------------------- the author gives
 
     def make_sink(self) -> Sink:
-        """Return a new sink. Within one check all sinks made write to the same target, which is empty at its begin.
+        """Return a new sink. All sinks made within one check must write to the same target, which is empty at the beginning.
 
         Name the target after ``self.unique_name``, or put it below ``self.tmp_path``.
         """
         raise NotImplementedError
 
     def read_rows(self) -> Sequence[Mapping[str, Any]]:
-        """Return all rows in the target as a reader of the outside world sees them now: not through the sink.
+        """Return all rows in the target as another program sees them now: do not use the sink.
 
-        Values are those of the columns' types; columns besides the schema's do not matter, a missing one is NULL.
+        Values have the columns' types. Columns that the schema does not have are ignored; a missing column is NULL.
         """
         raise NotImplementedError
 
     def make_row(self, number: int) -> dict[str, Any]:
-        """Return a row of ``schema``; another one for each number. Override it for columns with values of their own."""
+        """Return a row of ``schema``, a different one for each number. Override it for columns that need special values."""
         return {name: sample(kind, number) for name, kind in Schema.of(self.schema).items()}
 
     def as_read(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return how ``read_rows`` shows a row that was written. Override it where the target knows fewer types.
+        """Return how ``read_rows`` shows a row that was written. Override it if the target has fewer types.
 
         Rows have the columns of ``schema`` or, in the checks of types and lengths, ``id`` and ``value``.
         """
         return row
 
     def edge_values(self, type_name: str) -> Sequence[Any]:
-        """Return the values at the edges of a type that the target must keep; override it where its range is smaller."""
+        """Return the values at the limits of a type that the target must keep. Override it if its range is smaller."""
         return edge_values(type_name)
 
     @optional_hook
     def create_target(self, schema: Schema) -> None:
-        """Create the target with these columns, where the sink's ``prepare`` does not do it."""
+        """Create the target with these columns, if the sink's ``prepare`` does not do it. Called once per check."""
 
     @optional_hook
     def bad_row(self) -> dict[str, Any]:
@@ -90,12 +90,12 @@ class SinkHarness(OptionChecks):
 
     @optional_hook
     def make_sink_without_target(self) -> Sink:
-        """Return a sink that names something which is not there and is not the sink's to create."""
+        """Return a sink that names something that does not exist and that the sink does not create."""
         raise NotImplementedError
 
     @optional_hook
     def unfit_schema(self) -> Mapping[str, Any]:
-        """Return columns that the sink can see to be wrong without connecting."""
+        """Return columns that the sink must refuse in ``check``, without connecting."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------- the checks use
@@ -115,7 +115,10 @@ class SinkHarness(OptionChecks):
         return isinstance(self.make_sink(), IdempotentSink | TransactionalSink)
 
     def prepared_sink(self, schema: Schema | None = None, *, job: str = "job", **settings: Any) -> Sink:
-        """Return a sink as the job of that name has it at its start: checked and prepared."""
+        """Return a sink as the job of that name has it at its start: after ``check`` and ``prepare``.
+
+        ``settings``: options of the sink to replace.
+        """
         columns = schema if schema is not None else Schema.of(self.schema)
         sink = self.make_sink()
         expect(
@@ -126,7 +129,7 @@ class SinkHarness(OptionChecks):
         )
         if settings:
             sink.settings = msgspec.structs.replace(sink.settings, **settings)
-        sink.writer_name = f"{self.unique_name}.{job}.sink"  # a shared server knows positions of other checks
+        sink.writer_name = f"{self.unique_name}.{job}.sink"  # a shared server has positions of other checks
         sink.check(columns)
         if self.provides("create_target") and not getattr(self, "_created", False):
             self.create_target(columns)
@@ -142,9 +145,9 @@ class SinkHarness(OptionChecks):
         dead_letters: list[Batch] | None = None,
         clock: Clock | None = None,
     ) -> Iterator[SinkWriter]:
-        """Give a writer around a sink, as a runtime has it; at the end flush and close it.
+        """Give a writer around a sink, as a runtime uses it; at the end flush and close it.
 
-        Dead letters fail the check, unless a list is given that takes them.
+        Dead letters fail the check, unless ``dead_letters`` is a list, which then gets them.
         """
         __tracebackhide__ = True
         refused: list[Batch] = []
@@ -166,7 +169,7 @@ class SinkHarness(OptionChecks):
             raise ContractViolation(
                 "the sink stores every row that fits its columns",
                 shortened(str(error), 600),
-                "make batch_insert take such rows, or declare the type or value as not supported",
+                "make batch_insert accept such rows, or declare the type or value as not supported",
             ) from error
         except BaseException:
             writer.close(flush=False)
@@ -177,13 +180,13 @@ class SinkHarness(OptionChecks):
             violated(
                 expected="the sink stores every row that fits its columns",
                 found=f"it refused {shortened(row['row'])}: {row['error']}: {row['reason']}",
-                mend="make batch_insert take such a row, or declare the type or value as not supported",
+                mend="make batch_insert accept such a row, or declare the type or value as not supported",
             )
 
     def batches(
         self, queue: str, first: int, records: int, per_batch: int = 1000, *, rows_per_record: int = 1
     ) -> list[Batch]:
-        """Return batches of records ``first`` … of a queue. The same record always has the same rows."""
+        """Return batches of ``records`` records of a queue, from offset ``first`` on. A record always has the same rows."""
         made = []
         for begin in range(first, first + records, per_batch):
             offsets = range(begin, min(begin + per_batch, first + records))
@@ -199,7 +202,7 @@ class SinkHarness(OptionChecks):
         self.expect_rows(rows, once=once, mend=mend)
 
     def expect_rows(self, rows: Sequence[dict[str, Any]], *, once: bool = True, mend: str) -> None:
-        """Like ``expect_stored``, for rows."""
+        """Fail the check unless a reader sees these rows, each once (or at least once), and no others."""
         __tracebackhide__ = True
         columns = list(rows[0]) if rows else list(self.schema)
         wanted, seen = counted(map(self.as_read, rows), columns), counted(self.read_rows(), columns)
@@ -215,7 +218,7 @@ class SinkHarness(OptionChecks):
 
 
 def _difference(missing: Sequence[Any], foreign: Sequence[Any]) -> str:
-    """Say which rows are missing, and which are there in their stead."""
+    """Return a text that says which rows are missing, and which rows are there that were not written."""
     parts = [
         f"{len(rows)} rows {what}: {'; '.join(shortened(dict(row), 200) for row in rows[:3])}"
         for what, rows in (("are missing", missing), ("were never written, or are changed", foreign))
@@ -240,12 +243,12 @@ def batch_of(queue: Queue, places: Sequence[tuple[int, int]], rows: Sequence[dic
 
 
 def sink_batch(batch: Batch, after: Position | None = None) -> SinkBatch:
-    """Return what the writer would give a sink."""
+    """Return the batch that the writer would give to a sink."""
     return SinkBatch(batch.queue, batch.frame, after)
 
 
 def patience_settings(patience: timedelta) -> dict[str, Any]:
-    """Return sink settings that retry quickly, and no longer than a check may take."""
+    """Return sink settings with quick retries, which end after ``patience``."""
     return {
         "retry_timeout": patience,
         "retry_backoff": timedelta(milliseconds=10),
@@ -257,5 +260,5 @@ _queue_numbers: dict[str, int] = {}
 
 
 def _number(queue: str, offset: int, index: int) -> int:
-    """Return a number of a row that is unique in the check and small enough for most columns."""
+    """Return a number for a row. It is unique among up to 1,000 queues, and small enough for most columns."""
     return _queue_numbers.setdefault(queue, len(_queue_numbers) % 1000) * 1_000_000 + offset * 10 + index

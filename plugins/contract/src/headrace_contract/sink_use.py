@@ -1,4 +1,4 @@
-"""Checks of how a sink bears being used by a runtime: from several threads, with errors in its own calls, with equal rows."""
+"""Checks of how a runtime uses a sink: from several threads, with errors in its own calls, with equal rows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from headrace_contract.handled_errors import Injection, Watched
 from headrace_contract.sink_harness import SinkHarness, batch_of, sink_batch
 from headrace_contract.values import counted
 
-#: Errors that are raised in one check at most: each needs a new sink.
+#: The largest number of errors that one check raises: each needs a new sink.
 _INJECTIONS_MAX = 24
 
 
 class SinkUseChecks(SinkHarness):
-    """Threads, errors of drivers, rows that are equal, batches that others look at too."""
+    """Threads, errors of drivers, rows that are equal, batches that other sinks get too."""
 
     def test_every_thread_may_call(self) -> None:
-        """A sink is opened by one thread, and called and closed by others, one after the other.
+        """A sink is opened by one thread, and then called and closed by others, one at a time.
 
         Steps: open a sink here; let a new thread insert 5 rows, then another 5 more (and ask for ``last_offset``), then
         another close it. Passes when nothing is raised and a reader sees the rows.
@@ -51,11 +51,11 @@ class SinkUseChecks(SinkHarness):
         self.expect_stored([first, second], mend=mend)
 
     def test_errors_are_not_swallowed(self) -> None:
-        """When ``batch_insert`` returns, the rows are stored, also if something has failed in it.
+        """When ``batch_insert`` returns, the rows are stored, also if an error was raised in it and caught.
 
-        Steps: note which ``except`` clauses (and ``suppress``) stand in the sink's own code that an insert runs through.
-        For each of their types raise such an error in the first, a middle and the last line that the clause covers, each
-        time with a new sink and rows of their own. Passes when each call raises, or returns with its rows stored.
+        Steps: find the ``except`` clauses (and ``suppress``) in the sink's own code that an insert executes. For each type
+        that they catch, raise such an error in the first, a middle and the last line that the clause covers, each time with
+        a new sink and other rows. Passes when each call raises, or returns with its rows stored.
         """
         watched = Watched(type(self.make_sink()))
         sink = self._opened()
@@ -64,15 +64,15 @@ class SinkUseChecks(SinkHarness):
         self._close_quietly(sink)
         injections = watched.injections()[:_INJECTIONS_MAX]
         if not injections:
-            pytest.skip("not checked: no except clause is in the sink's own code that an insert runs through")
+            pytest.skip("not checked: the sink's own code that an insert executes has no except clause")
         returned: list[tuple[Injection, Any]] = []
         for number, injection in enumerate(injections, 1):
-            batch = self.batches(f"q{number}", 0, 5)[0]  # a queue of its own: what went before does not matter
+            batch = self.batches(f"q{number}", 0, 5)[0]  # a separate queue: earlier calls do not matter
             sink = self._opened()
             try:
                 with watched.raising(injection) as struck:
                     sink.batch_insert(sink_batch(batch))
-            except Exception:  # whatever it is, the writer hears of it
+            except Exception:  # any error is right: the writer gets it
                 continue
             finally:
                 self._close_quietly(sink)
@@ -86,14 +86,14 @@ class SinkUseChecks(SinkHarness):
                 not missing,
                 expected="batch_insert raises an error, or returns with its rows stored",
                 found=f"it returned although {injection} had been raised; {len(missing)} of 5 rows are missing",
-                mend="let errors pass, or raise RetriableError from them when the same call may succeed later",
+                mend="do not catch such errors, or raise RetriableError from them if the same call may succeed later",
             )
 
     def test_equal_rows_are_all_stored(self) -> None:
-        """Rows with the same values are different rows: their place tells them apart.
+        """Rows with the same values are different rows: their positions are different.
 
-        Steps: write the same row (but for the columns of ``key``) five times in one batch, three times in another, and
-        twice in another queue. Passes when a reader sees ten.
+        Steps: write the same row (with different values in the columns of ``key``) five times in one batch, three times in
+        another, and twice in another queue. Passes when a reader sees ten.
         """
         row = self.make_row(7)
         rows = [{**row, **{name: self.make_row(100 + n)[name] for name in self.key}} for n in range(10)]
@@ -105,15 +105,14 @@ class SinkUseChecks(SinkHarness):
             writer.write(batch_of(Queue("other"), [(0, 0), (1, 0)], rows[8:], schema))
         self.expect_rows(
             rows,
-            mend="key rows by batch.ids(), which names their place, not by what they hold; when the user chooses a key, say "
-            "so in the contract: key = (...)",
+            mend="key rows by batch.ids(), which are made from their positions, not by their values; if the user chooses a "
+            "key, say so in the contract: key = (...)",
         )
 
     def test_batch_is_left_as_it_is(self) -> None:
-        """The batch that is inserted may be inserted again, and another sink may have it too.
+        """``batch_insert`` does not change the batch: it may be inserted again, and another sink may get it too.
 
-        Steps: insert a batch and compare its frame with what it was; insert it, as a retry would, in two halves by another
-        sink object. Passes when columns and rows are as before.
+        Steps: insert a batch and compare its frame with the frame before. Passes when columns and rows are the same.
         """
         sink = self._opened()
         batch = sink_batch(self.batches("q", 0, 10)[0])
@@ -130,9 +129,9 @@ class SinkUseChecks(SinkHarness):
         )
 
     def test_close_ends_threads(self) -> None:
-        """``close`` gives back what the sink holds: a process may open and close many.
+        """``close`` ends all threads of the sink: a process may open and close many sinks.
 
-        Steps: note the threads of the process, write 5 rows, close. Passes when no thread has come that still runs.
+        Steps: note the threads of the process, write 5 rows, close. Passes when no new thread still runs.
         """
         before = set(threading.enumerate())
         batches = self.batches("q", 0, 5)
@@ -154,6 +153,6 @@ class SinkUseChecks(SinkHarness):
 
     @staticmethod
     def _close_quietly(sink: Sink) -> None:
-        """Close a sink in which an error was raised: what it does then is not looked at."""
+        """Close a sink in which an error was raised; errors of ``close`` are ignored."""
         with contextlib.suppress(Exception):
             sink.close()

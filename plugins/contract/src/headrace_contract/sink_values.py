@@ -1,4 +1,4 @@
-"""Checks of a sink that concern the rows themselves: that what was written is what a reader sees."""
+"""Checks of a sink that concern the rows themselves: a reader must see the rows that were written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SinkValueChecks(SinkHarness):
     """Rows of every kind."""
 
     def test_all_rows_are_stored(self) -> None:
-        """What is written is what a reader sees.
+        """A reader sees exactly the rows that were written.
 
         Steps: write 25 rows in 3 batches of one queue, close. Passes when a reader sees each once, and no others.
         """
@@ -29,7 +29,7 @@ class SinkValueChecks(SinkHarness):
         self.expect_stored(batches, mend="insert every row of batch.rows() (or .to_arrow(), .to_polars()) exactly once")
 
     def test_checkpoint_stores_what_waits(self) -> None:
-        """When ``batch_insert`` returns, its rows are stored: after a checkpoint upstream forgets them.
+        """When ``batch_insert`` returns, its rows are stored: after a checkpoint they are not replayed.
 
         Steps: write 10 rows, send a checkpoint, read *before* the sink is closed. Passes when all rows are seen.
         """
@@ -38,14 +38,14 @@ class SinkValueChecks(SinkHarness):
             writer.write(batches[0])
             writer.on_system(Checkpoint(1))
             self.expect_stored(
-                batches, mend="do not keep rows in the sink: the writer has a cache already; flush and commit each call"
+                batches,
+                mend="do not cache rows in the sink, because the writer has a cache already; flush and commit in each call",
             )
 
     def test_full_batch_is_stored(self) -> None:
-        """A call may have up to ``batch_size`` rows, and none of them may get lost.
+        """A call may have up to ``batch_size`` rows, and no row may be lost.
 
-        Steps: write 3 rows more than the sink's own ``batch_size`` (at most 20,000) at once, count the rows of each
-        call. Passes when a reader sees all, and no call had more than ``batch_size``.
+        Steps: write 3 rows more than the sink's own ``batch_size`` (at most 20,000) at once. Passes when a reader sees all.
         """
         sink = self.prepared_sink()
         size = min(sink.settings.batch_size, 20_000)
@@ -54,14 +54,15 @@ class SinkValueChecks(SinkHarness):
             writer.write(batches[0])
         self.expect_stored(
             batches,
-            mend="when the target takes fewer rows per request, split the batch in batch_insert or lower the default "
+            mend="if the target accepts fewer rows per request, split the batch in batch_insert or lower the default "
             "batch_size",
         )
 
     def test_null_values(self) -> None:
         """NULL is stored as NULL, not as an empty text, zero or 'None'.
 
-        Steps: write rows in which one column each is NULL, the first excepted. Passes when a reader sees just that.
+        Steps: write a row without NULL, and for each column but the first a row in which it is NULL. Passes when a reader
+        sees exactly these rows.
         """
         if not self.nullable:
             pytest_skip("the target cannot hold NULL (nullable = False)")
@@ -70,7 +71,7 @@ class SinkValueChecks(SinkHarness):
         for name, row in list(zip(schema, rows, strict=True))[1:]:
             row[name] = None
         self._write_rows(rows, schema)
-        self.expect_rows(rows, mend="pass None on as the target's NULL; do not put it into text")
+        self.expect_rows(rows, mend="store None as the target's NULL, not as a text")
 
     @for_each("type_name", "types")
     def test_values_of_type(self, type_name: str) -> None:
@@ -90,10 +91,10 @@ class SinkValueChecks(SinkHarness):
     def test_longest_text(self) -> None:
         """A long text is neither cut nor refused.
 
-        Steps: write a text of ``longest_text`` characters between two short ones. Passes when a reader sees all whole.
+        Steps: write a text of ``longest_text`` characters between two short ones. Passes when a reader sees all texts unchanged.
         """
         if not self.longest_text:
-            pytest_skip("longest_text = 0")
+            pytest_skip("the length of texts cannot be checked (longest_text = 0)")
         schema = Schema.of({"id": "int64", "value": "string"})
         texts = ["short", ("0123456789" * (self.longest_text // 10 + 1))[: self.longest_text], "end"]
         rows = [{"id": number, "value": text} for number, text in enumerate(texts)]
@@ -103,8 +104,8 @@ class SinkValueChecks(SinkHarness):
     def test_rows_of_unknown_columns(self) -> None:
         """Rows whose columns are known only row by row are stored, or refused when the job is built.
 
-        Steps: ``check(None)``; when it passes, write three rows with different columns. Passes when ``check`` raises a
-        JobError with a hint, or a reader sees the rows.
+        Steps: call ``check(None)``; if it raises nothing, write three rows with different columns. Passes when ``check``
+        raises a JobError with a hint, or a reader sees the rows.
         """
         sink = self.make_sink()
         try:
@@ -136,7 +137,7 @@ class SinkValueChecks(SinkHarness):
         self.expect_rows(whole, mend="take rows from batch.rows() when batch.dynamic, or refuse them in check(None)")
 
     def test_columns_are_checked(self) -> None:
-        """Columns that the sink cannot store fail when the job is built, not hours later.
+        """Columns that the sink cannot store are an error when the job is built, not hours later.
 
         Steps: give ``check`` the author's unfit columns. Passes when it raises a JobError.
         """
@@ -148,8 +149,8 @@ class SinkValueChecks(SinkHarness):
             return
         violated(
             expected="check(schema) raises JobError for columns that do not fit",
-            found=f"it took {schema!r}",
-            mend="compare schema with what the sink can store, in check; it must not connect",
+            found=f"it accepted {schema!r}",
+            mend="compare schema in check with what the sink can store; check must not connect",
         )
 
     def _write_rows(self, rows: list[dict[str, Any]], schema: Schema) -> None:

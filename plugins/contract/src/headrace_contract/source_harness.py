@@ -1,4 +1,4 @@
-"""What the author of a source gives, and how the checks read."""
+"""What the author of a source implements, and how the checks read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POLL = timedelta(milliseconds=100)
 
 @dataclass
 class Reading:
-    """What was read of a queue: one entry per record, and the position after each batch."""
+    """What was read from a queue: one entry per record, and the position after each batch."""
 
     offsets: list[int] = field(default_factory=list)
     #: Bodies, or rows of a columnar source.
@@ -35,7 +35,7 @@ class Reading:
     positions: list[ReadPosition] = field(default_factory=list)
 
     def add(self, raw: RawBatch) -> None:
-        """Take the records of a batch."""
+        """Add the records of a batch."""
         count = len(raw)
         self.offsets += raw.offsets.tolist()
         self.records += (
@@ -54,7 +54,7 @@ class SourceHarness(OptionChecks):
 
     #: False when the source has one queue only.
     several_queues: ClassVar[bool] = True
-    #: False when a reader sees what its queue held when it was opened, and nothing that is written later.
+    #: False when a reader sees only the records that were in its queue when it was opened.
     queues_grow: ClassVar[bool] = True
     #: Bodies that the source must give back byte for byte. Add b"" and bodies with newlines if it can carry them.
     odd_bodies: ClassVar[Sequence[bytes]] = (
@@ -65,16 +65,16 @@ class SourceHarness(OptionChecks):
         b"NUL \x00 and \xff\xfe not UTF-8",
         b"x" * 300_000,
     )
-    #: How many records are a lot for one queue, and how many calls of ``write`` are; fewer where a write costs much.
+    #: How many records, and in another check how many calls of ``write``, fill one queue; set less if a write is slow.
     many_records: ClassVar[int] = 2_500
     many_writes: ClassVar[int] = 25
-    #: A poll with a time-out of zero is taken to wait when the quickest of five takes longer than this.
+    #: A poll with a time-out of zero counts as waiting if the quickest of five takes longer than this.
     zero_timeout_limit: ClassVar[timedelta] = timedelta(milliseconds=50)
 
     # ------------------------------------------------------------------------------------------- the author gives
 
     def make_source(self) -> Source:
-        """Return a new source that begins at the earliest record. All sources made within one check read the same."""
+        """Return a new source that begins at the earliest record. All sources made within one check must read the same data."""
         raise NotImplementedError
 
     def add_queue(self) -> str:
@@ -82,14 +82,14 @@ class SourceHarness(OptionChecks):
         raise NotImplementedError
 
     def write(self, queue: str, bodies: Sequence[bytes]) -> None:
-        """Append records to the queue of that name. On return they can be read.
+        """Append records to the queue of that name. On return readers must see them.
 
         Bodies are those of ``make_body`` (JSON objects with ``number`` and ``text``), ``bad_body`` and ``odd_bodies``.
         """
         raise NotImplementedError
 
     def make_body(self, number: int) -> bytes:
-        """Return the body of a record; another one for each number."""
+        """Return the body of a record; each number must have a different body."""
         return json.dumps({"number": number, "text": f"text {number}"}).encode()
 
     def bad_body(self) -> bytes:
@@ -97,42 +97,42 @@ class SourceHarness(OptionChecks):
         return b'{"number": 17, "text": "cut o'
 
     def as_read(self, body: bytes) -> Any:
-        """Return the row that a columnar source (one that gives frames) makes of a body."""
+        """Return the row that a columnar source (one that gives frames) makes from a body of ``make_body``."""
         return json.loads(body)
 
     @optional_hook
     def remove_queue(self, queue: str) -> None:
-        """Let a queue vanish."""
+        """Remove a queue."""
         raise NotImplementedError
 
     @optional_hook
     def forget(self, queue: str, before: int) -> None:
-        """Let the queue lose its records before this offset, as retention does."""
+        """Delete the records of a queue before this offset, as retention does."""
         raise NotImplementedError
 
     @optional_hook
     def begin_outage(self) -> None:
-        """Make the outside world unreachable."""
+        """Make the external system (server, directory) unreachable."""
         raise NotImplementedError
 
     @optional_hook
     def end_outage(self) -> None:
-        """Make it reachable again; return when it is."""
+        """Make the external system reachable again; return when it is."""
         raise NotImplementedError
 
     @optional_hook
     def break_queue(self, queue: str) -> None:
-        """Make what comes next in the queue unreadable, as damage does or a permission that is taken away."""
+        """Make the next records of the queue unreadable, for example by damage or by removing a permission."""
         raise NotImplementedError
 
     @optional_hook
     def mend_queue(self, queue: str) -> None:
-        """Make it readable again: nothing of the damage is left, and no record is lost."""
+        """Repair the queue: it can be read again, and no record is lost."""
         raise NotImplementedError
 
     @optional_hook
     def make_missing_source(self) -> Source:
-        """Return a source that names something (a topic, a table, a directory) that is not there."""
+        """Return a source that names something (a topic, a table, a directory) that does not exist."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------- the checks use
@@ -145,18 +145,18 @@ class SourceHarness(OptionChecks):
             plugin.open(queue, EARLIEST).poll(1, _POLL)
 
     def bodies(self, first: int, count: int) -> list[bytes]:
-        """Return the bodies of records ``first`` …"""
+        """Return the bodies of ``count`` records, from number ``first`` on."""
         return [self.make_body(number) for number in range(first, first + count)]
 
     def filled_queue(self, count: int) -> str:
-        """Create a queue with records 0 … and return its name."""
+        """Create a queue with ``count`` records, from number 0 on, and return its name."""
         name = self.add_queue()
         self.write(name, self.bodies(0, count))
         return name
 
     @contextmanager
     def source(self) -> Iterator[Source]:
-        """Give a new source, checked as when a job is built; close it at the end."""
+        """Give a new source after its ``check``, as when a job is built; close it at the end."""
         made = self.make_source()
         expect(
             isinstance(made, Source),
@@ -171,7 +171,7 @@ class SourceHarness(OptionChecks):
             made.close()
 
     def queue(self, source: Source, name: str) -> Queue:
-        """Return the queue of that name, waiting until the source sees it."""
+        """Return the queue of that name; wait until the source lists it, at most for ``patience``."""
         __tracebackhide__ = True
 
         def find() -> Queue | None:
@@ -179,13 +179,13 @@ class SourceHarness(OptionChecks):
 
         return self.eventually(
             find,
-            expected=f"queues() has the queue {name!r} that add_queue() made",
-            mend="list what exists now at each call; let add_queue() return the name that the source gives",
+            expected=f"queues() lists the queue {name!r} that add_queue() has created",
+            mend="at each call list the queues that exist now; add_queue() must return the name that the source uses",
         )
 
     @contextmanager
     def opened(self, name: str, start: StartPosition = EARLIEST) -> Iterator[Reader]:
-        """Give a reader of a queue by a new source, to which a checkpoint's position was restored; close both."""
+        """Give a reader of a queue by a new source, after ``restore`` if ``start`` is a position; at the end close both."""
         with self.source() as source:
             if isinstance(start, ReadPosition):
                 source.restore({Queue(name): start})
@@ -196,9 +196,9 @@ class SourceHarness(OptionChecks):
                 reader.close()
 
     def read(self, reader: Reader, count: int, *, per_poll: int = 1000, after_outage: bool = False) -> Reading:
-        """Read ``count`` records (or more, when the source gives more), at most for ``patience``.
+        """Read ``count`` records (or more, if the source gives more). Fails the check if they do not come within ``patience``.
 
-        ``after_outage``: polls may raise RetriableError until then, as backends take it.
+        ``after_outage``: after a RetriableError it polls again during that time, as backends do.
         """
         __tracebackhide__ = True
         reading = Reading()
@@ -216,15 +216,15 @@ class SourceHarness(OptionChecks):
                 reading.add(raw)
             if len(reading) < count and time.monotonic() > deadline:
                 violated(
-                    expected=f"{count} records can be read from {reader.position.offset if not reading else 'there'}",
-                    found=f"{len(reading)} came within {self.patience.total_seconds():g} s (offsets "
-                    f"{shortened(reading.offsets[-5:])} last), position {reader.position}",
+                    expected=f"{count} records can be read from {reader.position.offset if not reading else 'the start position'}",
+                    found=f"{len(reading)} came within {self.patience.total_seconds():g} s (the last offsets are "
+                    f"{shortened(reading.offsets[-5:])}), position {reader.position}",
                     mend="poll must give everything up to `latest`; write() must have made the records readable",
                 )
         return reading
 
     def read_to_end(self, reader: Reader, *, per_poll: int = 1000) -> Reading:
-        """Read until the position is at ``latest`` and nothing comes any more, as a bounded run does."""
+        """Read until the position has reached ``latest`` (as it was at first) and a poll gives nothing, as a bounded run does."""
         __tracebackhide__ = True
         reading = Reading()
         end = reader.latest
@@ -239,25 +239,25 @@ class SourceHarness(OptionChecks):
                     raw.next_position.offset > before,
                     expected="each batch moves the position forward",
                     found=f"from {before} to {raw.next_position}, after offsets {shortened(reading.offsets[-5:])}",
-                    mend="offsets of a queue grow for ever: they restart neither with a file or segment nor with a reader",
+                    mend="offsets of a queue only grow: they do not begin again with a new file or segment or with a new reader",
                 )
             elif at_end:
                 return reading
             elif time.monotonic() > deadline:
                 violated(
-                    expected=f"reading goes on to latest, {end}",
+                    expected=f"reading continues to latest, {end}",
                     found=f"position {reader.position} after {self.patience.total_seconds():g} s; {len(reading)} records",
                     mend="`latest` is the offset after the last record; `position` moves with each poll",
                 )
 
     def need_bodies(self, name: str) -> None:
-        """Skip the running check when the source gives columns; the queue has a record to see that by."""
+        """Skip the running check if the source gives columns. Reads the first record of the queue to find out."""
         with self.opened(name) as reader:
             if not isinstance(self.read(reader, 1).records[0], bytes):
                 pytest.skip("not checked: the source gives columns, not bodies")
 
     def expect_bodies(self, found: Sequence[Any], bodies: Sequence[bytes], *, what: str, mend: str) -> None:
-        """Fail the check unless the records are just these, in this order."""
+        """Fail the check unless the records are exactly these, in this order."""
         __tracebackhide__ = True
         wanted = [body if not found or isinstance(found[0], bytes) else self.as_read(body) for body in bodies]
         if list(found) == wanted:
@@ -275,7 +275,7 @@ class SourceHarness(OptionChecks):
 
 
 def as_checkpointed(position: ReadPosition) -> ReadPosition:
-    """Return a position as a checkpoint gives it back: by way of JSON text."""
+    """Return a position as it comes back from a checkpoint: written as JSON text and read again."""
     return ReadPosition.from_json(json.loads(json.dumps(position.to_json())))
 
 

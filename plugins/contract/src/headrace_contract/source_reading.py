@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -17,16 +16,18 @@ from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.source_harness import Reading, SourceHarness, as_checkpointed
 
 _ZERO = timedelta(0)
-_EXACT = "a position names the next record: off-by-one, and a hint that belongs to another record, are the usual causes"
+_EXACT = (
+    "a position is that of the next record: usual causes are an error by one, and a hint that belongs to another record"
+)
 
 
 class SourceReadingChecks(SourceHarness):
-    """One queue, read in all the ways in which runtimes read."""
+    """One queue, read in all ways that runtimes use."""
 
     def test_queue_is_drained(self) -> None:
         """Everything in a queue is read, in the order in which it was written.
 
-        Steps: write 250 records, read from EARLIEST to ``latest`` in polls of 100. Passes when just these came.
+        Steps: write 250 records, read from EARLIEST to ``latest`` in polls of 100. Passes when exactly these came.
         """
         name = self.filled_queue(250)
         with self.opened(name) as reader:
@@ -34,9 +35,9 @@ class SourceReadingChecks(SourceHarness):
         self.expect_bodies(reading.records, self.bodies(0, 250), what="the whole queue", mend="give each record once")
 
     def test_many_records(self) -> None:
-        """A queue that has many records gives each of them, also across the blocks in which a server or file holds them.
+        """A queue with many records gives each of them, also across the borders of the blocks in which they are stored.
 
-        Steps: write ``many_records`` records in four writes, read them in polls of 400. Passes when just these came, in
+        Steps: write ``many_records`` records in four writes, read them in polls of 400. Passes when exactly these came, in
         their order.
         """
         name = self.add_queue()
@@ -49,13 +50,13 @@ class SourceReadingChecks(SourceHarness):
             reading.records,
             self.bodies(0, 4 * quarter),
             what="many records",
-            mend="what is read in blocks goes on at the record behind the last one, not one further",
+            mend="after a block, continue at the record after its last one, not one record later",
         )
 
     def test_many_writes_keep_their_order(self) -> None:
-        """Records come in the order in which they were written, however many parts (files, segments) they lie in.
+        """Records come in the order in which they were written, also if they are in many parts (files, segments).
 
-        Steps: write ``many_writes`` times two records, read all; with a new source, stop in the middle and go on from the
+        Steps: write ``many_writes`` times two records, read all; with new sources, read to the middle, and continue from the
         position. Passes when all came, in their order, both times.
         """
         name = self.add_queue()
@@ -71,13 +72,13 @@ class SourceReadingChecks(SourceHarness):
         with self.opened(name, position) as reader:
             after = self.read_to_end(reader)
         self.expect_bodies(
-            before.records + after.records, self.bodies(0, count), what="stopped in the middle, then on", mend=mend
+            before.records + after.records, self.bodies(0, count), what="a stop in the middle, then the rest", mend=mend
         )
 
     def test_batches_are_whole(self) -> None:
         """A RawBatch has either bodies or a frame, and one entry per record in each of its sequences.
 
-        Steps: read 20 records in polls of 7. Passes when each batch fits together and its offsets are int64.
+        Steps: read 20 records in polls of 7. Passes when all sequences of a batch have its length, and offsets are int64.
         """
         name = self.filled_queue(20)
         given = 0
@@ -86,7 +87,11 @@ class SourceReadingChecks(SourceHarness):
                 raw = reader.poll(7, timedelta(seconds=1))
                 if raw is None:
                     self.read(reader, 1)  # fails after `patience`
-                    violated(expected="20 records", found=f"None after {given}", mend="poll again gave records")
+                    violated(
+                        expected="20 records",
+                        found=f"None after {given}",
+                        mend="a later poll gave records: poll must give them within its time-out",
+                    )
                 given += len(raw)
                 lengths = {
                     "bodies": None if raw.bodies is None else len(raw.bodies),
@@ -104,7 +109,7 @@ class SourceReadingChecks(SourceHarness):
                 )
 
     def test_offsets_grow(self) -> None:
-        """Offsets grow from record to record and never repeat; the next position lies behind them.
+        """Offsets grow from record to record and never repeat; the next position is after them.
 
         Steps: read 100 records in polls of 9. Passes when offsets grow, each batch's ``next_position`` is greater than
         its last offset, and ``position`` is the same.
@@ -118,9 +123,9 @@ class SourceReadingChecks(SourceHarness):
                 last, after = offsets[-1], reading.positions[-1]
                 expect(
                     after.offset > last and reader.position == after,
-                    expected=f"after offset {last}: next_position behind it, and position the same",
+                    expected=f"after offset {last}: a greater next_position, and an equal position",
                     found=f"next_position {after}, position {reader.position}",
-                    mend="set the position where the next poll begins, and give it as next_position",
+                    mend="set the position to where the next poll begins, and return it as next_position",
                 )
         falls = [i for i in range(1, len(offsets)) if offsets[i] <= offsets[i - 1]]
         expect(
@@ -131,7 +136,7 @@ class SourceReadingChecks(SourceHarness):
         )
 
     def test_poll_gives_at_most_max_records(self) -> None:
-        """``max_records`` is kept: batches are what bounds memory.
+        """``max_records`` is kept: the size of batches limits the memory that a job needs.
 
         Steps: poll 30 records with limits 1, 7 and 1000. Passes when no poll gives more.
         """
@@ -149,13 +154,13 @@ class SourceReadingChecks(SourceHarness):
                     len(reading) <= limit,
                     expected=f"at most {limit} records",
                     found=f"{len(reading)}",
-                    mend="cut what the client library gives and keep the rest for the next poll",
+                    mend="if the client library gives more records, keep the rest for the next poll",
                 )
 
     def test_same_range_gives_same_records(self) -> None:
-        """Reading a range again gives the same records, offsets, times and keys: recovery and retries rest on it.
+        """Reading a range again gives the same records, offsets, times and keys: recovery and retries depend on it.
 
-        Steps: read 60 records from position 20 on; again after seeking back, cut into polls of 7; again by a new source.
+        Steps: read 60 records from position 20 on; again after seeking back, in polls of 7; again by a new source.
         Passes when all three are equal.
         """
         name = self.filled_queue(80)
@@ -173,14 +178,14 @@ class SourceReadingChecks(SourceHarness):
                     getattr(again, what) == getattr(first, what),
                     expected=f"the same {what} {which}",
                     found=f"{shortened(getattr(again, what)[:4])} instead of {shortened(getattr(first, what)[:4])}",
-                    mend="offsets, times and keys come from the outside world, not from a counter or clock of the reader",
+                    mend="take offsets, times and keys from the server or file, not from a counter or clock of the reader",
                 )
 
     def test_resume_from_position(self) -> None:
-        """A restart goes on at the checkpoint: nothing is lost, nothing comes twice.
+        """A restart continues at the checkpoint: no record is lost, and none comes twice.
 
-        Steps: write 50 records; stop after 0, 1, 17, 49 and 50; take the position through JSON to a new source and read
-        to the end. Passes when both parts together are all records.
+        Steps: write 50 records; stop after 0, 1, 17, 49 and 50; send the position through JSON to a new source and read
+        to the end. Passes when both parts together are all records, each once.
         """
         name = self.filled_queue(50)
         for stop in (0, 1, 17, 49, 50):
@@ -190,13 +195,16 @@ class SourceReadingChecks(SourceHarness):
             with self.opened(name, position) as reader:
                 after = self.read_to_end(reader)
             self.expect_bodies(
-                before.records + after.records, self.bodies(0, 50), what=f"stopped after {stop}, then on", mend=_EXACT
+                before.records + after.records,
+                self.bodies(0, 50),
+                what=f"a stop after {stop}, then the rest",
+                mend=_EXACT,
             )
 
     def test_positions_are_json(self) -> None:
-        """A position survives a checkpoint, which is JSON.
+        """A position can be stored in a checkpoint, which is JSON.
 
-        Steps: read 3 records, take the position through JSON text. Passes when it comes back equal.
+        Steps: read 3 records, write the position as JSON and read it back. Passes when both are equal.
         """
         name = self.filled_queue(3)
         with self.opened(name) as reader:
@@ -207,14 +215,13 @@ class SourceReadingChecks(SourceHarness):
             again = as_checkpointed(position)
         except (TypeError, ValueError) as error:
             violated(expected="a hint of JSON types", found=f"{position}: {error}", mend=mend)
-        found = json.dumps(again.to_json(), sort_keys=True), again
-        expect(again == position, expected=f"{position}", found=f"{found[1]}", mend=mend)
+        expect(again == position, expected=f"{position}", found=f"{again}", mend=mend)
 
     def test_seek(self) -> None:
-        """``seek`` moves to any position that the reader gave, back and forth.
+        """``seek`` moves to any position that the reader has given, backward and forward.
 
-        Steps: read 40 records in fours, keeping each position; seek to the positions in an odd order and read two.
-        Passes when these are the right ones and ``position`` says so.
+        Steps: read 40 records, four at a time, and keep each position; seek to some of them in mixed order and read two
+        records. Passes when these are the right ones, and ``position`` is the given one after each seek.
         """
         name = self.filled_queue(40)
         with self.opened(name) as reader:
@@ -229,7 +236,7 @@ class SourceReadingChecks(SourceHarness):
                     reader.position == position,
                     expected=f"position {position} after seeking there",
                     found=str(reader.position),
-                    mend="seek sets the position, and drops what was fetched ahead",
+                    mend="seek must set the position, and drop records that were fetched in advance",
                 )
                 reading = self.read(reader, 2)
                 self.expect_bodies(
@@ -237,16 +244,21 @@ class SourceReadingChecks(SourceHarness):
                 )
 
     def test_earliest_and_latest(self) -> None:
-        """``earliest`` and ``latest`` frame what the queue holds; lag, bounded runs and admission control use them.
+        """``earliest`` and ``latest`` are the limits of the queue; lag, bounded runs and admission control use them.
 
         Steps: look at an empty queue; write 10; read all. Passes when earliest = latest on the empty queue, then
-        earliest <= the first offset, latest is behind the last, and the position reaches latest.
+        earliest <= the first offset, latest > the last offset, and the position reaches latest.
         """
         name = self.add_queue()
-        mend = "earliest: the smallest offset held, or latest when empty; latest: the offset after the last record, now"
+        mend = "earliest: the smallest offset in the queue, or latest if it is empty; latest: the offset after the last record, now"
         with self.opened(name) as reader:
             empty = (reader.earliest, reader.latest)
-            expect(empty[0] == empty[1], expected="earliest = latest: it is empty", found=f"{empty}", mend=mend)
+            expect(
+                empty[0] == empty[1],
+                expected="earliest = latest, because the queue is empty",
+                found=f"{empty}",
+                mend=mend,
+            )
             if self.queues_grow:
                 self.write(name, self.bodies(0, 10))
                 self.eventually(lambda: reader.latest > empty[1], expected="latest grows", mend=mend)
@@ -257,7 +269,7 @@ class SourceReadingChecks(SourceHarness):
                 self._expect_framed(reader, mend)
 
     def _expect_framed(self, reader: Reader, mend: str) -> None:
-        """Fail the check unless the 10 records lie between ``earliest`` and ``latest``."""
+        """Fail the check unless the 10 records are between ``earliest`` and ``latest``."""
         __tracebackhide__ = True
         latest = reader.latest
         reading = self.read(reader, 10)
@@ -271,10 +283,10 @@ class SourceReadingChecks(SourceHarness):
         )
 
     def test_latest_does_not_fall(self) -> None:
-        """``latest`` only grows: a bounded run ends there, and the lag is counted from it.
+        """``latest`` only grows: a bounded run ends there, and the lag is computed from it.
 
         Steps: write 10 records five times; look at ``latest`` of one reader before and after each write, and between polls.
-        Passes when it never falls, and is behind the last record once that was read.
+        Passes when it never becomes smaller, and is at least the position when the last record was read.
         """
         self._need_following()
         name = self.add_queue()
@@ -291,13 +303,13 @@ class SourceReadingChecks(SourceHarness):
                     seen == sorted(seen) and seen[-1] >= reader.position.offset,
                     expected=f"latest grows, up to {reader.position.offset} at least",
                     found=f"{seen}",
-                    mend="latest is the offset after the last record of the whole queue, not of a block or a part that is open",
+                    mend="latest is the offset after the last record of the whole queue, not of the block or part that is being read",
                 )
 
     def test_start_at_latest(self) -> None:
-        """LATEST leaves out what is there already, and misses nothing that comes after.
+        """LATEST leaves out the records that exist already, and misses no later record.
 
-        Steps: write 10 records, open at LATEST, write 5 more. Passes when just the 5 come.
+        Steps: write 10 records, open at LATEST, write 5 more. Passes when exactly the 5 come.
         """
         self._need_following()
         name = self.filled_queue(10)
@@ -306,17 +318,17 @@ class SourceReadingChecks(SourceHarness):
                 reader.position.offset >= reader.latest,
                 expected="position = latest",
                 found=f"position {reader.position}, latest {reader.latest}",
-                mend="find the end in open, not at the first poll",
+                mend="look up the end in open, not at the first poll",
             )
             self.write(name, self.bodies(10, 5))
             reading = self.read(reader, 5)
-        self.expect_bodies(reading.records, self.bodies(10, 5), what="from LATEST", mend="find the end in open")
+        self.expect_bodies(reading.records, self.bodies(10, 5), what="from LATEST", mend="look up the end in open")
 
     def test_start_at_time(self) -> None:
         """StartAt begins with the first record at or after a time, by the records' own times.
 
-        Steps: read 30 records with their times; for three of these times open there; also long before and long after.
-        Passes when the reading begins with the first record of that time. For sources that give times.
+        Steps: read 30 records with their times; open at three of these times, and at times long before and long after.
+        Passes when the first record read is the first one of that time or later. For sources that give times.
         """
         name = self.filled_queue(30)
         with self.opened(name) as reader:
@@ -333,24 +345,24 @@ class SourceReadingChecks(SourceHarness):
                 reading.records,
                 self.bodies(first, 30 - first),
                 what=f"from {start}",
-                mend="begin with the first record whose time is not before; at the end when there is none",
+                mend="begin with the first record whose time is not earlier; at the end if there is none",
             )
 
     def test_position_after(self) -> None:
-        """``position_after`` is where a read would end, so that a planner can cut ranges without reading.
+        """``position_after`` is where a read would end, so that a planner can divide a queue into ranges without reading.
 
-        Steps: from several places ask for 1, 7 and a million records; read the range, and open behind it. Passes when
-        the range has at most so many records, both parts together are whole, and the reader itself has not moved.
+        Steps: from several positions ask for 1, 5, 7 and a million records; read the range, and open at its end. Passes when
+        the range has at most so many records, no record is missing or doubled, and the call has not moved the reader.
         """
         name = self.filled_queue(30)
-        mend = "override position_after when a hint is needed, and do not move the reader in it"
+        mend = "override position_after if positions need a hint, and do not move the reader in it"
         for begin, count in ((0, 1), (0, 7), (12, 7), (29, 7), (3, 1_000_000), (30, 5)):
             with self.opened(name) as reader:
                 before = self.read(reader, begin)
                 start, cut = reader.position, as_checkpointed(reader.position_after(count))
                 expect(
                     reader.position == start,
-                    expected=f"position {start} as before",
+                    expected=f"position {start}, as before the call",
                     found=str(reader.position),
                     mend=mend,
                 )
@@ -363,7 +375,7 @@ class SourceReadingChecks(SourceHarness):
                 moves = cut.offset > start.offset or begin == 30
                 expect(
                     len(ranged) <= count and moves and cut.offset <= reader.latest,
-                    expected=f"at most {count} records from record {begin}, behind {start}, up to latest at most",
+                    expected=f"a position with at most {count} records from record {begin} on, after {start}, and not after latest",
                     found=f"{cut}: {len(ranged)} records; latest {reader.latest}",
                     mend=mend,
                 )
@@ -374,10 +386,10 @@ class SourceReadingChecks(SourceHarness):
             )
 
     def test_zero_timeout_does_not_wait(self) -> None:
-        """A poll with a time-out of zero never waits: one thread takes turns with many queues.
+        """A poll with a time-out of zero never waits, because one thread reads many queues in turn.
 
-        Steps: read to the end, then poll five times with time-out zero, clocked. Passes when all give nothing and the
-        quickest took less than ``zero_timeout_limit``.
+        Steps: read to the end, then poll five times with time-out zero and measure the time. Passes when all give nothing
+        and the quickest took at most ``zero_timeout_limit``.
         """
         name = self.filled_queue(3)
         with self.opened(name) as reader:
@@ -387,7 +399,7 @@ class SourceReadingChecks(SourceHarness):
         limit = self.zero_timeout_limit.total_seconds()
         expect(
             min(seconds) <= limit,
-            expected=f"less than {limit * 1000:g} ms",
+            expected=f"a poll with time-out zero returns within {limit * 1000:g} ms",
             found=f"{min(seconds) * 1000:.1f} ms at best",
             mend="pass the time-out on to the client library, and do not ask the server when it is zero",
         )
@@ -395,8 +407,8 @@ class SourceReadingChecks(SourceHarness):
     def test_timeout_is_kept(self) -> None:
         """A poll waits no longer than its time-out.
 
-        Steps: at the end of a queue poll three times with a time-out of 100 ms, clocked. Passes when all give nothing
-        and the quickest took less than 600 ms.
+        Steps: at the end of a queue poll three times with a time-out of 100 ms and measure the time. Passes when all give
+        nothing and the quickest took less than 600 ms.
         """
         self._need_following()
         name = self.filled_queue(3)
@@ -408,13 +420,13 @@ class SourceReadingChecks(SourceHarness):
             min(seconds) < 0.6,
             expected="a return within about 100 ms",
             found=f"{min(seconds):.2f} s at best",
-            mend="pass the time-out on to what waits",
+            mend="pass the time-out on to the call that waits",
         )
 
     def test_new_records_are_followed(self) -> None:
-        """A reader at the end goes on when records are appended.
+        """A reader at the end of a queue continues when records are appended.
 
-        Steps: read 5 records, poll once more, write 5, read; three times. Passes when all come in order.
+        Steps: read 5 records; then poll once more, write 5 and read them, three times. Passes when all come in order.
         """
         self._need_following()
         name = self.filled_queue(5)
@@ -424,10 +436,10 @@ class SourceReadingChecks(SourceHarness):
                 reader.poll(10, _ZERO)
                 self.write(name, self.bodies(turn * 5, 5))
                 found += self.read(reader, 5).records
-        self.expect_bodies(found, self.bodies(0, 20), what="in four parts", mend="ask anew for what came since")
+        self.expect_bodies(found, self.bodies(0, 20), what="in four parts", mend="look for new records at each poll")
 
     def test_bodies_are_unchanged(self) -> None:
-        """Bodies come back byte for byte: what they mean is the codec's business.
+        """Bodies come back byte for byte: only the codec decodes them.
 
         Steps: write the ``odd_bodies`` and read them. Passes when they are equal. For sources that give bodies.
         """
@@ -441,13 +453,13 @@ class SourceReadingChecks(SourceHarness):
             reading.records,
             self.odd_bodies,
             what="odd bodies",
-            mend="neither decode, strip nor cut bodies; see odd_bodies",
+            mend="do not decode, strip or cut bodies; see odd_bodies",
         )
 
     def test_position_behind_the_end_is_refused(self) -> None:
-        """A position that the queue does not reach (it was truncated or made anew) is an error, not a long silence.
+        """A position after the end of the queue (it was truncated or created again) is an error; the reader must not wait.
 
-        Steps: write 5 records; open and poll at an offset 1000 behind ``latest``. Passes when DataError is raised.
+        Steps: write 5 records; open and poll at the offset ``latest`` + 1000. Passes when DataError is raised.
         """
         name = self.filled_queue(5)
         with self.opened(name) as reader:
@@ -456,10 +468,10 @@ class SourceReadingChecks(SourceHarness):
         self._expect_lost(name, ReadPosition(behind))
 
     def test_forgotten_position_is_refused(self) -> None:
-        """A position whose records retention has deleted is an error naming both offsets: nothing is skipped silently.
+        """A position whose records retention has deleted is an error with both offsets: nothing is skipped silently.
 
-        Steps: write 30 records, read 5, let the queue forget the first 20, open and poll at the old position. Passes
-        when DataError is raised that names the position's offset and the earliest.
+        Steps: write 30 records, read 5, let the queue delete the first 20 (``forget``), open and poll at the old position.
+        Passes when DataError is raised with the position's offset and the earliest offset.
         """
         self.need("forget")
         name = self.filled_queue(30)
@@ -474,23 +486,23 @@ class SourceReadingChecks(SourceHarness):
             earliest = reader.earliest
         expect(
             str(position.offset) in text and str(earliest) in text,
-            expected=f"an error that names both offsets, {position.offset} and {earliest}",
+            expected=f"an error with both offsets, {position.offset} and {earliest}",
             found=shortened(text),
-            mend="say in the error which offset was asked for and which is the earliest",
+            mend="the error must say which offset was requested and which is the earliest",
         )
 
     def test_forgotten_records_are_not_skipped_by_an_open_reader(self) -> None:
-        """A reader that is open when retention deletes what it has not read yet says so: nothing is skipped silently.
+        """If retention deletes records that an open reader has not read yet, the reader raises an error and skips nothing.
 
-        Steps: write 30 records, read 5, let the queue forget the first 20, go on with the same reader. Passes when
-        record 5 comes next (the reader had it already), or DataError is raised.
+        Steps: write 30 records, read 5, let the queue delete the first 20 (``forget``), continue with the same reader. Passes
+        when all 30 records come (the reader had them already), or DataError is raised.
         """
         self.need("forget")
         name = self.filled_queue(30)
         with self.opened(name) as other:
             self.read(other, 20)
             before = other.position.offset
-        mend = "compare the position with the earliest offset at each poll, and raise DataError naming both"
+        mend = "compare the position with the earliest offset at each poll, and raise DataError with both"
         found: list[object] = []
         with self.opened(name) as reader:
             begun = self.read(reader, 5)
@@ -506,18 +518,18 @@ class SourceReadingChecks(SourceHarness):
             except DataError:
                 return
         self.expect_bodies(
-            [*begun.records, *found], self.bodies(0, 30), what="DataError, or what was there before", mend=mend
+            [*begun.records, *found], self.bodies(0, 30), what="DataError, or all records as before", mend=mend
         )
 
     def _expect_lost(self, name: str, position: ReadPosition) -> str:
         __tracebackhide__ = True
-        mend = "compare the position with earliest and latest in open, and raise DataError naming the offsets"
+        mend = "compare the position with earliest and latest in open, and raise DataError with the offsets"
         try:
             with self.opened(name, position) as reader:
                 raw = reader.poll(10, timedelta(seconds=1))
         except DataError as error:
             return str(error)
-        found = "nothing was raised, and nothing came" if raw is None else f"records came, from {raw.offsets[:1]}"
+        found = "no error, and no records" if raw is None else f"records came, from {raw.offsets[:1]}"
         violated(expected=f"DataError for {position}", found=found, mend=mend)
 
     def _need_following(self) -> None:
@@ -525,7 +537,7 @@ class SourceReadingChecks(SourceHarness):
             pytest.skip("not checked: the source is bounded")
 
     def _clocked(self, reader: Reader, timeout: timedelta) -> float:
-        """Poll in a thread of its own, so that a source that waits for ever fails the check instead of hanging it."""
+        """Return the seconds that a poll takes. It runs in a new thread, so that a poll that waits for ever fails the check."""
         __tracebackhide__ = True
         took: list[float] = []
         came: list[RawBatch | None] = []
@@ -542,7 +554,7 @@ class SourceReadingChecks(SourceHarness):
             violated(
                 expected=f"poll returns after {timeout}",
                 found=f"no return within {self.patience}, or an error in it",
-                mend="pass the time-out on to what waits",
+                mend="pass the time-out on to the call that waits",
             )
         expect(
             came[0] is None or not len(came[0]),

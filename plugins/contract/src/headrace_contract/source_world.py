@@ -1,4 +1,4 @@
-"""Checks of a source that concern the world around its queues: added, removed, several at once, outages, crashes."""
+"""Checks of a source that concern its set of queues and its environment: new and removed queues, outages, crashes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BODY_SCHEMA = {"number": "int64", "text": "string"}
 
 
 class SourceWorldChecks(SourceHarness):
-    """Queues come and go, servers fail, processes die."""
+    """Queues are added and removed, servers fail, processes are killed."""
 
     def test_every_queue_is_drained(self) -> None:
         """Every queue is listed and read to its end.
@@ -44,7 +44,7 @@ class SourceWorldChecks(SourceHarness):
                     reading.records,
                     self.bodies(number * 1000, count),
                     what=f"queue {name!r}",
-                    mend="read the queue asked for",
+                    mend="read the queue that open() is given",
                 )
 
     def test_queues_are_read_at_once(self) -> None:
@@ -64,7 +64,7 @@ class SourceWorldChecks(SourceHarness):
             def read(name: str) -> None:
                 try:
                     results[name] = self.read(readers[name], 40, per_poll=3)
-                except BaseException as error:  # shown by the check, in its own thread
+                except BaseException as error:  # the thread of the check reports it
                     results[name] = error
 
             threads = [threading.Thread(target=read, args=(name,), daemon=True) for name in queue_names]
@@ -74,7 +74,7 @@ class SourceWorldChecks(SourceHarness):
                 thread.join(2 * self.patience.total_seconds())
             for reader in readers.values():
                 reader.close()
-        mend = "readers share nothing that changes, or lock it"
+        mend = "readers must not share data that changes, or must lock it"
         for number, name in enumerate(queue_names):
             found = results.get(name, TimeoutError(f"queue {name!r} was not read in time"))
             if isinstance(found, BaseException):
@@ -82,10 +82,10 @@ class SourceWorldChecks(SourceHarness):
             self.expect_bodies(found.records, self.bodies(number * 1000, 40), what=f"queue {name!r}", mend=mend)
 
     def test_queue_names_are_stable(self) -> None:
-        """A queue has the same name in every source object and at every time: checkpoints and sinks know it by that.
+        """A queue has the same name in every source object and at every time: checkpoints and sinks identify it by its name.
 
         Steps: list the queues twice, write, list by a new source. Passes when the names are the same, no two are equal,
-        and ``source`` and ``branch`` are left to the runtime.
+        and ``source`` and ``branch`` are empty, because the runtime sets them.
         """
         queue_names = [self.add_queue() for _ in range(2 if self.several_queues else 1)]
         with self.source() as source:
@@ -97,7 +97,7 @@ class SourceWorldChecks(SourceHarness):
             for name in queue_names:
                 self.queue(source, name)
             third = list(source.queues())
-        mend = "name a queue after what it is outside (topic and partition, path), never by its place in a list"
+        mend = "name a queue after the thing that it reads (topic and partition, path), never by its place in a list"
         for listed in (first, second, third):
             expect(
                 names(listed) == names(first) and len(set(names(listed))) == len(listed),
@@ -111,7 +111,7 @@ class SourceWorldChecks(SourceHarness):
         )
 
     def test_new_queue_is_noticed(self) -> None:
-        """A queue that comes to be while the job runs is listed, and read from its first record.
+        """A queue that is created while the job runs is listed, and read from its first record.
 
         Steps: list the queues, add one with 5 records, list again by the same source (at most for ``patience``), read.
         Passes when it is listed and gives its records.
@@ -125,12 +125,14 @@ class SourceWorldChecks(SourceHarness):
             reader = source.open(self.queue(source, name), EARLIEST)
             reading = self.read(reader, 5)
             reader.close()
-        self.expect_bodies(reading.records, self.bodies(0, 5), what="the new queue", mend="list anew at each call")
+        self.expect_bodies(
+            reading.records, self.bodies(0, 5), what="the new queue", mend="list the queues again at each call"
+        )
 
     def test_removed_queue_is_noticed(self) -> None:
-        """A queue that has gone is listed no more; the others stay.
+        """A removed queue is no longer listed; the others stay.
 
-        Steps: list two queues, remove one, list again by the same source (at most for ``patience``). Passes when just
+        Steps: list two queues, remove one, list again by the same source (at most for ``patience``). Passes when only
         the other is listed.
         """
         self._need_several()
@@ -142,19 +144,22 @@ class SourceWorldChecks(SourceHarness):
             self.remove_queue(goes)
             self.eventually(
                 lambda: goes not in names(source.queues()),
-                expected=f"queue {goes!r}, which is gone, is listed no more",
-                mend="list what exists now at each call; keep no list in the source",
+                expected=f"queue {goes!r}, which was removed, is no longer listed",
+                mend="at each call list the queues that exist now; keep no list in the source",
             )
             left = names(source.queues())
         expect(
-            stays in left, expected=f"queue {stays!r} is still listed", found=f"{left}", mend="drop only what is gone"
+            stays in left,
+            expected=f"queue {stays!r} is still listed",
+            found=f"{left}",
+            mend="leave out only removed queues",
         )
 
     def test_bad_body_goes_to_dead_letters(self) -> None:
-        """A body that cannot be decoded reaches the dead letters as it is; its neighbours come through.
+        """A body that cannot be decoded goes to the dead letters unchanged; the records around it are decoded.
 
-        Steps: write 10 records, a bad body and 5 records; take what is read through a lane with the JSON codec. Passes
-        when 15 rows come out, and one dead letter with the bad record's queue, offset, reason and bytes.
+        Steps: write 10 records, a bad body and 5 records; process what is read in a lane with the JSON codec. Passes when
+        15 rows come out, and one dead letter with the bad record's offset, reason and bytes.
         """
         name = self.filled_queue(10)
         self.need_bodies(name)
@@ -189,7 +194,7 @@ class SourceWorldChecks(SourceHarness):
             reader.close()
         numbers = [row["number"] for row in rows]
         good = [*range(10), *range(11, 16)]
-        mend = "give bodies as they are: what cannot be decoded is the lane's business"
+        mend = "give bodies unchanged: the lane decodes them and handles bad ones"
         expect(numbers == good, expected=f"rows {good}", found=f"{numbers}", mend=mend)
         found = [letter for batch in letters for letter in batch.frame.to_dicts()]
         wanted = (offsets[10], self.bad_body())
@@ -212,13 +217,15 @@ class SourceWorldChecks(SourceHarness):
             reading = self.read(reader, 5)
             reader.close()
             copy.close()
-        self.expect_bodies(reading.records, self.bodies(0, 5), what="read by the copy", mend="keep all in attributes")
+        self.expect_bodies(
+            reading.records, self.bodies(0, 5), what="read by the copy", mend="keep everything in attributes"
+        )
 
     def test_resume_after_kill(self) -> None:
-        """A process that reads is killed; another goes on from its last checkpoint without loss or repetition.
+        """A process that reads is killed; another continues from its last checkpoint without loss or repetition.
 
-        Steps: a process gets the source by cloudpickle, reads 3 batches of 7 records, keeps each position, and is killed
-        (SIGKILL); a second one goes on for 2 batches and is killed; then a new source reads the rest. Passes when the
+        Steps: a process gets the source by cloudpickle, reads 3 batches of 7 records, notes each position, and is killed
+        (SIGKILL); a second one continues for 2 batches and is killed; then a new source reads the rest. Passes when the
         three parts together are all records, once.
         """
         name = self.filled_queue(60)
@@ -245,15 +252,15 @@ class SourceWorldChecks(SourceHarness):
             offsets == whole,
             expected=f"{len(whole)} records, each once: {shortened(whole)}",
             found=shortened(offsets),
-            mend="start at the given position and nowhere else; leave nothing behind that a killed process must remove",
+            mend="start exactly at the given position; do not depend on something that a killed process should have removed",
         )
 
     def test_outage_is_survived(self) -> None:
-        """While the outside world is away, nothing is taken for gone, and errors are RetriableError; then it goes on.
+        """During an outage no queue counts as removed, and errors are RetriableError; after it reading continues.
 
-        Steps: read 5 records; make the world unreachable; list queues and poll; end the outage; write 5 and read. Passes
-        when listing raises RetriableError or still has the queue, polling raises RetriableError or gives nothing, and
-        the same reader (or one opened anew at its position) gives the 5.
+        Steps: read 5 records; make the external system unreachable; list queues and poll; end the outage; write 5 and read.
+        Passes when listing raises RetriableError or still has the queue, polling raises RetriableError or no error, and the
+        same reader gives the 5.
         """
         self.need("begin_outage", "end_outage")
         name = self.filled_queue(5)
@@ -284,22 +291,21 @@ class SourceWorldChecks(SourceHarness):
             found += self.read(reader, 5, after_outage=True).records
             reader.close()
         self.expect_bodies(
-            found, self.bodies(0, 10), what="before and after the outage", mend="connect anew when needed"
+            found, self.bodies(0, 10), what="before and after the outage", mend="connect again when necessary"
         )
 
     def test_broken_queue_stops_no_other(self) -> None:
-        """A queue that cannot be read as it is raises BrokenQueueError, by which runtimes set it aside and read the others.
+        """A queue that cannot be read raises BrokenQueueError, so that runtimes set it aside and read the others.
 
-        Steps: read two queues of 5 records by one source; break one; list the queues and poll it (at most for
-        ``patience``); write 3 to the other and read them; mend, write 3 and read them by a reader opened at the position.
-        Passes when listing raises nothing, polling raises BrokenQueueError, and both queues give their 3.
+        Steps: read two queues of 5 records by one source; break one; list the queues and poll the broken one (at most for
+        ``patience``); write 3 to the other and read them; repair the broken one (``mend_queue``), write 3 and read them by a
+        reader opened at the position. Passes when listing raises nothing, polling raises BrokenQueueError, and both queues
+        give their 3.
         """
         self._need_several()
         self.need("break_queue", "mend_queue")
         breaks, other = self.filled_queue(5), self.filled_queue(5)
-        mend = (
-            "raise BrokenQueueError for the queue at fault, from open, poll, latest or position_after, and only there"
-        )
+        mend = "raise BrokenQueueError for the broken queue, from open, poll, latest or position_after, and only there"
         with self.source() as source:
             readers = {name: source.open(self.queue(source, name), EARLIEST) for name in (breaks, other)}
             for reader in readers.values():
@@ -329,26 +335,28 @@ class SourceWorldChecks(SourceHarness):
             found = self.read(reader, 3).records
             for each in (reader, readers[other]):
                 each.close()
-        self.expect_bodies(found, self.bodies(5, 3), what="the mended queue", mend="go on at the position, once each")
+        self.expect_bodies(
+            found, self.bodies(5, 3), what="the repaired queue", mend="continue at the position; give each record once"
+        )
 
     def test_missing_thing_is_named(self) -> None:
-        """What was named and is not there stops the job with a hint, instead of being an empty stream.
+        """A topic, table or directory that does not exist stops the job with a hint; it is not an empty stream.
 
         Steps: list the queues of the author's source that names something missing. Passes when a JobError with a hint
-        comes.
+        is raised.
         """
         self.need("make_missing_source")
         source = self.make_missing_source()
         with raises_clearly(
             JobError,
-            what="listing the queues of what is not there",
-            mend="raise JobError naming it, with a hint (the nearest name, or how to create it)",
+            what="listing the queues of something that does not exist",
+            mend="raise JobError with its name and a hint (the most similar name, or how to create it)",
         ):
             source.queues()
         source.close()
 
     def test_close_twice(self) -> None:
-        """``close`` of a reader and of a source may come twice, and without use.
+        """``close`` of a reader and of a source may be called twice, and on a source that was not used.
 
         Steps: close an unused source; read a record and close reader and source twice each. Passes when nothing raises.
         """
@@ -364,7 +372,7 @@ class SourceWorldChecks(SourceHarness):
             violated(
                 expected="close() raises nothing",
                 found=f"{type(error).__name__}: {shortened(str(error))}",
-                mend="make close harmless when there is nothing (left) to close",
+                mend="let close do nothing if there is nothing to close, or nothing any more",
             )
 
     def _need_several(self) -> None:
@@ -375,5 +383,5 @@ class SourceWorldChecks(SourceHarness):
 def _attempt(action: object) -> object:
     try:
         return action()  # type: ignore[operator]
-    except Exception as error:  # the check looks at its kind
+    except Exception as error:  # the check looks at its type
         return error

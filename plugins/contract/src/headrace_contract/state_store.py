@@ -11,7 +11,7 @@ from headrace.interfaces.state_store import StateStore
 from headrace_contract.contract import Contract, expect, shortened
 from headrace_contract.processes import Mends, run_and_kill
 
-#: Names of shards as runtimes make them, and worse.
+#: Names of shards as runtimes make them, and more difficult ones.
 _SHARDS = ("key_by/0", "key_by/10", "key_by-2/0", "schlüssel/1", "a%2fb/0", "../escape/0")
 Version = tuple[int, bytes, bool]
 
@@ -21,9 +21,10 @@ def _content(number: int, size: int = 50) -> bytes:
 
 
 class StorePerShuffle(StateStore):
-    """Gives each shuffle a store of its own, as backends do with stores that number their shards.
+    """Uses one store per shuffle, as backends do with stores that are made for a single shuffle.
 
-    ``make`` is called with the shuffle's name, as letters, digits and ``_``; ``close`` closes what it made.
+    ``make`` is called with the shuffle's name in hexadecimal digits, when the shuffle is first used. ``close`` is called
+    after the stores were closed.
     """
 
     def __init__(self, make: Callable[[str], StateStore], close: Callable[[], None] = lambda: None) -> None:
@@ -78,7 +79,7 @@ class StateStoreContract(Contract):
         expect(found == wanted, expected=shortened(wanted), found=shortened(found), mend=mend)
 
     def test_versions_come_back_in_their_order(self) -> None:
-        """What was saved is given back, byte for byte, oldest first: a state is a snapshot and the deltas on it.
+        """Saved versions are loaded byte for byte, oldest first: a state is a snapshot and the deltas after it.
 
         Steps: save the versions 1 to 12, empty and binary ones among them, and load. Passes when all are given in order.
         """
@@ -90,7 +91,7 @@ class StateStoreContract(Contract):
         store.close()
 
     def test_load_begins_at_the_newest_snapshot(self) -> None:
-        """What lies before a snapshot is not needed: reading it costs time, and applying it twice is wrong.
+        """Versions before a snapshot are not needed: loading them costs time, and applying them is wrong.
 
         Steps: save delta 1, snapshot 2, delta 3, and load. Passes when 2 and 3 are given.
         """
@@ -100,24 +101,26 @@ class StateStoreContract(Contract):
         store.close()
 
     def test_load_of_a_version_knows_nothing_newer(self) -> None:
-        """A crash between saving state and making the checkpoint leaves a version that belongs to no checkpoint.
+        """After a crash between saving state and writing the checkpoint there is a version that belongs to no checkpoint.
 
-        Steps: save snapshot 1, delta 2, snapshot 3 and load version 2; save 3 anew and load it. Passes when 1 and 2
-        are given at first, and the new 3 in the end.
+        Steps: save snapshot 1, delta 2, snapshot 3 and load version 2; save delta 3 and load version 3. Passes when 1 and 2
+        are loaded at first, and then 1, 2 and the new 3.
         """
         store = self._saved((1, _content(1), True), (2, _content(2), False), (3, _content(3), True))
-        mend = "give versions up to the one asked for, beginning at the newest snapshot among them"
+        mend = "give versions up to the requested one, from the newest snapshot among them on"
         self._expect(list(store.load(_SHARDS[0], 2)), [(1, _content(1), True), (2, _content(2), False)], mend)
         store.save(_SHARDS[0], 3, b"again")
         wanted = [(1, _content(1), True), (2, _content(2), False), (3, b"again", False)]
-        self._expect(list(store.load(_SHARDS[0], 3)), wanted, "saving a version again replaces it, whatever it was")
+        self._expect(
+            list(store.load(_SHARDS[0], 3)), wanted, "saving a version again must replace it, also if it was a snapshot"
+        )
         store.close()
 
     def test_shards_are_kept_apart(self) -> None:
-        """Shards have names of any characters, and one has nothing to do with another.
+        """Shards have names of any characters, and their versions do not mix.
 
-        Steps: save one version for each of several shards, load each, and one that was never saved. Passes when each
-        gives its own and the last one nothing.
+        Steps: save one version for each of several shards; load each shard, and one that was never saved. Passes when each
+        gives its own version, and the last one none.
         """
         store = self.make_store()
         for number, shard in enumerate(_SHARDS):
@@ -130,9 +133,9 @@ class StateStoreContract(Contract):
         store.close()
 
     def test_what_was_saved_outlives_the_store(self) -> None:
-        """On return from ``save`` a version is stored: another process may ask for it.
+        """When ``save`` returns, the version is stored: another process may load it.
 
-        Steps: save, do not close, and load from a store made anew; close both twice. Passes when it is there.
+        Steps: save, do not close, and load from a new store; close both twice. Passes when the versions are loaded.
         """
         store = self._saved((1, _content(1), True), (2, _content(2), False))
         self.before_another(store)
@@ -143,18 +146,18 @@ class StateStoreContract(Contract):
             each.close()
 
     def before_another(self, store: StateStore) -> None:
-        """Make way for another store object over the same place. Override it when only one may have it open."""
+        """Prepare for another store object over the same place. Override it (close ``store``) if only one may be open."""
 
     def test_remove_keeps_what_is_needed(self) -> None:
-        """``remove(before=…)`` frees space, but never the snapshot on which a later load builds.
+        """``remove(before=…)`` frees space, but never removes the snapshot that a later load needs.
 
         Steps: save 1 to 6 with snapshots 1 and 4, remove before 5, then before 99, and load after each. Passes when
-        all from 4 on are there both times.
+        all versions from 4 on are loaded both times.
         """
         versions = [(n, _content(n), n in (1, 4)) for n in range(1, 7)]
         store = self._saved(*versions)
         store.remove(_SHARDS[0], before=5)
-        mend = "remove only what lies before the newest snapshot at or before the given version"
+        mend = "remove only versions before the newest snapshot at or before the given version"
         self._expect(list(store.load(_SHARDS[0])), versions[3:], mend)
         store.remove(_SHARDS[0], before=99)
         self._expect(list(store.load(_SHARDS[0], 6)), versions[3:], mend)
@@ -163,7 +166,7 @@ class StateStoreContract(Contract):
     def test_a_large_version(self) -> None:
         """A snapshot may have many megabytes.
 
-        Steps: save one of ``large_bytes`` and load it. Passes when it is the same.
+        Steps: save a snapshot of ``large_bytes`` bytes and load it. Passes when it is the same.
         """
         content = os.urandom(self.large_bytes)
         store = self._saved((1, content, True))
@@ -172,22 +175,22 @@ class StateStoreContract(Contract):
             found == [(1, content, True)],
             expected=f"the {len(content)} bytes that were saved",
             found=f"{len(found)} versions of {[len(each) for _, each, _ in found]} bytes",
-            mend="split what is too large for one piece, and put it together again",
+            mend="divide a version that is too large into pieces, and join them when it is loaded",
         )
         store.close()
 
     def test_a_kill_leaves_whole_versions(self) -> None:
-        """A process that is killed while it saves leaves each version whole or not there, and all that it was told of.
+        """If a process is killed while it saves, each version is complete or missing; if ``save`` has returned, it is there.
 
         Steps: a process saves versions and notes each in a file when ``save`` has returned; it is killed with SIGKILL.
-        Passes when a new store gives every noted version as it was, and at most one more, whole.
+        Passes when a new store gives every noted version unchanged, and at most one more complete version.
         """
         self._expect_whole_after_a_kill(
             _SHARDS[0],
             lambda store, number: store.save(_SHARDS[0], number, _content(number, 20_000), snapshot=number == 1),
             lambda number: _content(number, 20_000),
             method="save()",
-            mend="write a version beside and rename it, or in one transaction; return when it is stored",
+            mend="write a version to a temporary file and rename it, or use a transaction; return when it is stored",
         )
 
     def _expect_whole_after_a_kill(
@@ -199,9 +202,10 @@ class StateStoreContract(Contract):
         method: str,
         mend: str,
     ) -> None:
-        """Kill a process that saves versions of a shard, the first as a snapshot, and look at what is there then.
+        """Kill a process that saves versions of a shard, the first as a snapshot, and compare the stored versions.
 
-        ``save`` is given the store and the number of a version, and ``content`` gives what must be loaded of it.
+        ``save`` gets the store and the number of a version; ``content`` returns the bytes that a load must give for it.
+        ``method`` names the saving method in messages.
         """
         __tracebackhide__ = True
         notes, make = self.tmp_path / "notes", self.make_store
@@ -228,8 +232,8 @@ class StateStoreContract(Contract):
         wanted = [(number, content(number), number == 1) for number in range(1, len(found) + 1)]
         expect(
             found == wanted and len(noted) <= len(found) <= len(noted) + 1,
-            expected=f"versions 1 to {len(noted)}, whole, and perhaps one more",
-            found=f"{[number for number, _, _ in found]}, as they were: {found == wanted}",
+            expected=f"versions 1 to {len(noted)}, complete, and perhaps one more",
+            found=f"{[number for number, _, _ in found]}, all unchanged: {found == wanted}",
             mend=mend,
         )
         store.close()

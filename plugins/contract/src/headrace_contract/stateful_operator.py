@@ -59,17 +59,17 @@ class StatefulOperatorContract(Contract):
         raise NotImplementedError
 
     def make_keys(self) -> Sequence[str]:
-        """Return the columns by which rows are divided among shards, as they stand in ``key_by``: the spec's ``keys``, if it has any."""
+        """Return the columns that divide rows among shards, as in ``key_by``. Default: the spec's ``keys``, if it has them."""
         return tuple(getattr(self.make_spec(), "keys", ()))
 
     def make_rows(self, first: int, count: int) -> list[dict[str, Any]]:
-        """Return rows of ``schema``. Override it so that keys come again and results change."""
+        """Return rows of ``schema``. Override it so that keys are repeated and results change."""
         return mixed_rows(Schema.of(self.schema), first, count)
 
     # ------------------------------------------------------------------------------------------ the checks use
 
     def input(self) -> pl.DataFrame:
-        """Return the whole input with header: one row per entry, a watermark that rises by a second each."""
+        """Return the whole input with header: one row per record, each with a watermark one second after the one before."""
         user = pl.DataFrame(self.make_rows(0, _ROWS), schema=dict(Schema.of(self.schema)), orient="row")
         header = pl.DataFrame(
             [
@@ -81,25 +81,25 @@ class StatefulOperatorContract(Contract):
         return pl.concat([header, user], how="horizontal")
 
     def open(self, spec: StatefulSpec | None = None) -> StatefulOperator:
-        """Return a running operator, as a shard's lane opens it."""
+        """Return a running operator, opened as in the lane of a shard."""
         return (spec or self.make_spec()).open(Schema.of(self.schema))
 
     def feed(self, operator: StatefulOperator, frame: pl.DataFrame) -> Given:
-        """Give an operator one entry: the clock, the rows, and the watermark after them."""
+        """Give an operator one entry: a tick of the clock, the rows, and the watermark after them. Return its rows."""
         last = int(frame[WATERMARK][-1])
         given = texts(operator.on_system(Tick(last + 60 * _SECOND_US)))
         given += texts(operator.process(Batch(QUEUE, frame)))
         return given + texts(operator.on_system(Watermark(QUEUE, last)))
 
     def run(self, operator: StatefulOperator, parts: Iterable[pl.DataFrame]) -> Given:
-        """Give an operator entries and the end of input; return what it gave, row by row."""
+        """Give an operator entries and the end of input; return its rows."""
         given: Given = []
         for part in parts:
             given += self.feed(operator, part)
         return given + texts(operator.on_system(EndOfInput()))
 
     def parts(self, rows: int) -> Sequence[pl.DataFrame]:
-        """Return the input cut into entries of so many rows."""
+        """Return the input in entries of ``rows`` rows."""
         return list(self.input().iter_slices(rows))
 
     # ------------------------------------------------------------------------------------------------- checks
@@ -107,9 +107,9 @@ class StatefulOperatorContract(Contract):
     def test_says_what_its_state_is_of(self) -> None:
         """The definition of the state is made of JSON values, and two operators of the same job have the same one.
 
-        A definition that is another one each time (it holds an address in memory, a time, a set in no order) would keep a job from
-        going on over its own state. Steps: make two specs, and let one travel through pickle as to another process. Passes when all
-        give equal definitions of JSON values.
+        If the definition is different each time (it has an address in memory, a time, a set without order), a job cannot continue
+        with its own state. Steps: make two specs, and a copy of a spec through pickle, as in another process. Passes when all give
+        equal definitions of JSON values.
         """
         schema = Schema.of(self.schema)
         texts = set()
@@ -120,26 +120,26 @@ class StatefulOperatorContract(Contract):
                 texts.add(json.dumps(given, sort_keys=True))
             except (TypeError, ValueError) as error:
                 violated(
-                    expected="definition() to hold JSON values only", found=f"{error} in {given!r:.300}",
-                    mend="give texts, numbers, booleans, lists and dicts",
+                    expected="definition() has only JSON values", found=f"{error} in {given!r:.300}",
+                    mend="use texts, numbers, booleans, lists and dicts",
                 )  # fmt: skip
         expect(
-            len(texts) == 1, expected="one definition for one spec, whenever it is made", found=shortened(" / ".join(sorted(texts))),
-            mend="override definition(): name what matters, and leave out what is another in every process",
+            len(texts) == 1, expected="one spec always has the same definition", found=shortened(" / ".join(sorted(texts))),
+            mend="override definition(): include what matters, and leave out everything that differs between processes",
         )  # fmt: skip
 
     def test_results_do_not_depend_on_batch_cuts(self) -> None:
-        """The same input comes to the same results however it is cut: where batches end is chance.
+        """The same input gives the same results, however it is divided into batches, because batches can end anywhere.
 
-        Steps: run 150 rows at once, and in entries of 1, 7 and 50; changes of one result are added up to what there is
-        in the end. Passes when every run comes to the same rows.
+        Steps: run 150 rows at once, and in entries of 1, 7 and 50; apply the changes to get the final rows. Passes when every
+        run has the same final rows.
         """
         whole = table(self.run(self.open(), self.parts(_ROWS)))
         expect(
             whole,
             expected="an operator that gives rows for 150 rows and the end of input",
-            found="none",
-            mend="override make_rows() so that something comes out",
+            found="no rows",
+            mend="override make_rows() so that the operator gives rows",
         )
         for rows in (1, 7, 50):
             found = table(self.run(self.open(), self.parts(rows)))
@@ -147,11 +147,11 @@ class StatefulOperatorContract(Contract):
                 found == whole,
                 expected=f"the same results in entries of {rows} rows: {shortened(whole - found)}",
                 found=shortened(found - whole),
-                mend="decide row by row, by the watermark in front of each row; look at no batch as a whole",
+                mend="decide for each row, by the watermark column of the row; do not use the batch as a whole",
             )
 
     def test_the_same_entries_give_the_same_rows_in_the_same_order(self) -> None:
-        """After a crash entries are done again, and sinks drop rows by their place in the entry.
+        """After a crash entries are processed again, and sinks drop duplicates by the position of a row in its entry.
 
         Steps: run 150 rows in entries of 7, twice, and in another process with another hash seed. Passes when all three
         give the same rows in the same order.
@@ -169,15 +169,15 @@ class StatefulOperatorContract(Contract):
             expect(
                 found == first,
                 expected="the same rows in the same order",
-                found=f"{where} other ones, first at {first_difference(first, found)}",
-                mend="let nothing depend on hashes of Python, the clock or chance; sort what comes of a set",
+                found=f"{where} other rows, first at {first_difference(first, found)}",
+                mend="do not use hashes of Python, the clock or random numbers; sort the elements of a set",
             )
 
     def test_a_restored_operator_goes_on_as_the_original(self) -> None:
-        """State moves: a checkpoint is restored in another process, and what comes after must be the same.
+        """A checkpoint is restored in another process, and the rows after it must be the same.
 
-        Steps: run entries of 7; after each of several, take the deltas so far (or a snapshot) to a new operator and give
-        both the rest. Passes when both give the same rows at every place.
+        Steps: run entries of 7; after several of them, load the deltas so far (or a snapshot and the deltas after it) into a
+        new operator, and give both the rest. Passes when both give the same rows in the same order.
         """
         parts = self.parts(7)
         for stop in (1, len(parts) // 3, len(parts) // 2, len(parts) - 1):
@@ -196,16 +196,16 @@ class StatefulOperatorContract(Contract):
                 expect(
                     found == wanted,
                     expected=f"after {stop} entries, restored from {'a snapshot and ' if whole else ''}deltas, the same rows",
-                    found=f"other ones, first at {first_difference(wanted, found)}",
-                    mend="put everything that decides about later rows into delta() and snapshot()",
+                    found=f"other rows, first at {first_difference(wanted, found)}",
+                    mend="put everything that later rows depend on into delta() and snapshot()",
                 )
 
     def test_an_operator_restored_behind_goes_on_as_the_original(self) -> None:
-        """With quick start an operator (a PartedOperator) works before its state is there, and nobody may see that.
+        """With quick start an operator (a PartedOperator) works before all of its state is loaded; its rows must be the same.
 
-        Steps: run entries of 7, and store a snapshot in 8 parts and deltas in 1, 2 and 4; a new operator begins without any
-        of the parts and is given the rest, while parts come between entries, or none before it asks for them. Passes when
-        it gives the same rows as the original at every place.
+        Steps: run entries of 7, and store a snapshot in 8 parts and deltas in 1, 2 and 4 parts; a new operator starts without
+        these parts and gets the remaining entries. Parts are loaded between entries, or only when the operator requests them.
+        Passes when it gives the same rows in the same order as the original.
         """
         first = self.open()
         if not isinstance(first, PartedOperator) or not first.restores_behind:
@@ -231,14 +231,14 @@ class StatefulOperatorContract(Contract):
                 found += texts(restored.on_system(EndOfInput()))
                 expect(
                     found == wanted,
-                    expected=f"after {stop} entries the same rows from an operator that is restored while it works",
-                    found=f"other ones, first at {first_difference(wanted, found)}",
-                    mend="call need() of the Restore with the hashes of keys before you look for them, need_all() before you "
-                    "look at all of them; of what versions say about a key the newest counts",
+                    expected=f"after {stop} entries, the same rows from an operator that is restored while it works",
+                    found=f"other rows, first at {first_difference(wanted, found)}",
+                    mend="call need() of the Restore with the hashes of keys before you look them up, and need_all() before you "
+                    "use all keys; if several versions have a key, the newest version counts",
                 )
 
     def _beginning(self, stored: Sequence[tuple[bytes, list[bytes]]], rows: int) -> tuple[PartedOperator, Restore]:
-        """Return an operator that begins with stored versions, and what brings in their parts."""
+        """Return an operator that starts with stored versions, and the Restore that loads their parts."""
         operator = self.open(through_pickle(self.make_spec(), what="the spec"))
         assert isinstance(operator, PartedOperator)
 
@@ -248,21 +248,21 @@ class StatefulOperatorContract(Contract):
                     yield number, place, stored[number][1][place]
 
         versions = [(number, (len(parts) - 1).bit_length() - 1) for number, (_, parts) in enumerate(stored)]
-        # So many rows that each step brings in one page.
+        # With so many rows each step loads one page.
         restore = Restore(versions, 10**9, fetch, {"": operator})
         operator.begin_restore([common for common, _ in stored], rows, restore)
         return operator, restore
 
     def test_state_is_divided_by_key(self) -> None:
-        """A job that starts from a savepoint may have another number of shards: their state is divided by key.
+        """A job that starts from a savepoint may have another number of shards: then the state is divided by key.
 
-        Steps: run entries of 7 over 3 shards, each with the rows of its keys; after each of several, divide their snapshots among 2 and
-        among 4 new shards with ``share_of``, and give those the rest. Passes when all shards together come to the rows that one comes
-        to, or when ``share_of`` refuses, as the default does: the job then has to keep its number of shards.
+        Steps: run entries of 7 over 3 shards, each with the rows of its keys; after several of them, divide their snapshots among 2
+        and among 4 new shards with ``share_of``, and give these the rest. Passes when all shards together have the same final rows as
+        a single shard. Skipped if ``share_of`` raises CheckpointError, as the default does: then the job must keep its number of shards.
         """
         keys = tuple(self.make_keys())
         if not keys:
-            pytest.skip("not checked: the key is not known; return it from make_keys()")
+            pytest.skip("not checked: the keys are not known; return them from make_keys()")
         parts = self.parts(7)
         whole = table(self.run(self.open(), parts))
         for stop in (1, len(parts) // 2, len(parts) - 1):
@@ -284,14 +284,14 @@ class StatefulOperatorContract(Contract):
                     found == whole,
                     expected=f"after {stop} entries, divided among {count} shards: {shortened(whole - found)}",
                     found=shortened(found - whole),
-                    mend="take the rows of share.holds(…) from each state, and what belongs to no key from all of them; count anew "
+                    mend="take the rows of share.holds(…) from each state, and state without a key from all states; number again "
                     "what is numbered per shard",
                 )
 
     def _run_shards(
         self, operators: Sequence[StatefulOperator], parts: Sequence[pl.DataFrame], keys: Sequence[str]
     ) -> tuple[Sequence[StatefulOperator], Given]:
-        """Give each entry's rows to the shards of their keys, and its clock and watermark to all."""
+        """Give the rows of each entry to the shards of their keys, and its tick and watermark to all shards."""
         given: Given = []
         for part in parts:
             own = dict(by_shard(part, keys, len(operators)))
@@ -304,10 +304,10 @@ class StatefulOperatorContract(Contract):
         return operators, given
 
     def test_saving_changes_nothing(self) -> None:
-        """Checkpoints come at any moment, and results must not depend on when.
+        """Checkpoints come at any time, and results must not depend on this time.
 
         Steps: run entries of 7 with ``delta`` or ``snapshot`` and ``Checkpoint`` after each, and without. Passes when
-        both give the same rows, and a ``delta`` right after another is empty.
+        both give the same rows, and a ``delta`` right after that is empty.
         """
         parts = self.parts(7)
         plain, saving = self.open(), self.open()
@@ -319,23 +319,23 @@ class StatefulOperatorContract(Contract):
             again = saving.delta()
             expect(
                 again == b"",
-                expected="an empty delta when nothing has come since the last",
+                expected="an empty delta, because there was no input since the last one",
                 found=f"{len(again)} bytes",
-                mend="return b'' from delta() when nothing has changed since",
+                mend="return b'' from delta() if nothing has changed",
             )
         found += texts(saving.on_system(EndOfInput()))
         expect(
             found == wanted,
             expected="the same rows with and without saving",
-            found=f"other ones, first at {first_difference(wanted, found)}",
-            mend="delta() and snapshot() read the state; they must not change what comes out later",
+            found=f"other rows, first at {first_difference(wanted, found)}",
+            mend="delta() and snapshot() read the state; they must not change later results",
         )
 
     def test_rows_have_no_place_of_their_own(self) -> None:
-        """The lane says where results stand: an operator gives user columns, and the change kind where results change.
+        """The lane sets the positions of results. The operator gives user columns, and the kind of change if results change.
 
-        Steps: run 150 rows and look at the columns. Passes when they are those of ``output_schema``, without header
-        columns other than change kind and watermark, and the change kind is there if the spec says so.
+        Steps: run 150 rows and look at the columns. Passes when they are those of ``output_schema``, without header columns
+        other than the kind of change and the watermark, and the kind of change is there exactly if ``changes`` declares it.
         """
         spec, schema = self.make_spec(), Schema.of(self.schema)
         operator = spec.open(schema)
@@ -346,26 +346,26 @@ class StatefulOperatorContract(Contract):
                 continue
             declared = spec.output_schema(schema, result.output)
             found = {name: kind for name, kind in result.frame.schema.items() if name not in (CHANGE, WATERMARK)}
-            if result.output == "late":  # late rows are as they came in
+            if result.output == "late":  # late rows are unchanged rows of the input
                 found = {name: kind for name, kind in found.items() if name in (declared or ())}
             expect(
                 declared is not None and found == dict(declared),
                 expected=f"columns {dict(declared or {})}",
                 found=f"{found}",
-                mend="give what output_schema() declares, with those types",
+                mend="give the columns that output_schema() declares, with those types",
             )
             expect(
                 (CHANGE in result.frame.columns) == changes or result.output == "late",
-                expected="a change kind on every row" if changes else "no change kind",
+                expected="the column of the change kind" if changes else "no column of the change kind",
                 found=f"{result.frame.columns}",
-                mend="let changes() say what the rows carry",
+                mend="changes() must say whether the rows have a change kind",
             )
 
     def test_who_goes_by_the_clock_says_so(self) -> None:
-        """Backends tell of the clock without data only if the spec asks for it: else what is due would wait for a row.
+        """Without input, backends send ticks of the clock only if the spec has ``tick_seconds``: else results wait for a row.
 
-        Steps: run 75 rows; without data, tell that 1,000 days have passed. Passes when nothing comes and nothing is
-        forgotten, unless ``tick_seconds`` of the spec is a number.
+        Steps: run 75 rows; then send a tick 1,000 days later, without rows. Passes when the operator gives no row and the
+        number of its state rows stays the same, unless ``tick_seconds`` of the spec is a number.
         """
         spec = self.make_spec()
         operator = self.open(spec)
@@ -375,29 +375,29 @@ class StatefulOperatorContract(Contract):
         after = operator.state_rows()
         expect(
             spec.tick_seconds is not None or (not given and after == before),
-            expected="nothing happens when only the clock goes on, or tick_seconds says how often to tell of it",
-            found=f"{len(given)} rows came, state went from {before} rows to {after}",
-            mend="let the spec's tick_seconds return how often the operator must be told of the clock",
+            expected="nothing happens when only time passes, or tick_seconds says how often the operator needs a tick",
+            found=f"{len(given)} rows were given, and the state went from {before} rows to {after}",
+            mend="let tick_seconds of the spec return how often the operator needs a tick of the clock",
         )
 
     def test_state_rows_are_counted(self) -> None:
-        """People watch how large state is.
+        """``state_rows`` gives the size of the state, which users monitor.
 
-        Steps: ask a new operator, and again after 75 rows. Passes when it is 0 first and never negative.
+        Steps: ask a new operator, and again after 75 rows. Passes when it is 0 at first, and not negative later.
         """
         operator = self.open()
         empty = operator.state_rows()
         self.feed(operator, self.input().head(75))
         expect(
             empty == 0 and operator.state_rows() >= 0,
-            expected="0 rows in a new operator, and no negative number later",
+            expected="0 state rows in a new operator, and no negative number later",
             found=f"{empty}, then {operator.state_rows()}",
             mend="return the number of keys, groups or waiting rows",
         )
 
 
 def run_alone(spec: StatefulSpec, schema: Schema, parts: Sequence[pl.DataFrame]) -> Given:
-    """Run entries and the end of input through a new operator, in whatever process this is."""
+    """Run entries and the end of input through a new operator. It needs no contract object, so any process can call it."""
     operator = spec.open(schema)
     given: Given = []
     for part in parts:
@@ -410,7 +410,7 @@ def run_alone(spec: StatefulSpec, schema: Schema, parts: Sequence[pl.DataFrame])
 
 
 def texts(results: Iterable[Batch | RejectedRows | Watermark]) -> Given:
-    """Return what an operator gave, each row as (output, text)."""
+    """Return the rows that an operator gave, each as (output, text). Fails the check for other results."""
     given: Given = []
     for result in results:
         if isinstance(result, Batch):
@@ -428,7 +428,7 @@ def texts(results: Iterable[Batch | RejectedRows | Watermark]) -> Given:
 
 
 def table(given: Given) -> Counter[tuple[str, str]]:
-    """Return the rows that there are after all changes."""
+    """Return the final rows, after all changes were applied, with their counts."""
     rows: Counter[tuple[str, str]] = Counter()
     for output, text in given:
         for kind, sign in ((0, 1), (1, -1), (2, 1), (3, -1)):
@@ -442,7 +442,7 @@ def table(given: Given) -> Counter[tuple[str, str]]:
 
 
 def first_difference(one: Given, other: Given) -> str:
-    """Return where two runs differ first, for a message."""
+    """Return the first difference between two runs, as a text for a message."""
     for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if mine != theirs:
             return f"row {place}: {shortened(mine)} and {shortened(theirs)}"

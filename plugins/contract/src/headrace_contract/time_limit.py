@@ -1,4 +1,4 @@
-"""A limit for the time that a check takes: a plug-in that hangs fails its check and does not hold up all others."""
+"""A time limit for checks: a plug-in that hangs fails its check, and does not block the other checks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headrace_contract.contract import ContractViolation
 
 @contextmanager
 def ends_within(seconds: float) -> Iterator[None]:
-    """Raise ContractViolation, with the place where it hangs, in a block that takes longer.
+    """Raise ContractViolation in a block that takes longer; the message says at which place it hangs.
 
-    It works in the main thread, where pytest runs tests, also while that waits for a lock or a server. Elsewhere there
-    is no limit.
+    This works in the main thread, where pytest runs tests, even if the thread waits for a lock or a server. In other
+    threads there is no limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -31,7 +31,7 @@ def ends_within(seconds: float) -> Iterator[None]:
         raise ContractViolation(
             f"the check ends within {seconds:g} s",
             f"it hangs here:\n{where}",
-            "nothing in the plug-in may wait for ever, and offsets must grow; raise check_time_max if it is that slow",
+            "nothing in the plug-in may wait for ever, and offsets must grow; if it is only slow, increase check_time_max",
         )
 
     def watch() -> None:

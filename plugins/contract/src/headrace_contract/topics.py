@@ -1,4 +1,4 @@
-"""The contract of ``Topics``: what a runtime of several instances keeps its shuffles and its state on."""
+"""The contract of ``Topics``: the topics on which a runtime of several instances keeps its shuffles and its state."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class TopicsContract(Contract):
             return MySource(MySettings(topic="t", servers=SERVERS)).topics()
     """
 
-    #: False when other processes cannot see what one has written (a broker in memory).
+    #: False when a process cannot see what another one has written (a broker in memory).
     several_processes: ClassVar[bool] = True
-    #: How many records are "a lot".
+    #: How many records ``test_many_records`` appends.
     many_records: ClassVar[int] = 20_000
 
     def make_topics(self) -> Topics | None:
-        """Return a new object over the same broker each time within one check; some checks call it in several threads."""
+        """Return a new object; within one check all use the same broker. Some checks call it in several threads."""
         raise NotImplementedError
 
     @optional_hook
@@ -47,13 +47,13 @@ class TopicsContract(Contract):
 
     @optional_hook
     def end_outage(self) -> None:
-        """Make it reachable again; return when it is."""
+        """Make the broker reachable again; return when it is."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------ topics
 
     def test_create_makes_just_so_many_queues(self) -> None:
-        """A shard is a queue: there must be as many as were asked for, numbered from 0.
+        """Each shard has a queue: there must be exactly the requested number of queues, numbered from 0.
 
         Steps: create a topic of 5 queues, and another of one; list them by a source. Passes when the numbers of their
         queues are 0 to 4, and 0.
@@ -66,14 +66,14 @@ class TopicsContract(Contract):
                     found == list(range(count)),
                     expected=f"the queues of a new topic have the numbers {list(range(count))}",
                     found=str(found),
-                    mend="create exactly as many queues as asked for; number_of() gives the number that append() takes",
+                    mend="create exactly the requested number of queues; number_of() must return the number that append() takes",
                 )
 
     def test_create_twice_is_harmless(self) -> None:
         """Every instance creates the topics when it starts, and several start at once.
 
-        Steps: five threads, each with an object of its own, create the same topic; create it once more; write and read a
-        record. Passes when nothing is raised and the record is there.
+        Steps: five threads, each with its own object, create the same topic and append a record; create it once more; read.
+        Passes when nothing is raised and the records are there.
         """
         errors: list[BaseException] = []
 
@@ -83,7 +83,7 @@ class TopicsContract(Contract):
                     topics.create(self.unique_name, 3)
                     topics.append(self.unique_name, 1, [threading.current_thread().name.encode()])
                     topics.flush()
-            except BaseException as error:  # shown below
+            except BaseException as error:  # reported below
                 errors.append(error)
 
         threads = [threading.Thread(target=create, name=f"instance {number}") for number in range(5)]
@@ -95,7 +95,7 @@ class TopicsContract(Contract):
             not errors,
             expected="create() and the first append() work for five instances that start at once",
             found="; ".join(f"{type(error).__name__}: {error}" for error in errors),
-            mend="a topic that is there, with as many queues, is fine; wait until it can be written before you return",
+            mend="accept an existing topic with that number of queues; return only when the topic can be written",
         )
         with self.topics() as topics:
             topics.create(self.unique_name, 3)
@@ -104,9 +104,9 @@ class TopicsContract(Contract):
         self._expect_queue(found[0] + found[2], [], "the queues that nobody wrote to")
 
     def test_another_number_of_queues_is_refused(self) -> None:
-        """The number of shards is fixed: with another one, keys would go where their state is not.
+        """The number of shards is fixed: with another number, rows would go to shards without the state of their keys.
 
-        Steps: create a topic of 3 queues, then with 4 and with 2. Passes when both are refused with JobError.
+        Steps: create a topic of 3 queues, then again with 4 and with 2. Passes when both raise JobError.
         """
         with self.topics() as topics:
             topics.create(self.unique_name, 3)
@@ -118,16 +118,16 @@ class TopicsContract(Contract):
                 violated(
                     expected=f"create() of a topic of 3 queues with {count} raises JobError",
                     found="nothing is raised",
-                    mend="compare the number of queues of a topic that is there",
+                    mend="check the number of queues of an existing topic",
                 )
 
     # ----------------------------------------------------------------------------------------------- records
 
     def test_order_in_each_queue(self) -> None:
-        """Records of one queue are read in the order in which they were appended, and in that queue.
+        """Records are read from the queue to which they were appended, in the order in which they were appended.
 
-        Steps: append 300 records to three queues in turn, in runs of 1 to 7, with a flush now and then; read them by
-        another object. Passes when each queue has its own, in order, each once.
+        Steps: append 300 records to three queues in turn, in runs of 1 to 7, with some flushes in between; read them by
+        another object. Passes when each queue has its own records, in order, each once.
         """
         wanted: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
         with self.topics() as topics:
@@ -162,9 +162,9 @@ class TopicsContract(Contract):
             self._expect_queue(found, bodies, "odd bodies")
 
     def test_many_records(self) -> None:
-        """A shuffle sends a lot between two flushes.
+        """A shuffle sends many records between two flushes.
 
-        Steps: append ``many_records`` of 100 bytes to two queues, and flush once. Passes when all are there, in order.
+        Steps: append ``many_records`` records of 100 bytes to two queues, and flush once. Passes when all are read, in order.
         """
         half = self.many_records // 2
         with self.topics() as topics:
@@ -179,7 +179,7 @@ class TopicsContract(Contract):
             self._expect_queue(found[queue], wanted[queue], f"queue {queue}")
 
     def test_the_largest_records(self) -> None:
-        """Who has more to say divides it into records of ``max_record_bytes``: these must go through, compressed or not.
+        """Callers divide larger data into records of ``max_record_bytes``: these must be accepted, compressed or not.
 
         Steps: append five records of exactly that size that cannot be compressed, and flush; append one that is larger.
         Passes when the five can be read, and the sixth is refused with JobError.
@@ -195,7 +195,7 @@ class TopicsContract(Contract):
                 found == bodies,
                 expected=f"5 records of {size} bytes are read as they were written",
                 found=f"{len(found)} records of {[len(body) for body in found]} bytes",
-                mend="leave room in max_record_bytes for what the broker adds",
+                mend="choose max_record_bytes so that there is room for the bytes that the broker adds",
             )
             try:
                 topics.append(self.unique_name, 0, [b"x" * (size + 1)])
@@ -211,10 +211,10 @@ class TopicsContract(Contract):
     # -------------------------------------------------------------------------------------------- durability
 
     def test_flush_makes_durable(self) -> None:
-        """What was flushed is there for others, whatever becomes of who wrote it.
+        """Other objects can read flushed records, also if the object that wrote them is not closed.
 
         Steps: append and flush; without a close, read by another object; append by that one, flush, and read by a third.
-        Passes when both records are there, in that order.
+        Passes when both records are read, in that order.
         """
         with self.topics() as first, self.topics() as second, self.topics() as third:
             first.create(self.unique_name, 1)
@@ -228,9 +228,9 @@ class TopicsContract(Contract):
         self._expect_queue(found, [b"first", b"second"], "what two objects wrote one after the other")
 
     def test_close_flushes(self) -> None:
-        """``close`` is the last chance of what was appended, and may come twice.
+        """``close`` flushes the appended records, and may be called twice.
 
-        Steps: append, close twice; close an object that was never used; read by another. Passes when the record is there.
+        Steps: append, close twice; close an object that was never used; read by another. Passes when the record is read.
         """
         with self.topics() as topics:
             topics.create(self.unique_name, 1)
@@ -243,13 +243,13 @@ class TopicsContract(Contract):
             self._expect_queue(self._read(topics, self.unique_name, 1)[0], [b"last"], "what close() has flushed")
 
     def test_a_kill_loses_nothing_flushed(self) -> None:
-        """A process that is killed has written everything up to its last flush.
+        """If a process is killed, all records up to its last flush are there.
 
-        Steps: a process appends records and flushes, noting each flush in a file, until it is killed with SIGKILL. Passes
-        when everything noted can be read, in order.
+        Steps: a process appends records and flushes, and notes each flush in a file, until it is killed with SIGKILL. Passes
+        when all noted records can be read, in order.
         """
         if not self.several_processes:
-            pytest.skip("not checked: other processes cannot see it (several_processes = False)")
+            pytest.skip("not checked: other processes cannot see the records (several_processes = False)")
         notes, topic, make = self.tmp_path / "notes", self.unique_name, self.make_topics
 
         def write_for_ever() -> None:
@@ -268,7 +268,7 @@ class TopicsContract(Contract):
             self, write_for_ever, notes, what="the topics' contract", does="appends and flushes",
             mend=Mends(
                 slow="flush() must return when everything is stored",
-                ended="append() and flush() must not fail while the broker is there",
+                ended="append() and flush() must not fail while the broker is available",
             ),
         )  # fmt: skip
         noted = int(notes.read_bytes().split()[-1])
@@ -279,10 +279,10 @@ class TopicsContract(Contract):
         self._expect_queue(found, wanted, f"the {noted} records that were flushed, and perhaps more")
 
     def test_an_outage_loses_nothing(self) -> None:
-        """A broker that is away for a while costs time, no records: what was appended is sent when it is there again.
+        """An outage of the broker costs time, but no records: appended records are sent when the broker is available again.
 
         Steps: append and flush; begin the outage; append, flush (RetriableError), append more, create (RetriableError);
-        end the outage; flush until it works; read. Passes when every record is there; runs of them may be twice.
+        end the outage; flush until it works; read. Passes when every record is read; runs of records may be there twice.
         """
         self.need("begin_outage", "end_outage")
         topic = self.unique_name
@@ -298,12 +298,12 @@ class TopicsContract(Contract):
                 self._expect_retriable(lambda: topics.create(f"{topic}_other", 1), "create()")
             finally:
                 self.end_outage()
-            self._retried(topics.flush, "flush() works when the broker is there again")
+            self._retried(topics.flush, "flush() works when the broker is available again")
             topics.append(topic, 0, [b"5"])
-            self._retried(topics.flush, "flush() works when the broker is there again")
+            self._retried(topics.flush, "flush() works when the broker is available again")
             found = self._read(topics, topic, 6)[0]
         first_places = sorted(set(found), key=found.index)
-        self._expect_queue(first_places, [b"%d" % number for number in range(6)], "each record, where it comes first")
+        self._expect_queue(first_places, [b"%d" % number for number in range(6)], "each record, at its first position")
 
     # ----------------------------------------------------------------------------------------------- reading
 
@@ -311,7 +311,7 @@ class TopicsContract(Contract):
         """The instances of a job share a topic's queues in a group.
 
         Steps: append 10 records to each of four queues; let a source of the topic join a group; then a second; append 10
-        more. Passes when the first has all at first, then they share the queues, and have everything between them.
+        more. Passes when the first reads everything, then both share the queues, and together read all records.
         """
         topic, group = self.unique_name, f"{self.unique_name}_group"
         with self.topics() as topics:
@@ -332,10 +332,10 @@ class TopicsContract(Contract):
                     self._until(both, lambda: self._has_all(topics, both, 20), "the members read everything")
 
     def test_a_source_goes_on_where_another_was(self) -> None:
-        """Offsets mean the same for every source of the topic: state is read from where a pointer says.
+        """Offsets are the same for every source of the topic: state is read from a stored offset on.
 
-        Steps: append 20 records; read 7 by one source, and go on from its position by a source of another object and
-        group. Passes when that gives the other 13.
+        Steps: append 20 records; read 7 by one source, and continue from its position by a source of another object. Passes
+        when that gives the other 13.
         """
         topic = self.unique_name
         with self.topics() as topics, self.topics() as other:
@@ -353,18 +353,20 @@ class TopicsContract(Contract):
                     return len(found) == 7
 
                 self.eventually(
-                    read_seven, expected="seven records can be read", mend="poll must give what was flushed"
+                    read_seven,
+                    expected="seven records can be read",
+                    mend="poll must give the records that were flushed",
                 )
                 position = ReadPosition.from_json(reader.position.to_json())
                 reader.close()
             rest = self._read(other, topic, 13, {1: position})[1]
-        self._expect_queue(rest, bodies[7:], "what comes behind a position")
+        self._expect_queue(rest, bodies[7:], "the records from a position on")
 
     def test_trim_is_harmless(self) -> None:
-        """``trim`` lets old records go where the broker can; what comes behind the offset stays.
+        """``trim`` removes old records if the broker can do this; the records from the offset on stay.
 
-        Steps: append 10 records to each of two queues; trim one before its sixth record, twice, and before 0; append one
-        more. Passes when the last five and the new one are there, and the other queue is whole.
+        Steps: append 10 records to each of two queues; trim one before 0, and twice before its sixth record; append one
+        more. Passes when the last five and the new one are read, and the other queue is complete.
         """
         topic = self.unique_name
         bodies = [b"%d" % number for number in range(10)]
@@ -382,17 +384,17 @@ class TopicsContract(Contract):
             topics.append(topic, 0, [b"new"])
             topics.flush()
             found = self._read(topics, topic, 16)
-        self._expect_queue(found[0][-6:], [*bodies[5:], b"new"], "what lies behind the offset")
+        self._expect_queue(found[0][-6:], [*bodies[5:], b"new"], "the records from the offset on")
         self._expect_queue(found[1], bodies, "the queue that was not trimmed")
 
     # ------------------------------------------------------------------------------------------------ inside
 
     @contextmanager
     def topics(self) -> Iterator[Topics]:
-        """Give a new object; close it at the end."""
+        """Give a new ``Topics`` object; close it at the end."""
         made = self.make_topics()
         if made is None:
-            violated(expected="make_topics() returns a Topics", found="None", mend="give topics() of the source")
+            violated(expected="make_topics() returns a Topics", found="None", mend="return topics() of the source")
         try:
             yield made
         finally:
@@ -421,9 +423,9 @@ class TopicsContract(Contract):
     def _read(
         self, topics: Topics, topic: str, count: int, positions: dict[int, ReadPosition] | None = None
     ) -> dict[int, list[bytes]]:
-        """Return what each queue has, from EARLIEST (or only the queues of ``positions``, from there), up to its end.
+        """Return the records of each queue, from EARLIEST to its end; with ``positions``, only of these queues, from there on.
 
-        Waits, at most for ``patience``, until there are ``count`` records in all: a broker may show them a little later.
+        Waits, at most for ``patience``, until there are ``count`` records in all: with some brokers they are visible later.
         """
         found: dict[int, list[bytes]] = {}
         with self._source(topics, topic) as source:
@@ -454,7 +456,7 @@ class TopicsContract(Contract):
         violated(
             expected=f"{what}: {len(wanted)} records, record {at}: {shortened(list(wanted[at : at + 1]), 100)}",
             found=f"{len(found)} records, record {at}: {shortened(list(found[at : at + 1]), 100)}",
-            mend="append to just that queue, in order; return from flush when everything is stored, once",
+            mend="append only to the given queue, in order; flush must store everything once, and then return",
         )
 
     def _expect_retriable(self, call: Callable[[], None], what: str) -> None:
@@ -468,9 +470,9 @@ class TopicsContract(Contract):
         else:
             found = "nothing is raised"
         violated(
-            expected=f"{what} raises RetriableError while the broker is away",
+            expected=f"{what} raises RetriableError during the outage",
             found=found,
-            mend="wait for the broker's word, a few seconds at most, and keep what it has not confirmed",
+            mend="wait for the broker's confirmation, a few seconds at most, and keep the records that it has not confirmed",
         )
 
     def _retried(self, call: Callable[[], None], what: str) -> None:
@@ -483,7 +485,7 @@ class TopicsContract(Contract):
                 return False
             return True
 
-        self.eventually(probe, expected=what, mend="connect anew and send again what was not confirmed")
+        self.eventually(probe, expected=what, mend="connect again, and send again the records that were not confirmed")
 
     def _append_numbers(self, topics: Topics, topic: str, first: int) -> None:
         for queue in range(4):
@@ -511,5 +513,7 @@ class TopicsContract(Contract):
             return condition()
 
         self.eventually(
-            probe, expected=what, mend="source() gives a group source of the topic, as the contract of those"
+            probe,
+            expected=what,
+            mend="source() must return a group source of the topic that passes GroupSourceContract",
         )

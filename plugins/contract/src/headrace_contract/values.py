@@ -1,4 +1,4 @@
-"""Values for checks: ordinary ones by number, and the ones at the edges of each type."""
+"""Values for checks: ordinary ones by number, and those at the limits of each type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL_TYPES: tuple[str, ...] = (
     "date", "time", "timestamp", "timestamp_ntz", "duration", "binary", "json", "array<int64>", "array<string>",
     "struct<a: int64, b: string>",
 )  # fmt: skip
-#: The types that JSON has: what a sink is checked with unless its author says more.
+#: The types of JSON: a sink is checked with these, unless its author declares more.
 BASIC_TYPES: tuple[str, ...] = ("string", "boolean", "int64", "float64")
 
 _TEXTS = (
@@ -58,12 +58,12 @@ _EDGES: Mapping[str, Sequence[Any]] = {
 
 
 def edge_values(type_name: str) -> Sequence[Any]:
-    """Return the values at the edges of a type (one of ``ALL_TYPES``), without NULL."""
+    """Return the values at the limits of a type (one of ``ALL_TYPES``), without NULL."""
     return _EDGES[type_name]
 
 
 def sample(kind: pl.DataType, number: int) -> Any:
-    """Return an ordinary value of a type; another one for each number where the type has as many."""
+    """Return an ordinary value of a type, a different one for each number if the type has enough values."""
     if isinstance(kind, pl.List):
         return [sample(kind.inner, number + i) for i in range(number % 3)]  # type: ignore[arg-type]
     if isinstance(kind, pl.Struct):
@@ -94,7 +94,7 @@ def sample_rows(schema: Schema, first: int, count: int) -> list[dict[str, Any]]:
 
 
 def mixed_rows(schema: Schema, first: int, count: int) -> list[dict[str, Any]]:
-    """Return rows in which every column is NULL now and then, each in another rhythm."""
+    """Return rows with NULLs: each column is NULL at regular intervals, which differ between columns."""
     rows = sample_rows(schema, first, count)
     for column, name in enumerate(schema):
         for at, row in enumerate(rows):
@@ -117,7 +117,7 @@ def canonical(value: Any) -> Any:
 
 
 def counted(rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | None = None) -> Counter[Any]:
-    """Count equal rows. Only ``columns`` matter when given; a missing value is the same as NULL."""
+    """Count equal rows. If ``columns`` is given, only these are compared; a missing value is the same as NULL."""
     wanted = None if columns is None else list(columns)
     counts: Counter[Any] = Counter()
     for row in rows:

@@ -27,9 +27,10 @@ class RocksStateSettings(Settings, frozen=True, kw_only=True):
 
 
 class RocksStateStore(StateStore):
-    """Keeps versions under (shard, version). One process at a time may have the database open.
+    """Keeps versions under (shard, version). Only one process at a time can have the database open.
 
-    Many small deltas cost one write to the log each, where a file each would cost several operations of the file system.
+    A small delta costs one write to RocksDB's log. One file per delta would cost several file system operations. The first
+    use opens the database; it raises CheckpointError if this fails.
     """
 
     Settings: ClassVar[type[Settings]] = RocksStateSettings
@@ -60,7 +61,7 @@ class RocksStateStore(StateStore):
             self._opened = None
 
     def _versions(self, shard: str) -> list[tuple[int, bool]]:
-        """Return (version, is snapshot) of a shard in order."""
+        """Return (number, whether it is a snapshot) of each version of a shard, in the order of the numbers."""
         found = []
         prefix = _key(shard, 0)[:-_VERSION_BYTES]
         for key, value in self._database().items(from_key=prefix):
@@ -75,7 +76,7 @@ class RocksStateStore(StateStore):
 
             try:
                 self._opened = Rdict(self._settings.path, Options(raw_mode=True))
-            except Exception as error:  # whatever RocksDB says, as text
+            except Exception as error:  # rocksdict raises plain exceptions with RocksDB's text
                 raise CheckpointError(
                     f"the state in {self._settings.path!r} cannot be opened: {error}",
                     plugin="rocksdb",

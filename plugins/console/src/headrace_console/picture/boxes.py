@@ -1,4 +1,4 @@
-"""What stands in the box of a node, and how large the box is."""
+"""The contents of the box of a node, and the size of the box."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from headrace_console.picture.text_width import fitted, monospace_width, text_wi
 
 PADDING = 14.0
 ICON = 30.0
-#: Begin of the title, right of the icon.
+#: The x coordinate of the title, to the right of the icon.
 TITLE_X = PADDING + ICON + 10
 TITLE_SIZE, SUBTITLE_SIZE, LINE_SIZE, CHIP_SIZE, BADGE_SIZE = 14.0, 11.5, 12.0, 11.0, 10.5
 LINE_HEIGHT, CHIP_HEIGHT, CHIP_GAP = 17.0, 20.0, 5.0
 WIDTH_MIN, WIDTH_MAX = 250.0, 400.0
 _LINE_ROOM = WIDTH_MAX - 2 * PADDING
-#: Room for the name of a column.
+#: The largest width of a column's name, in pixels.
 _CHIP_ROOM = 200.0
 _LINES_MAX, _OPTION_LINES_MAX, _CHIP_ROWS_MAX = 6, 5, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line in the fixed-width font; ``name`` is an option's name, which stands muted before its value."""
+    """A line in the fixed-width font; ``name`` is the name of an option, drawn in grey before its value."""
 
     text: str
     name: str = ""
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A column. ``faint``: a source has it, but nothing needs it."""
+    """The label of a column. ``tip`` is shown at the pointer. ``faint``: the source does not decode it, or it is a note."""
 
     text: str
     tip: str
@@ -52,11 +52,11 @@ class Box:
     badge: str
     lines: tuple[Line, ...]
     chips: tuple[Chip, ...]
-    #: Everything in full, for the pointer to show.
+    #: All texts in full length, shown at the pointer.
     tip: str
 
     def width(self) -> float:
-        """Return the width at which everything has room, within the limits for boxes."""
+        """Return the width that the contents need, but at least WIDTH_MIN and at most WIDTH_MAX."""
         badge = text_width(self.badge, BADGE_SIZE) + 26 if self.badge else 0.0
         title = text_width(self.title, TITLE_SIZE, bold=True) + badge
         widest = max(
@@ -76,7 +76,7 @@ class Box:
         return Size(width, height)
 
     def chip_rows(self, width: float) -> list[list[Chip]]:
-        """Return the chips in rows that fit the width; the last says how many more there are."""
+        """Return the chips in rows that fit the width; if there are too many, the last chip says how many are left out."""
         rows: list[list[Chip]] = []
         room = 0.0
         for number, chip in enumerate(self.chips):
@@ -102,7 +102,7 @@ def chip_width(chip: Chip) -> float:
 
 
 def box_of(node: NodeDescription) -> Box:
-    """Return what stands in the box of a node."""
+    """Return the contents of the box of a node."""
     base = re.sub(r"-\d+$", "", node.id)
     subtitle = "" if node.what == base else node.what
     arguments = node.arguments

@@ -18,7 +18,7 @@ from headrace_console.picture.text_width import monospace_width, text_width
 
 _MARGIN, _HEAD = 28.0, 66.0
 _PANEL_PADDING, _PANEL_HEAD, _PANEL_GAP = 24.0, 44.0, 40.0
-#: Between the main flow and the dead letters, where the arrow of bad records stands.
+#: Gap between the main flow and the dead letters, in pixels: it has the arrow of bad records.
 _BAD_RECORDS_GAP = 116.0
 _ARROW = 7.0
 
@@ -28,8 +28,8 @@ Theme = Literal["auto", "light", "dark"]
 def plan_as_svg(plan: Plan, *, theme: Theme = "auto") -> str:
     """Return a picture of the plan as an SVG document that ends with a newline.
 
-    Boxes are the nodes, with their arguments, options, guarantees and, where they change, columns; a panel is a stage.
-    ``theme`` is light or dark; auto follows the setting of whoever looks, and is light where a viewer knows none.
+    A box is a node, with its arguments, options, guarantee and, if they change, its columns; a panel is a stage.
+    ``theme`` is light or dark; auto follows the setting of the program that shows the picture, and is light if it has none.
     """
     return _Picture(plan, theme).text()
 
@@ -123,7 +123,7 @@ class _Picture:
         kind = "panel bad-panel" if stage.dead_letters else "panel"
         _rectangle(group, kind, x, y, width, height, radius=12)
         _text(group, "panel-title", x + _PANEL_PADDING, y + 27, _panel_title(stage, number))
-        # What is narrower than its panel's title stands in the middle.
+        # Boxes that are narrower than the title of their panel are centred.
         left = x + (width - layout.size.width) / 2
         top = y + _PANEL_HEAD
         for edge, path in layout.paths.items():
@@ -197,7 +197,7 @@ class _Picture:
             y += step
 
     def _shuffles(self) -> None:
-        """Draw what goes from one stage into the shuffle that begins another: from the right of a box to the left of one."""
+        """Draw the edges from a stage to the shuffle that begins another stage: from the right side of a box to a left side."""
         for node_id, box in self._boxes.items():
             if box.node.kind != "shuffle":
                 continue

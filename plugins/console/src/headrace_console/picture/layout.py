@@ -16,15 +16,15 @@ _PASSING_WIDTH = 28.0
 #: Height that a gap gains per pixel that an edge goes to the side, and the most that it gains.
 _CURVE_ROOM, _CURVE_ROOM_MAX = 0.07, 34.0
 _ORDER_SWEEPS = 8
-#: Odd, so that the last sweep goes down: what follows one node only then stands straight below it.
+#: Odd, so that the last sweep goes down: a node with a single predecessor then is straight below it.
 _PLACE_SWEEPS = 25
-#: How much more a helper node on a long edge insists on its place than a box: bends are worse than boxes off centre.
+#: Weight of a helper node on a long edge; a box has weight 1. A bend looks worse than a box that is off centre.
 _PASSING_WEIGHT = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Pixels."""
+    """A size in pixels."""
 
     width: float
     height: float
@@ -82,7 +82,7 @@ def arrange(
     paths = {}
     for edge, chain in chains.items():
         first = layers_of[edge.start]
-        # An edge leaves its layer before it turns, lest it run through a higher neighbour.
+        # An edge leaves its layer before it turns, so that it does not cross a higher box of the layer.
         points = [(centres[edge.start], corners[edge.start][1] + sizes[edge.start].height)]
         points.append((centres[edge.start], tops[first] + heights[first]))
         for at, helper in enumerate(chain[1:-1], first + 1):
@@ -99,7 +99,7 @@ def _room_for_curves(spans: Sequence[tuple[float, float]]) -> float:
 
 
 def _layers(names: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """Put every node below all nodes that it comes from, and the first ones as near to what follows as can be."""
+    """Put every node below all its predecessors, and nodes without predecessors just above their highest successor."""
     layers = dict.fromkeys(names, 0)
     for name in names:
         layers[name] = max((layers[edge.start] + 1 for edge in edges if edge.end == name), default=0)
@@ -132,7 +132,7 @@ def _ordered(
     below: Mapping[str, list[str]],
     links: Sequence[tuple[str, str]],
 ) -> list[list[str]]:
-    """Order each layer by the mean place of its neighbours, down and up, and keep what crosses least."""
+    """Order each layer by the mean place of its neighbours, in sweeps down and up. Return the order with fewest crossings."""
     best, fewest = [list(layer) for layer in layers], _crossings(layers, links)
     current = [list(layer) for layer in layers]
     for sweep in range(_ORDER_SWEEPS):
@@ -172,7 +172,7 @@ def _placed(
     below: Mapping[str, list[str]],
     gap: float,
 ) -> dict[str, float]:
-    """Return centres: each node as near to the mean of its neighbours as its neighbours in the layer let it be."""
+    """Return centres: each node is as near to the mean of its linked nodes as the other nodes of its layer allow."""
     centres: dict[str, float] = {}
     for layer in layers:
         x = 0.0
@@ -197,7 +197,7 @@ def _placed(
             for layer in reversed(layers):
                 move(layer, below)
     for layer in reversed(layers):
-        move(layer, below, fixed=above)  # what comes first has nothing above to stand under
+        move(layer, below, fixed=above)  # only nodes without predecessors move now, to their successors
     return centres
 
 
@@ -208,7 +208,7 @@ def _mean(values: Sequence[float], default: float) -> float:
 def _apart(wanted: Sequence[float], weights: Sequence[float], distances: Sequence[float]) -> list[float]:
     """Return places nearest to those wanted (least squares) that keep their order and distances.
 
-    Pool adjacent violators: with the distances taken off, the places must not decrease.
+    The method is "pool adjacent violators": after the distances are subtracted, the places must not decrease.
     """
     offsets = [0.0]
     for distance in distances:

@@ -1,7 +1,7 @@
-"""How wide a text will be, without a font at hand.
+"""Estimates how wide a text will be, without using a font.
 
-The viewer's font is not known, so these are the widths of DejaVu Sans, which is wider than most: text may leave room,
-but does not run over the edge of its box.
+The viewer's font is not known, so these are the widths of DejaVu Sans, which is wider than most fonts. A text may be
+narrower than its box, but it does not cross the edge of the box.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 _SANS = "ui-sans-serif, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 _MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
-#: What does not depend on light or dark.
+#: The rules that are the same for light and dark.
 _SHAPES = f"""
 text {{ font-family: {_SANS}; }}
 .job {{ font-size: 20px; font-weight: 700; }}
@@ -26,7 +26,7 @@ text {{ font-family: {_SANS}; }}
 .chip.faint {{ fill: none; stroke-dasharray: 3 2; }}
 """
 
-#: What does: a colour for each role. Tints are mixed beforehand, since not every viewer knows opacity by class.
+#: The colour of each role. Tints are ready colours, because not every viewer supports opacity in a style sheet.
 _LIGHT: Mapping[str, str] = {
     "paper": "#ffffff", "rim": "#d8dee4", "panel": "#f6f8fa", "box": "#ffffff", "box-rim": "#d0d7de",
     "text": "#1f2328", "muted": "#59636e", "edge": "#8c959f", "chip": "#eef1f4",
@@ -52,7 +52,7 @@ _KINDS = {
 
 
 def style(theme: str) -> str:
-    """Return the style sheet: ``light``, ``dark``, or ``auto`` for light with dark where the viewer asks for it."""
+    """Return the style sheet for ``light``, ``dark``, or ``auto``: light, but dark if the viewer prefers it."""
     if theme == "auto":
         return f"{_SHAPES}{_rules(_LIGHT)}@media (prefers-color-scheme: dark) {{\n{_rules(_DARK)}}}\n"
     return _SHAPES + _rules(_DARK if theme == "dark" else _LIGHT)
