@@ -6,9 +6,9 @@ TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 # Their conftest.py puts them on the path of imports. mypy takes each for itself, because names of files repeat between packages.
 TESTS_ON_PATH := $(patsubst %/conftest.py,%,$(shell grep -ls "^sys.path" $(addsuffix /conftest.py,$(TESTS))))
 
-# The contracts of the connectors, on real servers: the part of test-servers that every change runs.
-SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py))
-SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards) and not outage
+# The contracts of the connectors, on real servers, and a Spark cluster: the part of test-servers that every change runs.
+SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py)) tests/cluster
+SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards or cluster_gives) and not outage
 
 # Test processes: two more than cores, up to 4, since tests of Spark, kills and servers wait half of their time. Each may start a Spark,
 # which wants memory.
@@ -58,7 +58,7 @@ contracts: setup  ## connectors against real servers, which it starts; what a ma
 	$(BIN)/python -m pytest -m "not slow and servers and not spark" -n 2 --dist loadfile \
 	  -k "$(SERVER_CHOICE)" $(SERVER_CONTRACTS)
 
-test-servers: setup  ## what runs against real Kafka, RocketMQ, MariaDB and Elasticsearch; starts them
+test-servers: setup  ## what runs against real Kafka, RocketMQ, MariaDB, Elasticsearch and a Spark cluster; starts them
 	$(BIN)/python -m pytest -m "not slow and servers" -n 2 --dist loadfile $(TESTS)
 
 bench: setup  ## the figures of docs/benchmarks*.md (takes long; keep the machine quiet)

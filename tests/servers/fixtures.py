@@ -25,12 +25,15 @@ from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 from tests.servers.rocketmq_native_library import native_library_directory
 from tests.servers.server import Server
 from tests.servers.sharing import own_server, shared_server
+from tests.servers.spark_cluster import SparkCluster, SparkClusterOptions
 
 ServerT = TypeVar("ServerT", bound=Server[Any])
 ServerT_co = TypeVar("ServerT_co", covariant=True)
 OptionsT_contra = TypeVar("OptionsT_contra", contravariant=True)
 
-_SERVER_FIXTURE = re.compile(r"(start_|secure_)?(kafka|rocketmq|mysql|elasticsearch)_server|mysql_database")
+_SERVER_FIXTURE = re.compile(
+    r"(start_|secure_)?(kafka|rocketmq|mysql|elasticsearch)_server|mysql_database|(start_)?spark_cluster"
+)
 
 
 class StartServer(Protocol[ServerT_co, OptionsT_contra]):
@@ -43,6 +46,7 @@ class StartServer(Protocol[ServerT_co, OptionsT_contra]):
 StartKafkaServer = StartServer[KafkaServer, KafkaOptions]
 StartRocketMQServer = StartServer[RocketMQServer, RocketMQOptions]
 StartMySQLServer = StartServer[MySQLServer, MySQLOptions]
+StartSparkCluster = StartServer[SparkCluster, SparkClusterOptions]
 StartElasticsearchServer = StartServer[ElasticsearchServer, ElasticsearchOptions]
 
 
@@ -196,6 +200,20 @@ def secure_elasticsearch_server() -> Iterator[ElasticsearchServer]:
 def start_elasticsearch_server() -> Iterator[StartElasticsearchServer]:
     """Start Elasticsearch servers that this test may stop, kill and configure."""
     with _starter(ElasticsearchServer) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> Iterator[SparkCluster]:
+    """A Spark standalone cluster of three workers, or the one that HEADRACE_TEST_SPARK_CLUSTER=host:port names."""
+    with _shared(SparkCluster) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def start_spark_cluster() -> Iterator[StartSparkCluster]:
+    """Start Spark clusters that this test may stop, kill and configure."""
+    with _starter(SparkCluster) as start:
         yield start
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -175,7 +176,9 @@ def _submitted(settings: SparkSettings) -> SparkSession:
         builder = builder.master(settings.master)
     for key, value in settings.revealed_conf().items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    # Without it pyspark takes the python3 that workers find first, whatever Python runs this program.
+    with environment_with({"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable}):
+        return builder.getOrCreate()
 
 
 def _key(settings: SparkSettings) -> tuple[object, ...]:
