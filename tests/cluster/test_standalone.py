@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -99,8 +100,7 @@ def test_executors_that_are_killed_lose_and_double_nothing(
         running = cluster.executors()
         if len(running) < 2:  # one stays: a standalone master gives up an application without any
             return False
-        cluster.kill_executor(rng.choice(running))
-        return True
+        return cluster.kill_executor(rng.choice(running))
 
     while done < kills:
         place, turn = tmp_path / str(turn), turn + 1
@@ -131,6 +131,7 @@ def test_a_program_that_is_killed_goes_on_from_its_checkpoint(spark_cluster: Spa
     with program(spark_cluster, tmp_path, names) as process:
         eventually(lambda: has_begun(tmp_path, "tumbling"), "the first micro-batch", seconds=120)
         process.kill()
+        assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
     with program(spark_cluster, tmp_path, names) as process:
         ended_well(process, tmp_path)
     same_as_light(tmp_path, names)
@@ -157,9 +158,7 @@ def test_a_program_that_is_submitted_runs_on_the_cluster(spark_cluster: SparkClu
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/usr/bin/env"])
-def test_a_python_that_workers_do_not_have_is_named(
-    spark_cluster: SparkCluster, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_that_workers_do_not_have_is_named(spark_cluster: SparkCluster, python: str, tmp_path: Path) -> None:
     lay_out(tmp_path, ["where"])
     command = [sys.executable, "-m", "tests.cluster.program", spark_cluster.master, str(tmp_path / "cluster"), "where"]
     ended = subprocess.run(

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pyspark
 
 from tests.servers.directories import cache_directory
+from tests.servers.errors import MissingProgramError
 from tests.servers.java import find_java, jvm_command
 from tests.servers.ports import reserve_ports
 from tests.servers.processes import ProcessGroup
@@ -49,8 +50,7 @@ class SparkClusterOptions:
 class SparkCluster(Server[SparkClusterOptions]):
     """A standalone cluster. Processes: `master` and `worker-0`, `worker-1`, …; executors are children of their worker.
 
-    Its workers have neither an environment variable of the tests nor their working directory: what a job needs there, it
-    must bring.
+    Its workers have neither the path of the tests' Python nor their working directory: what a job needs there, it must bring.
     """
 
     host: str = "127.0.0.1"
@@ -71,6 +71,10 @@ class SparkCluster(Server[SparkClusterOptions]):
     def create(cls, directory: Path, options: SparkClusterOptions | None = None) -> SparkCluster:
         """See Server.create."""
         options = options or SparkClusterOptions()
+        if not Path("/proc/self/stat").exists():
+            raise MissingProgramError(
+                "the processes of a cluster are followed by /proc, which this system does not have"
+            )
         port = reserve_ports(2 + 2 * options.workers, str(directory))
         made = cls(
             directory=directory, port=port, worker_count=options.workers, cores=options.cores, memory=options.memory
@@ -112,9 +116,13 @@ class SparkCluster(Server[SparkClusterOptions]):
         workers = {record.pid for record in self._processes().records() if record.is_alive()}
         return [pid for pid, parent in _parents() if parent in workers]
 
-    def kill_executor(self, pid: int) -> None:
-        """End an executor at once, as an operating system does that has no memory left."""
-        os.kill(pid, signal.SIGKILL)
+    def kill_executor(self, pid: int) -> bool:
+        """End an executor at once, as an operating system does that has no memory left; False if it has ended by itself."""
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
     def start_worker(self, number: int) -> None:
         """Start a worker that does not run."""
@@ -170,6 +178,9 @@ class SparkCluster(Server[SparkClusterOptions]):
             # What Spark's start scripts set for whoever starts executors.
             "SPARK_SCALA_VERSION": _scala_version(),
             "PYTHONPATH": "",
+            # Not that of a virtual environment: what a worker is to use, the job must name.
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "VIRTUAL_ENV": "",
         }
 
 

@@ -56,7 +56,7 @@ class NativeRocketMQSource(GroupSource):
     def _reset(self) -> None:
         self._queue = Queue(f"{self.settings.topics[0]}/native/{secrets.token_hex(8)}")
         self._consumer: NativeConsumer | None = None
-        #: The group while it is a member: a plan of another job changes ``reader_name`` at any time.
+        #: The group of the run that reads with it: a plan of another job changes ``reader_name`` at any time.
         self._group: str | None = None
         self._listener: GroupListener | None = None
         self._has_queue = False
@@ -81,7 +81,7 @@ class NativeRocketMQSource(GroupSource):
         return self._group or self.settings.group_of(self.reader_name)
 
     def memberships(self) -> Collection[str]:
-        return memberships_of(self.settings, self.group_name)
+        return memberships_of(self.settings, self.settings.group_of(self.reader_name))
 
     def check(self) -> None:
         if self.start is not EARLIEST:
@@ -100,6 +100,8 @@ class NativeRocketMQSource(GroupSource):
                 option="driver",
                 hint="use job.start('light', …), which reads until it is stopped; or leave out driver='native' to read what is there",
             )
+        if self._group != (group := self.settings.group_of(self.reader_name)):
+            self._group, self._is_known = group, False
 
     def queues(self) -> Collection[Queue]:
         if not self._is_known:
@@ -126,7 +128,6 @@ class NativeRocketMQSource(GroupSource):
 
     def join(self, listener: GroupListener) -> None:
         self.queues()
-        self._group = self.group_name
         self._connect()
         self._listener = listener
 
@@ -154,7 +155,7 @@ class NativeRocketMQSource(GroupSource):
 
     def leave(self) -> None:
         """Leave the group: by ending the client's process, which the brokers notice at once. Readers stay usable."""
-        consumer, self._consumer, self._listener, self._group = self._consumer, None, None, None
+        consumer, self._consumer, self._listener = self._consumer, None, None
         if consumer is not None:
             consumer.close()
 

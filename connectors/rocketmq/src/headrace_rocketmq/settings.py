@@ -131,7 +131,7 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
     tls_key: _TlsKey = None
     tls_key_password: _TlsKeyPassword = None
     tls_check_host: _TlsCheckHost = True
-    request_timeout: _RequestTimeout = timedelta(seconds=5)  # fmt: skip
+    request_timeout: _RequestTimeout = timedelta(seconds=5)
     connect_timeout: _ConnectTimeout = timedelta(seconds=5)
     address_map: _AddressMap = None
 
@@ -236,7 +236,7 @@ class RocketMQSinkSettings(SinkSettings, frozen=True, kw_only=True):
     tls_key: _TlsKey = None
     tls_key_password: _TlsKeyPassword = None
     tls_check_host: _TlsCheckHost = True
-    request_timeout: _RequestTimeout = timedelta(seconds=5)  # fmt: skip
+    request_timeout: _RequestTimeout = timedelta(seconds=5)
     connect_timeout: _ConnectTimeout = timedelta(seconds=5)
     address_map: _AddressMap = None
 

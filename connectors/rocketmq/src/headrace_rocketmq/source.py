@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import JobError, OptionError, RetriableError
@@ -59,7 +59,7 @@ class RocketMQSource(GroupSource):
         self._filter: Filter = settings.message_filter()
         self._given = GivenOffsets(settings)
         self._client: Client | None = None
-        #: The group while it is connected: a plan of another job changes ``reader_name`` at any time.
+        #: The group of the run that reads with it: a plan of another job changes ``reader_name`` at any time.
         self._group: str | None = None
         self._member: Member | None = None
         self._listener: GroupListener | None = None
@@ -122,7 +122,10 @@ class RocketMQSource(GroupSource):
         return self._group or self.settings.group_of(self.reader_name)
 
     def memberships(self) -> Collection[str]:
-        return memberships_of(self.settings, self.group_name)
+        return memberships_of(self.settings, self.settings.group_of(self.reader_name))
+
+    def use_run(self, *, until: Literal["end"] | None) -> None:
+        self._group = self.settings.group_of(self.reader_name)
 
     def join(self, listener: GroupListener) -> None:
         client = self._connected()
@@ -269,7 +272,6 @@ class RocketMQSource(GroupSource):
         if self._client is None:
             with explained(self.settings):
                 self._client = make_client(self.settings)
-            self._group = self.group_name
         return self._client
 
     def _message_queue(self, queue: Queue) -> MessageQueue:

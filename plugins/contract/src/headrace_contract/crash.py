@@ -130,7 +130,7 @@ class Child:
         except subprocess.TimeoutExpired:
             violated(
                 expected="the process that runs the plug-in ends",
-                found=f"it still runs {patience_seconds:g} s after its start; it printed: {self._output()}",
+                found=f"it still runs {START_SECONDS_MAX + patience_seconds:g} s after its start; it printed: {self._output()}",
                 mend="nothing in the plug-in may wait for ever; if an external system is only slow, increase patience",
             )
         if code == 0 and wanted != 0:

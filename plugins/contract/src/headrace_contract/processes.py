@@ -62,7 +62,7 @@ def elsewhere(function: Callable[[], T], *, importable: Sequence[type], patience
         except subprocess.TimeoutExpired:
             violated(
                 expected="the process that runs the plug-in ends",
-                found=f"it still runs {patience_seconds:g} s after its start",
+                found=f"it still runs {START_SECONDS_MAX + patience_seconds:g} s after its start",
                 mend="nothing in the plug-in may wait for ever; if it is only slow, increase patience",
             )
         if done.returncode != 0:

@@ -36,15 +36,27 @@ TEMPORARY = "headrace-rules-"
 
 
 def temporary_place() -> str:
-    """Return a directory for the versions of a run without a checkpoint. It is made on first use, and removed when this process ends."""
-    place = Path(tempfile.gettempdir()) / f"{TEMPORARY}{uuid.uuid4().hex}"
-    atexit.register(_remove, place, os.getpid())
-    return str(place)
+    """Return a directory for the versions of a run without a checkpoint.
+
+    It is made on first use. The process that planned the run removes it when it ends; workers on other machines leave theirs.
+    """
+    name = f"{TEMPORARY}{uuid.uuid4().hex}"
+    if not _given:
+        atexit.register(_remove_given, os.getpid())
+    _given.add(name)
+    return str(Path(tempfile.gettempdir()) / name)
 
 
-def _remove(place: Path, process_id: int) -> None:
-    if os.getpid() == process_id:  # not a fork
-        shutil.rmtree(place, ignore_errors=True)
+#: The names of the directories that this process has given.
+_given: set[str] = set()
+
+
+def _remove_given(process_id: int) -> None:
+    if os.getpid() != process_id:  # a fork
+        return
+    for place in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        if place.name in _given:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)

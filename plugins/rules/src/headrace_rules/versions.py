@@ -87,12 +87,14 @@ class MemberVersions:
         """Return the rules of a version. Called by batches and by the thread that prepares a new version."""
         with self._read_lock:
             found = self._read.get(number)
-            if found is None:
-                found = self._first if self.journal.latest() == 0 else self.journal.read(number).rules
+        if found is None:
+            # Reading pauses for the sake of batches, so they must not wait for it. Two threads may read the same.
+            found = self._first if self.journal.latest() == 0 else self.journal.read(number).rules
+            with self._read_lock:
                 self._read[number] = found
                 for old in sorted(self._read)[:-4]:
                     del self._read[old]
-            return found
+        return found
 
     def history(self, queue: str, first: int) -> list[tuple[int, int]]:
         """Return (offset, version) of the switches of a queue, at least one of them at or before offset ``first``.

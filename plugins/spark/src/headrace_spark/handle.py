@@ -322,4 +322,6 @@ class SparkHandle(JobHandle):
                 hint="it was killed, perhaps because memory ran out; when the job is started again, it continues from its checkpoint",
             )
         log = None if spark is None else f"Spark's log, until this process ends: {spark.log_file}"
-        return JobFailedError(f"Spark failed: {reason_in(text)}", job=self._job, hint=python_hint(text) or log)
+        return JobFailedError(
+            f"Spark failed: {reason_in(text) or type(raised).__name__}", job=self._job, hint=python_hint(text) or log
+        )

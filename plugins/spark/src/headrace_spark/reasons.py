@@ -6,7 +6,7 @@ import re
 
 #: An executor or the driver's Java cannot start a Python worker with what the job needs.
 _NO_PYTHON = re.compile(
-    r"Error from python worker|Cannot run program|pyspark\.daemon|No module named '(headrace|pyspark)"
+    r"Error from python worker|Cannot run program \"[^\"]*\"[^:]*: error=(2|13),|No module named '(headrace|pyspark)"
 )
 _PYTHON_HINT = (
     "PYSPARK_PYTHON names the Python of Spark's workers; it must exist at this path on the driver and on every "

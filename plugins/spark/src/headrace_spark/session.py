@@ -174,10 +174,12 @@ def _submitted(settings: SparkSettings) -> SparkSession:
     builder = SparkSession.builder
     if settings.master is not None:
         builder = builder.master(settings.master)
-    for key, value in settings.revealed_conf().items():
+    conf = settings.revealed_conf()
+    for key, value in conf.items():
         builder = builder.config(key, value)
-    # Without it pyspark takes the python3 that workers find first, whatever Python runs this program.
-    with environment_with({"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable}):
+    # pyspark looks for it there only. Without it workers use the python3 that they find first, whatever Python runs this program.
+    python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    with environment_with({"PYSPARK_PYTHON": python}):
         return builder.getOrCreate()
 
 

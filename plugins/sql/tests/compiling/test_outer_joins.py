@@ -44,6 +44,26 @@ def frames() -> None:
             "SELECT a.k, c.n FROM b JOIN RANKED AS a ON a.k = b.k RIGHT JOIN c ON a.k = c.k WHERE a.place <= 2",
             [("x", 10), ("y", 20)],
         ),
+        *[
+            (
+                "SELECT a.k, c.n FROM RANKED AS a JOIN b ON a.k = b.k RIGHT JOIN c ON a.k = c.k"
+                " WHERE BOUND AND c.n < 30".replace("BOUND", bound),
+                [("x", 10)],
+            )
+            for bound in ("a.place <= 2 - 1", "(a.place) < 2", "a.place = CAST(1 AS BIGINT)", "2 > a.place")
+        ],
+        # The rank is a column too, in whichever clause it stands.
+        (
+            "WITH r AS RANKED SELECT r.place, c.n FROM (SELECT k FROM b) AS x JOIN r ON r.k = x.k RIGHT JOIN c ON r.k = c.k"
+            " WHERE r.place <= 2",
+            [(1, 10), (2, 20)],
+        ),
+        (
+            "WITH r AS RANKED SELECT r.place FROM (SELECT k FROM b) AS x JOIN r ON r.k = x.k WHERE r.place <= 2",
+            [(1,), (2,)],
+        ),
+        ("SELECT b.k FROM b JOIN RANKED AS a ON a.place = b.w WHERE a.place <= 2", [("x",)]),
+        ("SELECT COUNT(*) AS n FROM RANKED AS a WHERE a.place <= 2 GROUP BY a.place HAVING a.place > 1", [(1,)]),
         # What is true of rows without a partner must not be asked before: they would be more.
         (
             "SELECT a.k, c.n FROM RANKED AS a JOIN b ON a.k = b.k RIGHT JOIN c ON a.k = c.k"

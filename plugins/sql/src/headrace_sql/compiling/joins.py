@@ -93,7 +93,7 @@ def _bounded(
     """Make the Top-N of a side whose ROW_NUMBER() a condition of WHERE bounds: it comes before the join.
 
     Without ``pushes`` the conditions are asked behind an outer join again, where rows that they left out here may have made
-    rows without a partner. So they must not be true of NULLs: comparisons of columns and constants only.
+    rows without a partner. So they must not be true of NULLs: comparisons of a column only.
     """
     if side.ranking is None:
         return side, conditions
@@ -101,14 +101,16 @@ def _bounded(
     mine = [each for each in conditions if _is_of(context, side, each) and (pushes or _is_untrue_of_null(each))]
     if not any(column.name == name for each in mine for column in own_columns(each)):
         return side, conditions
-    left = [each for each in conditions if not any(each is one for one in mine)] if pushes else conditions
-    return context.where(side, mine), left
+    if not pushes:
+        return context.where(side, [each.copy() for each in mine]), conditions
+    return context.where(side, mine), [each for each in conditions if not any(each is one for one in mine)]
 
 
 def _is_untrue_of_null(condition: exp.Expr) -> bool:
-    """Return whether a condition is a comparison of columns and constants: where a column is NULL it is not true."""
-    return isinstance(condition, _COMPARISONS) and all(
-        isinstance(each, exp.Column | exp.Literal) for each in condition.iter_expressions()
+    """Return whether a condition is a comparison of a column: where the column is NULL it is not true."""
+    condition = condition.unnest()
+    return isinstance(condition, _COMPARISONS) and any(
+        isinstance(each.unnest(), exp.Column) for each in condition.iter_expressions()
     )
 
 

@@ -69,17 +69,18 @@ class QueryCompiler(Context):
                 )
         check_query_hints(self.catalog.notices, node, self.text)
         outer, self.state_ttls = self.state_ttls, StateTtls(self.catalog.options, node, self.text)
+        around = self.around
         try:
             made = self._selected(_with_windows(node))
             self.state_ttls.end()
             return made
         finally:
-            self.state_ttls = outer
+            self.state_ttls, self.around = outer, around
 
     def _selected(self, node: exp.Select) -> Relation:
         conditions = conjuncts(node.args["where"].this if node.args.get("where") else None)
-        relation, conditions = from_clause(self, node, conditions)
         self.around = node
+        relation, conditions = from_clause(self, node, conditions)
         if any(each.find(exp.Query) for each in (*conditions, *node.expressions, *_having(node))):
             relation, node, conditions = with_subqueries(self, node, relation, conditions)
         grouped = node.args.get("group") is not None or self.has_aggregates(node)

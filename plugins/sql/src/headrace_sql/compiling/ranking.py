@@ -92,12 +92,16 @@ def _in_window(
 
 
 def _rank_is_used(context: Context, name: str, conditions: Sequence[exp.Expr]) -> bool:
-    """Return whether the query around reads the rank beside bounding it."""
+    """Return whether the query around reads the rank in a clause, beside bounding it by these conditions."""
     node = context.around
     if node is None:
         return True
     inside = {id(each) for condition in conditions for each in condition.walk()}
-    items = [each for item in node.expressions for each in item.walk()]
+    clauses = [node.args.get(name) for name in ("where", "group", "having", "order", "windows")]
+    clauses += [join.args.get("on") for join in node.args.get("joins") or ()]
+    clauses += [each for join in node.args.get("joins") or () for each in join.args.get("using") or ()]
+    parts = [*node.expressions, *(part for each in clauses for part in (each if isinstance(each, list) else [each]))]
+    items = [each for part in parts if isinstance(part, exp.Expr) for each in part.walk()]
     return any(
         (isinstance(each, exp.Star) and not isinstance(each.parent, exp.Anonymous))
         or (isinstance(each, exp.Identifier) and each.name == name)
