@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.case import Case, differences, outputs
-from tests.conformance.running import at_first_or_slow, kill_spark_workers, make, run, start
+from tests.conformance.running import kill_spark_workers, make, run, start
 from tests.conformance.stateless_cases import CASES
 
 NAMES = [case.name for case in CASES]
@@ -99,7 +99,8 @@ def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("fault", at_first_or_slow(SPARK_FAULTS))
+@pytest.mark.slow  # one of test_stateful.py is of every run
+@pytest.mark.parametrize("fault", SPARK_FAULTS)
 def test_spark_workers_killed_at_a_named_place_lose_and_double_nothing(
     fault: str, reference: Reference, tmp_path: Path
 ) -> None:
