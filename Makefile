@@ -49,7 +49,7 @@ types: setup
 	for tests in $(TESTS_ON_PATH); do MYPYPATH=$$tests $(BIN)/mypy $$tests || exit 1; done
 
 unit: setup
-	$(BIN)/python -m pytest -m "not slow and not servers" -n $(WORKERS) --dist loadfile --durations=25 $(TESTS)
+	$(BIN)/python -m pytest -m "not slow and not servers" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(TESTS)
 
 # auto: a server is left out, with the reason, where the machine has no program or no way to fetch it. One that does not start fails
 # the tests. HEADRACE_TEST_SERVERS=required: leaves out none.

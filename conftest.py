@@ -1,5 +1,8 @@
-"""Fixtures of every test in the workspace: real servers, started when a test first asks for one."""
+"""Fixtures of every test in the workspace: real servers, started when a test first asks for one; and the order of the files."""
 
+from __future__ import annotations
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.servers.fixtures"]
@@ -7,3 +10,20 @@ pytest_plugins = ["tests.servers.fixtures"]
 # How long an example takes says how busy the machine is.
 settings.register_profile("without time", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("without time")
+
+#: Parts of the paths of files whose tests take long, beside those that start Spark.
+_LONG = (
+    "/chaos/",
+    "/savepoints/",
+    "/conformance/",
+    "/test_broken_plugins.py",
+    "/test_documentation.py",
+    "/test_contracts.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files that take long first: test processes take whole files, and should not wait for the last one of them."""
+    with_spark = {item.path for item in items if item.get_closest_marker("spark")}
+    items.sort(key=lambda item: not (item.path in with_spark or any(part in str(item.path) for part in _LONG)))
