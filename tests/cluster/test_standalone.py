@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -12,9 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pyspark
 import pytest
 
+from tests.cluster.program import CONF, ROOT
 from tests.conformance.case import differences, outputs
 from tests.conformance.run_cases import CASES
 from tests.conformance.running import make, run
@@ -23,7 +26,6 @@ from tests.servers.fixtures import StartSparkCluster
 from tests.servers.spark_cluster import SparkCluster, SparkClusterOptions
 
 pytestmark = pytest.mark.timeout(900)
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["where", "rules-of-several", "tumbling", "join-within"]
 
 
@@ -33,27 +35,29 @@ def lay_out(directory: Path, names: Sequence[str]) -> None:
             case.lay_out(make(directory / "cluster" / case.name))
 
 
+def without_spark() -> dict[str, str]:
+    """Return the environment without what tells Spark how to start."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK_"))}
+
+
 @contextmanager
-def program(cluster: SparkCluster, directory: Path, names: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+def program(cluster: SparkCluster, directory: Path, names: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run cases on a cluster in a process of its own. PYSPARK_PYTHON is not set, and the shell's Python is another one."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK_"))}
     command = [sys.executable, "-m", "tests.cluster.program", cluster.master, str(directory / "cluster"), *names]
     log_path = directory / "log.txt"
     with log_path.open("a") as log:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            command, cwd=ROOT, env=without_spark(), stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
         )
     try:
         yield process
     finally:
         process.kill()
         process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
 
 
-def ended_well(process: subprocess.Popen[str], directory: Path) -> None:
-    process.communicate()
+def ended_well(process: subprocess.Popen[bytes], directory: Path) -> None:
+    process.wait()
     assert process.returncode == 0, (directory / "log.txt").read_text()[-4000:]
 
 
@@ -78,7 +82,7 @@ def test_a_cluster_gives_what_light_gives(spark_cluster: SparkCluster, tmp_path:
 
 
 def kill_again_and_again(
-    process: subprocess.Popen[str], directory: Path, name: str, kills: int, kill: Callable[[], bool], seed: int
+    process: subprocess.Popen[bytes], directory: Path, name: str, kills: int, kill: Callable[[], bool], seed: int
 ) -> int:
     """Kill something at random moments from the first completed micro-batch on; return how often until the program ended."""
     rng, pause = random.Random(seed), threading.Event()
@@ -100,7 +104,10 @@ def test_executors_that_are_killed_lose_and_double_nothing(
         running = cluster.executors()
         if len(running) < 2:  # one stays: a standalone master gives up an application without any
             return False
-        return cluster.kill_executor(rng.choice(running))
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+            rng.choice(running).kill()
+            return True
+        return False
 
     while done < kills:
         place, turn = tmp_path / str(turn), turn + 1
@@ -139,16 +146,11 @@ def test_a_program_that_is_killed_goes_on_from_its_checkpoint(spark_cluster: Spa
 
 def test_a_program_that_is_submitted_runs_on_the_cluster(spark_cluster: SparkCluster, tmp_path: Path) -> None:
     lay_out(tmp_path, ["tumbling"])
-    conf = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.executorEnv.PYTHONPATH": str(ROOT),
-    }
     submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", spark_cluster.master]
-    submit += [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    submit += [part for name, value in CONF.items() for part in ("--conf", f"{name}={value}")]
     program = [str(ROOT / "tests/cluster/program.py"), "submitted", str(tmp_path / "cluster"), "tumbling"]
     # As in a shell in which the virtual environment is activated.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK_"))}
+    environment = {**without_spark(), "PYTHONPATH": str(ROOT)}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     ended = subprocess.run(
         [*submit, *program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False

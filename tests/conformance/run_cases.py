@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.conformance.stateful_cases import CASES as STATEFUL
 from tests.conformance.stateless_cases import CASES as STATELESS
@@ -16,16 +17,14 @@ from tests.conformance.stateless_cases import CASES as STATELESS
 CASES = [*STATELESS, *STATEFUL]
 
 
-def main(backend: str, directory: str, names: list[str]) -> None:
+def main(backend: str, directory: str, names: list[str], **options: Any) -> None:
     for case in CASES:
         place = Path(directory) / case.name
         if case.name not in names or (place / "done").exists():
             continue
-        case.build(place).run(
-            backend, checkpoint=place / "checkpoint", checkpoint_interval="50 ms", max_batch_records=20
-        )
+        case.build(place).run(backend, checkpoint=place / "checkpoint", **options)
         (place / "done").touch()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:], checkpoint_interval="50 ms", max_batch_records=20)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import urllib.request
+import contextlib
+import importlib.util
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import pyspark
+import psutil
 
 from tests.servers.directories import cache_directory
 from tests.servers.errors import MissingProgramError
@@ -22,16 +21,14 @@ from tests.servers.server import START_TIMEOUT, Server
 _JAVA_MINIMUM = 17
 _MASTER_CLASS = "org.apache.spark.deploy.master.Master"
 _WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
-#: Executors are started with a module that small Java runtimes lack and that Spark can do without.
-_JAVA = """#!/bin/sh
-for argument do
-  shift
-  case "$argument" in
-    --add-modules=jdk.incubator.vector) ;;
-    *) set -- "$@" "$argument" ;;
-  esac
-done
-exec "{java}" "$@"
+_LOGGING = """
+rootLogger.level = info
+rootLogger.appenderRef.stdout.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c: %m%n
 """
 
 
@@ -70,6 +67,10 @@ class SparkCluster(Server[SparkClusterOptions]):
     @classmethod
     def create(cls, directory: Path, options: SparkClusterOptions | None = None) -> SparkCluster:
         """See Server.create."""
+        from headrace_spark.launch import (
+            java_home,  # not at the top: every test run loads this module, and few need Spark
+        )
+
         options = options or SparkClusterOptions()
         if not Path("/proc/self/stat").exists():
             raise MissingProgramError(
@@ -79,10 +80,8 @@ class SparkCluster(Server[SparkClusterOptions]):
         made = cls(
             directory=directory, port=port, worker_count=options.workers, cores=options.cores, memory=options.memory
         )
-        java = directory / "java" / "bin" / "java"
-        java.parent.mkdir(parents=True)
-        java.write_text(_JAVA.format(java=find_java(_JAVA_MINIMUM).executable))
-        java.chmod(0o755)
+        java_home(directory / "java", find_java(_JAVA_MINIMUM).executable)
+        (directory / "log4j2.properties").write_text(_LOGGING)
         made.save()
         return made
 
@@ -101,34 +100,13 @@ class SparkCluster(Server[SparkClusterOptions]):
         """See Server.prepared_marker."""
         return _archives() / f"prepared-{find_java(_JAVA_MINIMUM).version}"
 
-    def state(self) -> dict[str, Any]:
-        """What the master says of itself: "workers", "activeapps", "status" and more."""
-        with urllib.request.urlopen(f"http://{self.host}:{self.port + 1}/json/", timeout=10) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
-
-    def workers_alive(self) -> int:
-        """How many workers the master counts."""
-        return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
-
-    def executors(self) -> list[int]:
-        """The process ids of the executors that run on workers of this cluster."""
-        workers = {record.pid for record in self._processes().records() if record.is_alive()}
-        return [pid for pid, parent in _parents() if parent in workers]
-
-    def kill_executor(self, pid: int) -> bool:
-        """End an executor at once, as an operating system does that has no memory left; False if it has ended by itself."""
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return False
-        return True
-
-    def start_worker(self, number: int) -> None:
-        """Start a worker that does not run."""
-        processes = self._processes()
-        self._spawn_worker(processes, number)
-        processes.wait_until_logged(f"worker-{number}", "Successfully registered with master", START_TIMEOUT)
+    def executors(self) -> list[psutil.Process]:
+        """The executors that run on workers of this cluster."""
+        found = []
+        for record in self._processes().records():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += psutil.Process(record.pid).children()
+        return found
 
     def _launch(self, processes: ProcessGroup) -> None:
         if not processes.is_alive("master"):
@@ -153,26 +131,16 @@ class SparkCluster(Server[SparkClusterOptions]):
         processes.spawn(label, command, environment=self._environment())
 
     def _java(self, label: str, processes: ProcessGroup) -> list[str]:
-        home = Path(pyspark.__file__).parent
         archives = _archives()
         archives.mkdir(parents=True, exist_ok=True)
-        java = find_java(_JAVA_MINIMUM)
+        record = processes.record_classes and label == "master"
+        jvm = jvm_command(find_java(_JAVA_MINIMUM), archives, label, "256m", record_classes=record)
         log = self._own_directory() / "log4j2.properties"
-        log.write_text(
-            "rootLogger.level = info\nrootLogger.appenderRef.stdout.ref = console\n"
-            "appender.console.type = Console\nappender.console.name = console\nappender.console.target = SYSTEM_ERR\n"
-            "appender.console.layout.type = PatternLayout\nappender.console.layout.pattern = %d %p %c: %m%n\n"
-        )
-        return [
-            *jvm_command(java, archives, label, "256m", record_classes=processes.record_classes and label == "master"),
-            f"-Dlog4j2.configurationFile={log.as_uri()}",
-            "-cp",
-            f"{home}/jars/*",
-        ]
+        return [*jvm, f"-Dlog4j2.configurationFile={log.as_uri()}", "-cp", f"{_spark_home()}/jars/*"]
 
     def _environment(self) -> dict[str, str]:
         return {
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_HOME": str(_spark_home()),
             "JAVA_HOME": str(self._own_directory() / "java"),
             "SPARK_LOCAL_IP": self.host,
             # What Spark's start scripts set for whoever starts executors.
@@ -184,23 +152,18 @@ class SparkCluster(Server[SparkClusterOptions]):
         }
 
 
+def _spark_home() -> Path:
+    """Where pyspark is installed, found without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise MissingProgramError("pyspark is not installed")
+    return Path(spec.origin).parent
+
+
 def _scala_version() -> str:
-    jar = next((Path(pyspark.__file__).parent / "jars").glob("spark-core_*.jar"))
+    jar = next((_spark_home() / "jars").glob("spark-core_*.jar"))
     return jar.name.removeprefix("spark-core_").partition("-")[0]
 
 
 def _archives() -> Path:
-    return cache_directory() / f"spark-{pyspark.__version__}"
-
-
-def _parents() -> list[tuple[int, int]]:
-    """Every process of this machine with its parent."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (path / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if fields[0] != "Z":
-            found.append((int(path.name), int(fields[1])))
-    return found
+    return cache_directory() / f"spark-{version('pyspark')}"

@@ -117,8 +117,8 @@ class LookupJoin(OperatorSpec):
         if schema is None:
             raise PlanError("the columns are not known here", hint="give the map() before it a schema")
         kind, columns = self._lookup
-        compared = [(self._probes[0], column) for column in columns]
-        for probe, column in compared if kind == "range" else zip(self._probes, columns, strict=True):
+        probes = self._probes * 2 if kind == "range" else self._probes
+        for probe, column in zip(probes, columns, strict=True):
             if probe not in schema:
                 hint = did_you_mean(probe, list(schema), known="columns")
                 raise PlanError(f"unknown column {probe!r}", hint=hint)
@@ -132,7 +132,7 @@ class LookupJoin(OperatorSpec):
                 raise PlanError(
                     f"{probe!r} is {type_name(mine)}: an address is a text", hint="CAST it AS STRING before"
                 )
-            if self._table_schema[columns[0]] != theirs and kind == "range":
+            if kind == "range" and self._table_schema[columns[0]] != theirs:
                 kinds = " and ".join(f"{name!r} is {type_name(self._table_schema[name])}" for name in columns)
                 raise PlanError(f"{kinds}: both ends of a range need one type", hint="CAST one of them before")
         return Schema({**schema, **{name: self._table_schema[own] for own, name in self._names(schema).items()}})

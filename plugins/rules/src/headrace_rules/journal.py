@@ -40,23 +40,20 @@ def temporary_place() -> str:
 
     It is made on first use. The process that planned the run removes it when it ends; workers on other machines leave theirs.
     """
-    name = f"{TEMPORARY}{uuid.uuid4().hex}"
     if not _given:
         atexit.register(_remove_given, os.getpid())
-    _given.add(name)
-    return str(Path(tempfile.gettempdir()) / name)
+    place = str(Path(tempfile.gettempdir()) / f"{TEMPORARY}{uuid.uuid4().hex}")
+    _given.append(place)
+    return place
 
 
-#: The names of the directories that this process has given.
-_given: set[str] = set()
+#: The directories that this process has given; not all of them have been made.
+_given: list[str] = []
 
 
 def _remove_given(process_id: int) -> None:
-    if os.getpid() != process_id:  # a fork
-        return
-    for place in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
-        if place.name in _given:
-            shutil.rmtree(place, ignore_errors=True)
+    for place in _given if os.getpid() == process_id else ():  # not in a fork
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
 from headrace_spark.figures import Figures
 from headrace_spark.query import StartedQuery
-from headrace_spark.reasons import python_hint, reason_in
+from headrace_spark.reasons import hint_for, reason_in
 from headrace_spark.savepoints import take_savepoint
 from headrace_spark.storage import StorageFullError, check_room, is_storage_full, storage_full
 from headrace_spark.troubles import KINDS, Troubles
@@ -314,14 +314,13 @@ class SparkHandle(JobHandle):
                 return full
         if found is not None:
             return found
-        spark = self._started.in_use.spark
         if isinstance(raised, ConnectionError | Py4JNetworkError):
             return JobFailedError(
                 "Spark's Java process has ended",
                 job=self._job,
                 hint="it was killed, perhaps because memory ran out; when the job is started again, it continues from its checkpoint",
             )
-        log = None if spark is None else f"Spark's log, until this process ends: {spark.log_file}"
+        reason = reason_in(text) or type(raised).__name__
         return JobFailedError(
-            f"Spark failed: {reason_in(text) or type(raised).__name__}", job=self._job, hint=python_hint(text) or log
+            f"Spark failed: {reason}", job=self._job, hint=hint_for(text, self._started.in_use.log_file)
         )

@@ -46,6 +46,28 @@ exec "{java}" "$@"
 """
 
 
+def java_home(home: Path, executable: Path) -> Path:
+    """Make a directory that ``JAVA_HOME`` can name, whose Java also starts Spark where the runtime is a small one; return it."""
+    script = home / "bin" / "java"
+    content = _SHIM.format(java=executable)
+    if not script.exists() or script.read_text(encoding="utf-8") != content:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        temporary = script.with_name(f"java.{os.getpid()}")
+        temporary.write_text(content, encoding="utf-8")
+        temporary.chmod(0o700)
+        temporary.replace(script)
+    return home
+
+
+def python_of_workers(conf: Mapping[str, str]) -> str:
+    """Return the Python of the workers: the one that Spark's settings or ``PYSPARK_PYTHON`` name, else this one.
+
+    pyspark looks for it in the environment only. Without it workers use the python3 that they find first, whatever Python
+    runs this program. Other machines must have it at the same path.
+    """
+    return conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
 class LocalSpark:
     """What a local Spark needs on disk: a directory for this process, and one that is kept so that the next start is faster."""
 
@@ -101,15 +123,14 @@ class LocalSpark:
             "spark.local.dir": str(self.directory / "local"),
         }
 
-    def environment(self, *, workers: bool, python: str | None = None) -> dict[str, str]:
+    def environment(self, *, workers: bool, python: str) -> dict[str, str]:
         """Return the environment variables to start Java and pyspark with, and ``workers`` if they are on this machine.
 
-        ``python``: the interpreter of the workers as the job's options name it; default: that of ``PYSPARK_PYTHON``, or
-        this one, which other machines must have at the same path.
+        ``python``: the interpreter of the workers, see ``python_of_workers``.
         """
         variables = {
             "JAVA_HOME": str(self._shim()),
-            "PYSPARK_PYTHON": python or os.environ.get("PYSPARK_PYTHON") or sys.executable,
+            "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LAUNCHER_OPTS": _LAUNCHER_FLAGS,
         }
@@ -139,16 +160,7 @@ class LocalSpark:
         return home
 
     def _shim(self) -> Path:
-        home = self._root / f"java-{_short_hash(str(self._java.home))}"
-        script = home / "bin" / "java"
-        content = _SHIM.format(java=self._java.executable)
-        if not script.exists() or script.read_text(encoding="utf-8") != content:
-            script.parent.mkdir(parents=True, exist_ok=True)
-            temporary = script.with_name(f"java.{os.getpid()}")
-            temporary.write_text(content, encoding="utf-8")
-            temporary.chmod(0o700)
-            temporary.replace(script)
-        return home
+        return java_home(self._root / f"java-{_short_hash(str(self._java.home))}", self._java.executable)
 
     def _flags(self, log_level: str) -> Iterator[str]:
         yield from _JVM_FLAGS

@@ -39,7 +39,7 @@ from headrace_spark.numbering import numbered_behind_sinks
 from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
 from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of, tell_run, unpickled
 from headrace_spark.planner import ENDS, beginning_of, ends_from_json, ends_of, ends_to_json
-from headrace_spark.reasons import python_hint, reason_of
+from headrace_spark.reasons import hint_for, reason_of
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.savepoints import begin_at, shards_wanted
 from headrace_spark.session import SessionInUse, active, note_query, session_for
@@ -337,7 +337,7 @@ def _start(
         raise found or JobError(
             f"Spark did not start the job: {reason_of(error)}",
             job=payload.identity.job,
-            hint=python_hint(str(error)) or (None if in_use.spark is None else f"Spark's log: {in_use.spark.log_file}"),
+            hint=hint_for(str(error), in_use.log_file),
         ) from None
 
 

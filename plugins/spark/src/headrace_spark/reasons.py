@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 #: An executor or the driver's Java cannot start a Python worker with what the job needs.
 _NO_PYTHON = re.compile(
@@ -34,6 +35,11 @@ def reason_in(text: str) -> str:
     return " ".join(said)
 
 
-def python_hint(text: str) -> str | None:
-    """Return what to do when the workers' Python is missing or lacks headrace, by Spark's text; None for other errors."""
-    return _PYTHON_HINT if _NO_PYTHON.search(text) else None
+def hint_for(text: str, log_file: Path | None) -> str | None:
+    """Return what to do, by Spark's text: about the workers' Python where it is missing or lacks headrace, else read the log.
+
+    ``log_file``: that of headrace's own Spark; None: there is none to name.
+    """
+    if _NO_PYTHON.search(text):
+        return _PYTHON_HINT
+    return None if log_file is None else f"Spark's log, until this process ends: {log_file}"

@@ -7,13 +7,13 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from headrace.foundation.errors import JobError, OptionError
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.java import find_or_install_java
-from headrace_spark.launch import LocalSpark, environment_with
+from headrace_spark.launch import LocalSpark, environment_with, python_of_workers
 from headrace_spark.reasons import reason_of
 from headrace_spark.settings import SparkSettings, local_master
 
@@ -68,6 +68,11 @@ class SessionInUse:
     local: bool
     #: headrace's own Spark on this machine, if it is that.
     spark: LocalSpark | None
+
+    @property
+    def log_file(self) -> Path | None:
+        """The file with what headrace's own Spark logs; it is there until this process ends."""
+        return None if self.spark is None else self.spark.log_file
 
 
 @dataclass(frozen=True)
@@ -177,9 +182,7 @@ def _submitted(settings: SparkSettings) -> SparkSession:
     conf = settings.revealed_conf()
     for key, value in conf.items():
         builder = builder.config(key, value)
-    # pyspark looks for it there only. Without it workers use the python3 that they find first, whatever Python runs this program.
-    python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
-    with environment_with({"PYSPARK_PYTHON": python}):
+    with environment_with({"PYSPARK_PYTHON": python_of_workers(conf)}):
         return builder.getOrCreate()
 
 
@@ -253,8 +256,7 @@ def _start(settings: SparkSettings) -> _OwnSpark:
         "spark.sql.warehouse.dir": str(local.directory / "warehouse"),
         **settings.revealed_conf(),
     }
-    python = conf.get("spark.pyspark.python")
-    with environment_with(local.environment(workers=on_this_machine, python=python)):
+    with environment_with(local.environment(workers=on_this_machine, python=python_of_workers(conf))):
         gateway = local.launch(conf, log_level=settings.log_level)
         session = _session_in(gateway, conf, local)
     files = _quick_local_files(session) if on_this_machine else {}

@@ -51,12 +51,11 @@ def joined(
     if is_using and version is not None:
         raise context.error(item, "FOR SYSTEM_TIME AS OF takes a condition in ON, not USING", "write ON a.x = b.x")
     how = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}[side]
-    where = conditions
     if how in ("inner", "left"):
         left, conditions = _bounded(context, left, conditions, pushes=pushes)
     if version is not None:
         left = _numbered(context, left)
-        return temporal(context, left, item, version, on, how), conditions if pushes else where
+        return temporal(context, left, item, version, on, how), conditions
     right = pruned(context, node, windowed(context, item, from_item(context, item)))
     if how in ("inner", "right"):
         right, conditions = _bounded(context, right, conditions, pushes=pushes)
@@ -75,7 +74,7 @@ def joined(
         moved: list[exp.Expr] = []
         sides, moved = _pushed(context, sides, [each for each in conditions if each not in used], how)
         used += moved
-    left_conditions = [each for each in conditions if not any(each is one for one in used)] if pushes else where
+    left_conditions = [each for each in conditions if not any(each is one for one in used)]
     first = next(iter(node.args.get("joins") or ()), None)
     is_first = first is not None and first.this.alias_or_name == item.alias_or_name
     names = node.args["from_"].this.alias_or_name if is_first else None, item.alias_or_name

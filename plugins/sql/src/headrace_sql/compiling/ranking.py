@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from headrace.jobs.keyed import shuffled
 from sqlglot import exp
+from sqlglot.helper import ensure_list
 
 from headrace_sql.binding.context import Context
 from headrace_sql.binding.emitting import state_ttl
@@ -91,17 +92,19 @@ def _in_window(
     return replace(base, stream=stream, columns=plain)
 
 
+#: The clauses of a SELECT and of its joins in which columns are read.
+_READING = ("expressions", "where", "group", "having", "order", "windows", "on", "using")
+
+
 def _rank_is_used(context: Context, name: str, conditions: Sequence[exp.Expr]) -> bool:
     """Return whether the query around reads the rank in a clause, beside bounding it by these conditions."""
     node = context.around
     if node is None:
         return True
     inside = {id(each) for condition in conditions for each in condition.walk()}
-    clauses = [node.args.get(name) for name in ("where", "group", "having", "order", "windows")]
-    clauses += [join.args.get("on") for join in node.args.get("joins") or ()]
-    clauses += [each for join in node.args.get("joins") or () for each in join.args.get("using") or ()]
-    parts = [*node.expressions, *(part for each in clauses for part in (each if isinstance(each, list) else [each]))]
-    items = [each for part in parts if isinstance(part, exp.Expr) for each in part.walk()]
+    owners = [node, *(node.args.get("joins") or ())]
+    parts = [part for owner in owners for clause in _READING for part in ensure_list(owner.args.get(clause))]
+    items = [each for part in parts for each in part.walk()]
     return any(
         (isinstance(each, exp.Star) and not isinstance(each.parent, exp.Anonymous))
         or (isinstance(each, exp.Identifier) and each.name == name)
