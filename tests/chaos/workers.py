@@ -6,12 +6,17 @@ import psutil
 
 
 def python_workers(pid: int) -> list[psutil.Process]:
-    """Return the Python processes that a Python process (Spark's worker daemon) has forked."""
+    """Return the Python processes that Spark's worker daemons have forked.
+
+    The daemons themselves are Java's children, or forked by the fork server, which is a child of the driver ``pid``.
+    """
     found = []
     for child in psutil.Process(pid).children(recursive=True):
         try:
             parent = child.parent()
-            if "python" in child.name() and parent is not None and parent.pid != pid and "python" in parent.name():
+            if "python" not in child.name() or parent is None or "python" not in parent.name():
+                continue
+            if pid not in (parent.pid, parent.ppid()):
                 found.append(child)
         except psutil.NoSuchProcess:
             continue

@@ -19,9 +19,10 @@ from headrace_spark.keyed_stage import run_shards
 from headrace_spark.lanes import read_ranges
 from headrace_spark.marks import control_of
 from headrace_spark.offsets import JobIdentity, JobOffsets
-from headrace_spark.outlets import TaskCounts, write_envelopes
+from headrace_spark.outlets import write_envelopes
 from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of
 from headrace_spark.planner import Planner
+from headrace_spark.task_counts import TaskCounts
 
 
 class MicroBatches:

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 from headrace_spark.java import _packaged_java
 from keyed_parts import WINDOW_SECONDS
@@ -117,6 +118,21 @@ def test_a_program_runs_on_a_java_from_pypi_and_is_quiet(tmp_path: Path) -> None
     assert errors == ""
     assert output.startswith("test.killed on spark: finished after"), output
     assert {path.name for path in tmp_path.iterdir()} == {"queues", "rows.db", "state"}, "nothing else was left behind"
+
+
+def test_nothing_runs_on_when_a_driver_is_killed(tmp_path: Path) -> None:
+    sink = prepared(tmp_path)
+    program = start(tmp_path)
+    pause = threading.Event()
+    while program.poll() is None and not sink.stored():
+        pause.wait(0.002)
+    started = psutil.Process(program.pid).children(recursive=True)
+    assert sum("headrace_spark.fork_server" in process.cmdline() for process in started) > 3, "workers are forked"
+    program.kill()
+    program.communicate()
+    gone, left = psutil.wait_procs(started, timeout=120)
+    assert not left
+    assert gone
 
 
 def test_an_interrupted_program_stops_after_its_batch(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from headrace_spark.offsets import JobIdentity
 from headrace_spark.outlets import write_envelopes
 from headrace_spark.payload import JobPayload, pickled
 from headrace_spark.planner import QueueRange
+from headrace_spark.task_counts import TaskCounts
 from spark_parts import CountingSource, DatabaseSink
 
 QUEUE = Queue("a", "counting")
@@ -57,7 +58,7 @@ def part(start: int, end: int, **flags: Any) -> QueueRange:
     return QueueRange(QUEUE, ReadPosition(start), ReadPosition(end), **flags)
 
 
-def run_task(payload: JobPayload, *ranges: QueueRange, batch_id: int = 0, repeated: bool = False) -> outlets.TaskCounts:
+def run_task(payload: JobPayload, *ranges: QueueRange, batch_id: int = 0, repeated: bool = False) -> TaskCounts:
     """Run a micro-batch of one task, with its envelopes going through Arrow as they do in Spark."""
     envelopes = from_arrow(to_arrow(read_ranges(payload, ranges, batch_id)))
     return write_envelopes(payload, envelopes, batch_id, repeated=repeated)

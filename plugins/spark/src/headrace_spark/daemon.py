@@ -13,7 +13,15 @@ import sys
 
 #: Imported before forking. None of them may start a thread: a fork has no other thread than the one that forks, and
 #: locks that others hold stay locked for ever. polars starts one, so every worker imports it itself.
-_BEFORE_FORK = ("numpy", "pyarrow", "pyspark.worker", "pyspark.sql.worker.utils", "headrace_spark.streaming")
+_BEFORE_FORK = (
+    "numpy",
+    "pyarrow",
+    "pyspark.worker",
+    "pyspark.sql.worker.plan_data_source_read",
+    "headrace_spark.streaming",
+    "headrace_spark.planner",
+    "headrace_spark.task_counts",
+)
 
 
 def prepare() -> None:

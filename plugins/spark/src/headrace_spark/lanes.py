@@ -24,9 +24,10 @@ from headrace.interfaces.source import Reader
 from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane
 
 from headrace_spark.envelopes import Envelope, of_delivery
+from headrace_spark.marks import Control
 from headrace_spark.payload import JobPayload
 from headrace_spark.planner import QueueRange
-from headrace_spark.shipping import Control, Outbox, addressed, control_envelopes
+from headrace_spark.shipping import Outbox, addressed, control_envelopes
 from headrace_spark.troubles import TroubleNotes
 
 T = TypeVar("T")

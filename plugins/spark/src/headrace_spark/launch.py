@@ -19,6 +19,7 @@ from headrace.foundation.errors import JobError
 from headrace.foundation.secrecy import is_secret_name
 from pyspark import SparkConf
 
+from headrace_spark.forked_python import ForkedPython
 from headrace_spark.java import JavaRuntime
 from headrace_spark.output import VARIABLE, OutputRelay
 from headrace_spark.temporary import remove, remove_abandoned, temporary_directory
@@ -78,6 +79,7 @@ class LocalSpark:
         self.log_file = self.directory / "spark.log"
         self.output = OutputRelay(self.directory / "output")
         self._java = java
+        self._python = ForkedPython(self.directory)
         kept = _kept_directory() if startup_cache else None
         self._kept = kept
         self._root = kept or self.directory
@@ -126,7 +128,8 @@ class LocalSpark:
     def environment(self, *, workers: bool, python: str) -> dict[str, str]:
         """Return the environment variables to start Java and pyspark with, and ``workers`` if they are on this machine.
 
-        ``python``: the interpreter of the workers, see ``python_of_workers``.
+        ``python``: the interpreter of the workers, see ``python_of_workers``. If it is this one, workers are made by a fork
+        server, which starts now.
         """
         variables = {
             "JAVA_HOME": str(self._shim()),
@@ -141,9 +144,19 @@ class LocalSpark:
                 "OPENBLAS_NUM_THREADS": "1",
                 VARIABLE: str(self.output.path),
             }
+            # As Spark does: every worker gives a text the same hash.
+            hash_seed = os.environ.get("PYTHONHASHSEED", "0")
+            if python == sys.executable and self._python.start(
+                {**os.environ, **variables, "PYTHONHASHSEED": hash_seed}
+            ):
+                variables["PYSPARK_PYTHON"] = str(self._python.command)
         if self._installed_with_pyspark:
             variables["SPARK_HOME"] = str(self._home())
         return variables
+
+    def stop_python(self) -> None:
+        """End the server that Python workers are forked from, if there is one. Called when Java has ended."""
+        self._python.stop()
 
     def _home(self) -> Path:
         """Return a copy of pyspark's Spark home without the zip file of pyspark, from which workers would import.

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from headrace.flow.messages import Queue
 from headrace.foundation.clock import Clock
 
 from headrace_spark.offsets import JobOffsets, KeyedMarks
 from headrace_spark.payload import KeyedPlan
-from headrace_spark.shipping import Control
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the shards are told of a micro-batch beside its rows. Made by the planner, the same whenever it is run again."""
+
+    #: What the number of the micro-batch is added to.
+    base: int
+    time_us: int
+    end_of_input: bool = False
+    added: Sequence[Queue] = field(default_factory=list)
+    removed: Sequence[Queue] = field(default_factory=list)
+    idle: Sequence[Queue] = field(default_factory=list)
+    #: Queues that were idle: something comes from them again.
+    awake: Sequence[Queue] = field(default_factory=list)
 
 
 class MarkKeeper:

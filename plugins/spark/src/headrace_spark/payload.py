@@ -212,13 +212,25 @@ def _unimportable_modules_by_value() -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
+#: Modules that a new process can import, and the paths of imports that this was found with.
+_known_importable: set[tuple[str, str]] = set()
+_known_with: list[str] = []
+
+
 def _unimportable_modules() -> Iterator[ModuleType]:
+    if _known_with != sys.path:
+        _known_importable.clear()
+        _known_with[:] = sys.path
     installed = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if name == "__main__" or not isinstance(module, ModuleType) or not isinstance(file, str):
             continue
-        if module.__name__ == name and not file.startswith(installed) and not _importable(name, file):
+        if module.__name__ != name or file.startswith(installed) or (name, file) in _known_importable:
+            continue
+        if _importable(name, file):
+            _known_importable.add((name, file))
+        else:
             yield module
 
 

@@ -230,6 +230,7 @@ def _stop(own: _OwnSpark) -> None:
             process.wait(0.0 if own.spark.writes_archive else _END_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             threading.Thread(target=process.wait, name="headrace-spark-end", daemon=True).start()
+    own.spark.stop_python()
     _forget_gateway()
 
 
@@ -256,9 +257,13 @@ def _start(settings: SparkSettings) -> _OwnSpark:
         "spark.sql.warehouse.dir": str(local.directory / "warehouse"),
         **settings.revealed_conf(),
     }
-    with environment_with(local.environment(workers=on_this_machine, python=python_of_workers(conf))):
-        gateway = local.launch(conf, log_level=settings.log_level)
-        session = _session_in(gateway, conf, local)
+    try:
+        with environment_with(local.environment(workers=on_this_machine, python=python_of_workers(conf))):
+            gateway = local.launch(conf, log_level=settings.log_level)
+            session = _session_in(gateway, conf, local)
+    except BaseException:
+        local.stop_python()
+        raise
     files = _quick_local_files(session) if on_this_machine else {}
     _own = _OwnSpark(session, _key(settings), local, files)
     atexit.register(stop_own_session)

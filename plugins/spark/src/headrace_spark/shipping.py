@@ -7,7 +7,7 @@ with each row's watermark filled in from the messages before it, so that nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import msgspec
 import polars as pl
@@ -17,25 +17,11 @@ from headrace.runtime.lane import Shipment
 from headrace.runtime.shuffle import by_shard
 
 from headrace_spark.envelopes import Envelope, blobs
+from headrace_spark.marks import Control
 from headrace_spark.topology import Address, Topology
 
 #: What a lane has shipped is sent on before the end of its range when it is about so large.
 _HELD_BYTES_MAX = 32 * 1024**2
-
-
-@dataclass(frozen=True)
-class Control:
-    """What the shards are told of a micro-batch beside its rows. Made by the planner, the same whenever it is run again."""
-
-    #: What the number of the micro-batch is added to.
-    base: int
-    time_us: int
-    end_of_input: bool = False
-    added: Sequence[Queue] = field(default_factory=list)
-    removed: Sequence[Queue] = field(default_factory=list)
-    idle: Sequence[Queue] = field(default_factory=list)
-    #: Queues that were idle: something comes from them again.
-    awake: Sequence[Queue] = field(default_factory=list)
 
 
 class ShardControl(msgspec.Struct, frozen=True):

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from headrace_spark.marks import Control
     from headrace_spark.offsets import JobOffsets
-    from headrace_spark.outlets import TaskCounts
     from headrace_spark.planner import Planner, QueueRange
-    from headrace_spark.shipping import Control
+    from headrace_spark.task_counts import TaskCounts
 
 
 _spared: set[str] = set()

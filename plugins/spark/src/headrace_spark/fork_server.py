@@ -1,0 +1,198 @@
+"""A Python process that has imported what Spark's Python processes need and becomes each of them by a fork.
+
+A local Spark starts eight Python processes for the first query and one for every other: each would import pyspark, numpy
+and pyarrow again, which takes most of the time until the first row. The driver starts this server while Java starts.
+What Spark then starts as Python is ``fork_client``: it hands its arguments, environment and standard streams to this
+server, which forks. Where the server cannot stand for a new Python (another environment, another command) the client
+starts one.
+
+Started by ``forked_python`` with the file descriptor of the socket on which it answers; it ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace_spark.daemon import prepare
+
+_STREAMS = 3
+_LENGTH_BYTES = 8
+#: Environment variables of Python itself that a running Python can take over.
+_TAKEN_OVER = ("PYTHONPATH", "PYTHONUNBUFFERED")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a new Python process is to be."""
+
+    arguments: list[str]
+    directory: str
+    environment: Mapping[str, str]
+
+    @property
+    def module(self) -> str | None:
+        """The module that is run as a program; None: another kind of command."""
+        return self.arguments[1] if self.arguments[:1] == ["-m"] and len(self.arguments) > 1 else None
+
+    def fits(self, environment: Mapping[str, str]) -> bool:
+        """Return whether a process with this environment can become what is asked for."""
+        mine, wanted = _of_python(environment), _of_python(self.environment)
+        # A process that does not ask for hashes of its own may have any.
+        wanted.setdefault("PYTHONHASHSEED", mine.get("PYTHONHASHSEED", ""))
+        return self.module is not None and wanted == mine
+
+
+def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that Python reads when it starts."""
+    return {
+        name: value
+        for name, value in environment.items()
+        # PYTHON_… are pyspark's.
+        if name.startswith("PYTHON") and not name.startswith("PYTHON_") and name not in _TAKEN_OVER
+    }
+
+
+class ForkServer:
+    """Answers clients, one thread. In a forked process ``serve`` returns what that process is to run."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self._clients: dict[int, socket.socket] = {}
+        self._wake, self._woken = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._woken, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+
+    def serve(self) -> Request | None:
+        """Answer clients until standard input ends: then return None. Return a request in the process that is to run it."""
+        with selectors.DefaultSelector() as ready:
+            for file in (sys.stdin.fileno(), self._wake, self._listening.fileno()):
+                ready.register(file, selectors.EVENT_READ)
+            while True:
+                files = {key.fd for key, _ in ready.select()}
+                if self._wake in files:
+                    self._tell_ends()
+                if sys.stdin.fileno() in files and not os.read(sys.stdin.fileno(), 1):
+                    return None
+                if self._listening.fileno() in files:
+                    request = self._answer()
+                    if request is not None:
+                        return request
+
+    def _answer(self) -> Request | None:
+        """Fork for a client if this process can become what it asks for. Return the request in the new process."""
+        client, _ = self._listening.accept()
+        try:
+            request, streams = _received(client)
+        except (OSError, ValueError):  # it was killed while it asked
+            client.close()
+            return None
+        try:
+            process_id = os.fork() if request.fits(os.environ) else None
+        except OSError:  # no process can be made now: a start of Python says why
+            process_id = None
+        if process_id == 0:
+            self._leave()
+            client.close()
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            return request
+        for stream in streams:
+            os.close(stream)
+        if process_id is None:
+            client.close()
+            return None
+        self._clients[process_id] = client
+        _tell(client, f"{process_id}\n")
+        return None
+
+    def _leave(self) -> None:
+        """Give up, in a forked process, what belongs to the server."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for file in (self._wake, self._woken):
+            os.close(file)
+        for other in (self._listening, *self._clients.values()):
+            other.close()
+
+    def _tell_ends(self) -> None:
+        """Tell clients whose process has ended how it ended."""
+        os.read(self._wake, 4096)
+        while self._clients:
+            process_id, status = os.waitpid(-1, os.WNOHANG)
+            if process_id == 0:
+                return
+            client = self._clients.pop(process_id)
+            _tell(client, f"{os.waitstatus_to_exitcode(status)}\n")
+            client.close()
+
+
+def _received(client: socket.socket) -> tuple[Request, list[int]]:
+    """Return what a client asks for and its standard streams. Raises OSError, ValueError."""
+    client.settimeout(10)
+    first, streams, _, _ = socket.recv_fds(client, _LENGTH_BYTES, _STREAMS)
+    content = b""
+    if len(first) == _LENGTH_BYTES:
+        with client.makefile("rb") as file:
+            content = file.read(int.from_bytes(first, "big"))
+    try:
+        if len(streams) != _STREAMS:
+            raise ValueError("the standard streams are missing")
+        return Request(**json.loads(content)), streams
+    except (ValueError, TypeError) as error:
+        for stream in streams:
+            os.close(stream)
+        raise ValueError(str(error)) from error
+
+
+def _tell(client: socket.socket, text: str) -> None:
+    try:
+        client.sendall(text.encode())
+    except OSError:  # it was killed; Spark knows
+        client.close()
+
+
+def become(request: Request, own_path: str) -> None:
+    """Run a module in this process as ``python -m`` does. ``own_path``: PYTHONPATH as it was when this Python started."""
+    import runpy
+
+    os.chdir(request.directory)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    given = [os.path.abspath(path) for path in request.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    before = {os.path.abspath(path) for path in own_path.split(os.pathsep) if path}
+    sys.path[:] = list(dict.fromkeys([request.directory, *given, *(p for p in sys.path[1:] if p not in before)]))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through="PYTHONUNBUFFERED" in request.environment)  # type: ignore[union-attr]
+    module = request.module
+    assert module is not None
+    sys.argv = [module, *request.arguments[2:]]
+    with warnings.catch_warnings():
+        # It has been imported: that it is run is what this process is for.
+        warnings.filterwarnings("ignore", ".*found in sys.modules.*", RuntimeWarning)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def main() -> None:
+    """Be the server, or in a forked process what a client has asked for."""
+    own_path = os.environ.get("PYTHONPATH", "")
+    with socket.socket(fileno=int(sys.argv[1])) as listening:
+        listening.set_inheritable(False)
+        prepare()
+        request = ForkServer(listening).serve()
+    if request is not None:
+        become(request, own_path)
+
+
+if __name__ == "__main__":
+    main()

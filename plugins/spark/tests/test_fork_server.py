@@ -1,0 +1,180 @@
+"""A process that the fork server makes is as one that ``python -m`` starts; without the server there is one even so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from headrace_spark.fork_server import Request
+from headrace_spark.forked_python import ForkedPython
+
+TELL = """
+import json, os, sys
+import told
+if __name__ == "__main__":
+    about = {
+        "arguments": sys.argv[1:], "path": sys.path[:3], "directory": os.getcwd(), "name": __name__, "parent": os.getppid(),
+        "environment": {name: value for name, value in os.environ.items() if name.startswith(("TOLD", "PYTHON"))},
+        "input": sys.stdin.read(), "pyspark": "pyspark.worker" in sys.modules, "from": told.__file__,
+    }
+    print(json.dumps(about))
+    print("to the standard error", file=sys.stderr)
+    sys.exit(int(os.environ.get("TOLD_CODE", 0)))
+"""
+WAIT = """
+import os, signal, sys, time
+if len(sys.argv) > 1:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "PYTHONHASHSEED": "0"}
+
+
+@pytest.fixture
+def server(tmp_path: Path, environment: dict[str, str]) -> Iterator[ForkedPython]:
+    made = ForkedPython(tmp_path)
+    assert made.start(environment)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def modules(tmp_path: Path) -> Path:
+    place = tmp_path / "modules of the job"
+    place.mkdir()
+    for name, content in (("tell_all", TELL), ("wait_long", WAIT), ("told", "")):
+        (place / f"{name}.py").write_text(textwrap.dedent(content))
+    return place
+
+
+def run(
+    command: list[str], environment: dict[str, str], directory: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env={**environment, **variables},
+        cwd=directory,
+        input="something to read",
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_forked_process_is_as_one_that_python_starts(
+    server: ForkedPython, environment: dict[str, str], modules: Path
+) -> None:
+    arguments = ["-m", "tell_all", "one", "", "zwei \u00e4\u20ac"]
+    variables = {"PYTHONPATH": str(modules), "PYTHONUNBUFFERED": "YES", "TOLD": "\u00fc $HOME 'x'", "TOLD_CODE": "3"}
+    directory = modules.parent
+    forked = run([str(server.command), *arguments], environment, directory, **variables)
+    plain = run([sys.executable, *arguments], environment, directory, **variables)
+    assert (forked.returncode, forked.stderr) == (plain.returncode, plain.stderr) == (3, "to the standard error\n")
+    one, other = json.loads(forked.stdout), json.loads(plain.stdout)
+    assert [one.pop("pyspark"), other.pop("pyspark")] == [True, False], "it was forked, from a process that imported it"
+    assert one.pop("parent") != os.getpid()
+    assert other.pop("parent") == os.getpid()
+    assert one == other
+
+
+def test_a_process_that_a_signal_ends(server: ForkedPython, environment: dict[str, str], modules: Path) -> None:
+    for argument, number, code in ((["x"], signal.SIGTERM, 7), ([], signal.SIGTERM, -signal.SIGTERM)):
+        client = subprocess.Popen(
+            [str(server.command), "-m", "wait_long", *argument],
+            env={**environment, "PYTHONPATH": str(modules)},
+            stdout=subprocess.PIPE,
+        )
+        assert client.stdout is not None
+        process_id = int(client.stdout.readline())
+        assert process_id != client.pid
+        client.send_signal(number)
+        assert client.wait() == code
+        assert not psutil.pid_exists(process_id)
+        client.stdout.close()
+
+
+def test_a_process_that_is_killed_ends_what_stands_for_it(
+    server: ForkedPython, environment: dict[str, str], modules: Path
+) -> None:
+    command = [str(server.command), "-m", "wait_long"]
+    with subprocess.Popen(command, env={**environment, "PYTHONPATH": str(modules)}, stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        os.kill(int(client.stdout.readline()), signal.SIGKILL)
+        assert client.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("why", ["another command", "another environment", "no server"])
+def test_a_python_is_started_where_none_can_be_forked(
+    server: ForkedPython, environment: dict[str, str], modules: Path, why: str
+) -> None:
+    variables = {"PYTHONPATH": str(modules)}
+    arguments = ["-c", "import tell_all, runpy; runpy.run_module('tell_all', run_name='__main__')"]
+    if why != "another command":
+        arguments = ["-m", "tell_all"]
+    if why == "another environment":
+        variables["PYTHONHASHSEED"] = "7"
+    if why == "no server":
+        server.stop()
+    ended = run([str(server.command), *arguments], environment, modules, **variables)
+    assert ended.returncode == 0, ended.stderr
+    about = json.loads(ended.stdout)
+    assert not about["pyspark"]
+    assert about["input"] == "something to read"
+
+
+def test_the_server_ends_with_the_process_that_started_it(
+    environment: dict[str, str], modules: Path, tmp_path: Path
+) -> None:
+    program = f"""
+    import os, sys
+    from pathlib import Path
+    from headrace_spark.forked_python import ForkedPython
+    made = ForkedPython(Path({str(tmp_path)!r}))
+    made.start(os.environ)
+    print(made._server.pid, flush=True)
+    sys.stdin.read()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as started:
+        assert started.stdout is not None
+        server = psutil.Process(int(started.stdout.readline()))
+        forked = run([str(tmp_path / "python"), "-m", "tell_all"], environment, modules)
+        assert json.loads(forked.stdout)["parent"] == server.pid
+        started.kill()
+        server.wait(60)
+
+
+def test_a_directory_with_a_long_name_has_no_server(environment: dict[str, str], tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    assert not ForkedPython(long).start(environment)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        ({"PYTHONHASHSEED": "0", "A": "b"}, True),
+        ({}, True),
+        ({"PYTHONHASHSEED": "1"}, False),
+        ({"PYTHONHASHSEED": "0", "PYTHONDEVMODE": "1"}, False),
+        ({"PYTHON_WORKER_FACTORY_SECRET": "x", "PYTHONPATH": "/a", "PYTHONUNBUFFERED": "YES"}, True),
+    ],
+)
+def test_environments_that_a_running_python_can_take_over(wanted: dict[str, str], fits: bool) -> None:
+    request = Request(["-m", "some.module"], "/", wanted)
+    assert request.fits({"PYTHONHASHSEED": "0", "OTHER": "1"}) == fits
+    assert not Request(["-c", "pass"], "/", wanted).fits({"PYTHONHASHSEED": "0"})
