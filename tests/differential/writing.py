@@ -183,7 +183,7 @@ class Writer:
             return self.literal(expression.value, expression.kind)
         if isinstance(expression, Call):
             return FORMS[expression.form].written(
-                self.dialect, [self.expression(each) for each in expression.arguments]
+                self.dialect, [self._argument(expression, each) for each in expression.arguments]
             )
         if isinstance(expression, Aggregate):
             return self._aggregate(expression)
@@ -201,6 +201,12 @@ class Writer:
         source = _one_line(self._from(From(expression.relation, expression.alias)))
         where = "" if expression.condition is None else f" WHERE {self.expression(expression.condition)}"
         return f"(SELECT {self.expression(expression.aggregate)} FROM {source}{where})"
+
+    def _argument(self, call: Call, argument: Expression) -> str:
+        """Return an argument of a call. An AND in an AND stays one for DuckDB, which else does not know it as a key."""
+        text = self.expression(argument)
+        joined = self.dialect == "duckdb" and call.form in ("and", "or")
+        return f"CAST({text} AS BOOLEAN)" if joined and isinstance(argument, Call) and argument.form == call.form else text
 
     def _aggregate(self, aggregate: Aggregate) -> str:
         condition = "" if aggregate.condition is None else f" FILTER (WHERE {self.expression(aggregate.condition)})"
