@@ -206,7 +206,9 @@ class Writer:
         """Return an argument of a call. An AND in an AND stays one for DuckDB, which else does not know it as a key."""
         text = self.expression(argument)
         joined = self.dialect == "duckdb" and call.form in ("and", "or")
-        return f"CAST({text} AS BOOLEAN)" if joined and isinstance(argument, Call) and argument.form == call.form else text
+        return (
+            f"CAST({text} AS BOOLEAN)" if joined and isinstance(argument, Call) and argument.form == call.form else text
+        )
 
     def _aggregate(self, aggregate: Aggregate) -> str:
         condition = "" if aggregate.condition is None else f" FILTER (WHERE {self.expression(aggregate.condition)})"
