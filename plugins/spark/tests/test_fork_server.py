@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,8 +46,15 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture
-def server(tmp_path: Path, environment: dict[str, str]) -> Iterator[ForkedPython]:
-    made = ForkedPython(tmp_path)
+def place() -> Iterator[Path]:
+    """A directory with a short name, as a driver's is."""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def server(place: Path, environment: dict[str, str]) -> Iterator[ForkedPython]:
+    made = ForkedPython(place)
     assert made.start(environment)
     yield made
     made.stop()
@@ -136,13 +144,13 @@ def test_a_python_is_started_where_none_can_be_forked(
 
 
 def test_the_server_ends_with_the_process_that_started_it(
-    environment: dict[str, str], modules: Path, tmp_path: Path
+    environment: dict[str, str], modules: Path, place: Path
 ) -> None:
     program = f"""
     import os, sys
     from pathlib import Path
     from headrace_spark.forked_python import ForkedPython
-    made = ForkedPython(Path({str(tmp_path)!r}))
+    made = ForkedPython(Path({str(place)!r}))
     made.start(os.environ)
     print(made._server.pid, flush=True)
     sys.stdin.read()
@@ -152,7 +160,7 @@ def test_the_server_ends_with_the_process_that_started_it(
     ) as started:
         assert started.stdout is not None
         server = psutil.Process(int(started.stdout.readline()))
-        forked = run([str(tmp_path / "python"), "-m", "tell_all"], environment, modules)
+        forked = run([str(place / "python"), "-m", "tell_all"], environment, modules)
         assert json.loads(forked.stdout)["parent"] == server.pid
         started.kill()
         server.wait(60)

@@ -1,7 +1,8 @@
 """The process that Spark forks its Python workers from, which has imported what all workers need.
 
 Named by ``spark.python.daemon.module``; Spark starts it as ``python -m headrace_spark.daemon <worker module>``. It is
-Spark's own daemon, but imports what workers need before it forks, so that they start quickly and share the memory.
+Spark's own daemon, but imports what workers need before it forks, so that they start quickly and share the memory, and a
+worker ends without a word when Spark does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import socket
 import sys
+from collections.abc import Callable
 
 #: Imported before forking. None of them may start a thread: a fork has no other thread than the one that forks, and
 #: locks that others hold stay locked for ever. polars starts one, so every worker imports it itself.
@@ -50,6 +53,18 @@ def main() -> None:
 
     if sys.argv[1:] == ["pyspark.worker"]:
         prepare()
+    serve: Callable[[socket.socket, bool], int] = daemon.worker
+
+    def worker(sock: socket.socket, authenticated: bool) -> int:
+        """Do what Spark next asks of this worker. Return another code than 0 if it asks no more."""
+        try:
+            asked = sock.recv(1, socket.MSG_PEEK)
+        except ConnectionError:
+            asked = b""
+        # Spark's own function tells Java that it has gone, fails because it has gone, and prints that.
+        return serve(sock, authenticated) if asked else 1
+
+    daemon.worker = worker
     daemon.manager()
 
 

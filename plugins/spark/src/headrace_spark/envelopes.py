@@ -1,12 +1,19 @@
-"""Envelopes: what crosses between Spark's stages. Batches cross as Arrow IPC blobs, not as rows.
+"""Envelopes: what crosses between the steps of a micro-batch, in one process or between Spark's stages.
 
-Of each queue that a micro-batch reads, the sink stage gets, in this order and from one task:
+Between processes batches cross as Arrow IPC blobs, not as rows; within a process as they are. A job without keyed stages has
+one step in Spark's eyes, the last one, and it gets from the planner:
+
+===========  ===========================================================================================
+``ranges``   ``payload`` holds the ranges that the task reads
+===========  ===========================================================================================
+
+Of each queue that a micro-batch reads, the sinks get, in this order and from one task:
 
 ===========  ===========================================================================================
 kind         meaning
 ===========  ===========================================================================================
 ``begin``    the queue's records from offset ``first`` to before ``last`` follow
-``rows``     ``payload`` is a polars frame (Arrow IPC stream) for the sink ``target``, of ``count`` rows
+``rows``     a polars frame for the sink ``target``, of ``count`` rows
 ``end``      that was all; ``count`` records were read
 ``gone``     the queue was removed; nothing of it follows, in this batch or a later one
 ``shard``    ends what came of a shard; ``payload`` holds its figures
@@ -15,7 +22,7 @@ kind         meaning
 The shards of a keyed stage get, for the shuffle ``target`` and the shard ``shard``:
 
 ===========  ===========================================================================================
-``ship``     ``payload`` is a frame of the queue's rows that came to side ``side`` (empty: there are none),
+``ship``     a frame of the queue's rows that came to side ``side`` (``count`` 0: there are none),
              and ``mark`` the queue's watermark behind them, if it is known
 ``control``  ``payload`` says what a micro-batch is: see ``shipping.Control``. One per shard and micro-batch
 ===========  ===========================================================================================
@@ -35,7 +42,7 @@ import pyarrow as pa
 from headrace.flow.messages import OFFSET, Batch, Queue
 from headrace.runtime.lane import Delivery
 
-Kind = Literal["begin", "rows", "end", "gone", "shard", "ship", "control"]
+Kind = Literal["begin", "rows", "end", "gone", "shard", "ship", "control", "ranges"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 #: The columns as Spark is told.
 SPARK_SCHEMA = (
@@ -54,6 +61,7 @@ _ARROW_SCHEMA = pa.schema(
     ]
 )
 COLUMNS: Sequence[str] = tuple(_ARROW_SCHEMA.names)
+_PAYLOAD = COLUMNS.index("payload")
 #: A blob is about this large at most, and an Arrow batch of envelopes holds about this much.
 BLOB_BYTES_MAX = 4 * 1024**2
 _ENVELOPES_MAX = 64
@@ -75,17 +83,28 @@ class Envelope:
     mark: int | None = None
     partition: int = 0
     place: int = 0
+    #: The frame of a ``rows`` or ``ship`` envelope until it leaves the process that made it; ``payload`` is it afterwards.
+    rows: pl.DataFrame | None = None
 
     def frame(self) -> pl.DataFrame:
         """Return the rows of a ``rows`` or ``ship`` envelope."""
-        return pl.read_ipc_stream(self.payload)
+        return pl.read_ipc_stream(self.payload) if self.rows is None else self.rows
 
-    def row(self) -> tuple[object, ...]:
+    @property
+    def content(self) -> bytes:
+        """What is sent of the envelope: its payload, or its frame as an Arrow IPC stream."""
+        if self.rows is None:
+            return self.payload
+        buffer = io.BytesIO()
+        self.rows.write_ipc_stream(buffer)
+        return buffer.getvalue()
+
+    def row(self) -> tuple[Any, ...]:
         """Return the values of ``COLUMNS``; ``from_row`` reads them."""
         queue = self.queue
         return (
             self.kind, self.target, queue.source, queue.name, queue.branch, self.first, self.last, self.count,
-            self.payload, self.shard, self.side, self.mark, self.partition, self.place,
+            self.content, self.shard, self.side, self.mark, self.partition, self.place,
         )  # fmt: skip
 
     @classmethod
@@ -103,29 +122,26 @@ class Envelope:
 
 def of_delivery(delivery: Delivery) -> Iterator[Envelope]:
     """Yield envelopes for a delivery: several when it is large."""
-    for part, payload in blobs(delivery.batch.frame):
+    for part in parts_of(delivery.batch.frame):
         first, last = part.item(0, OFFSET), part.item(-1, OFFSET)
-        yield Envelope("rows", delivery.batch.queue, first, last, part.height, delivery.target, payload)
+        yield Envelope("rows", delivery.batch.queue, first, last, part.height, delivery.target, rows=part)
 
 
-def blobs(frame: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, bytes]]:
-    """Yield the parts of a frame, none much larger than ``BLOB_BYTES_MAX``, each with its Arrow IPC bytes."""
+def parts_of(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the parts of a frame, none much larger than ``BLOB_BYTES_MAX``."""
     parts = max(1, -(-int(frame.estimated_size()) // BLOB_BYTES_MAX))
     rows = max(1, -(-frame.height // parts))
     for begin in range(0, frame.height, rows):
-        part = frame.slice(begin, rows)
-        buffer = io.BytesIO()
-        part.write_ipc_stream(buffer)
-        yield part, buffer.getvalue()
+        yield frame.slice(begin, rows)
 
 
 def to_arrow(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
     """Yield the envelopes as Arrow batches: several in one, but never much more than a blob's bytes."""
-    waiting: list[Envelope] = []
+    waiting: list[tuple[Any, ...]] = []
     size = 0
     for envelope in envelopes:
-        waiting.append(envelope)
-        size += len(envelope.payload)
+        waiting.append(row := envelope.row())
+        size += len(row[_PAYLOAD])
         if size >= BLOB_BYTES_MAX or len(waiting) >= _ENVELOPES_MAX:
             yield _record_batch(waiting)
             waiting, size = [], 0
@@ -133,8 +149,8 @@ def to_arrow(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
         yield _record_batch(waiting)
 
 
-def _record_batch(envelopes: list[Envelope]) -> pa.RecordBatch:
-    columns = zip(*(each.row() for each in envelopes), strict=True)
+def _record_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, _ARROW_SCHEMA, strict=True)]
     return pa.record_batch(arrays, schema=_ARROW_SCHEMA)
 

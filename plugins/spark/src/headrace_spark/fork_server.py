@@ -176,6 +176,8 @@ def become(request: Request, own_path: str) -> None:
         stream.reconfigure(write_through="PYTHONUNBUFFERED" in request.environment)  # type: ignore[union-attr]
     module = request.module
     assert module is not None
+    if module == "pyspark.daemon":
+        module = "headrace_spark.daemon"
     sys.argv = [module, *request.arguments[2:]]
     with warnings.catch_warnings():
         # It has been imported: that it is run is what this process is for.

@@ -13,8 +13,8 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-#: A longer path is no address of a socket on some systems.
-_ADDRESS_BYTES_MAX = 100
+#: A longer path is no address of a socket on some systems. Spark's own sockets in the same directory have names of 42 bytes.
+_DIRECTORY_BYTES_MAX = 60
 _WAITING_MAX = 64
 _END_SECONDS_MAX = 5.0
 _SCRIPT = """#!/bin/sh
@@ -31,9 +31,14 @@ class ForkedPython:
         self._address = directory / "fork"
         self._server: subprocess.Popen[bytes] | None = None
 
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a server."""
+        return self._server is not None
+
     def start(self, environment: Mapping[str, str]) -> bool:
         """Start the server with these environment variables, and do not wait for it. Return False where there can be none."""
-        if len(str(self._address).encode()) > _ADDRESS_BYTES_MAX:
+        if len(str(self._address.parent).encode()) > _DIRECTORY_BYTES_MAX:
             logger.debug("%s is too long for the address of a socket: every Python process starts anew", self._address)
             return False
         client = resources.files(__package__).joinpath("fork_client.py")

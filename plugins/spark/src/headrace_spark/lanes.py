@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -25,7 +25,7 @@ from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane
 
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.marks import Control
-from headrace_spark.payload import JobPayload
+from headrace_spark.payload import JobPayload, pickled, unpickled
 from headrace_spark.planner import QueueRange
 from headrace_spark.shipping import Outbox, addressed, control_envelopes
 from headrace_spark.troubles import TroubleNotes
@@ -52,6 +52,17 @@ class _KeptLane:
 
 
 _kept: OrderedDict[tuple[str, Queue], _KeptLane] = OrderedDict()
+
+
+def carried(ranges: Sequence[QueueRange]) -> Envelope:
+    """Return an envelope with the ranges of a task, for a later step of it; ``ranges_in`` reads it."""
+    return Envelope("ranges", Queue("", ""), 0, 0, len(ranges), payload=pickled(list(ranges), ""))
+
+
+def ranges_in(envelopes: Iterable[Envelope]) -> Iterator[QueueRange]:
+    """Yield the ranges that ``carried`` has put into envelopes."""
+    for each in envelopes:
+        yield from unpickled(each.payload)
 
 
 def read_ranges(

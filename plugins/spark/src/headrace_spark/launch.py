@@ -34,6 +34,8 @@ _LAUNCHER_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xs
 _WARNS_OF_NATIVE_ACCESS = 24
 _ARCHIVES_CLASSES_SINCE = 13
 _ARCHIVE_SETTLED_SECONDS = 30
+#: Spark runs one task per core.
+_ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _SHIM = """#!/bin/sh
 # Starts Java for headrace without a module that Spark asks for, that small Java runtimes lack, and that is not needed.
 for argument do
@@ -117,39 +119,41 @@ class LocalSpark:
         """Whether Java will take some seconds to end because it writes an archive for the next start."""
         return self._archive is not None and self._archive.is_written
 
+    def start_python(self, python: str) -> None:
+        """Start the server that Python workers on this machine are forked from, if ``python`` is the interpreter of this process.
+
+        Called first: it imports what workers need while Java starts.
+        """
+        if python == sys.executable:
+            # As Spark does: every worker gives a text the same hash.
+            self._python.start({"PYTHONHASHSEED": "0", **os.environ, **_ONE_THREAD})
+
     def conf(self) -> dict[str, str]:
         """Return the settings of a Spark whose workers are on this machine."""
-        return {
+        conf = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(self.directory / "local"),
         }
+        if self._python.is_started:
+            # Through TCP, a short message of Java to a worker waits 40 ms for the acknowledgement of the one before.
+            conf["spark.python.unix.domain.socket.enabled"] = "true"
+            conf["spark.python.unix.domain.socket.dir"] = str(self.directory)
+        return conf
 
     def environment(self, *, workers: bool, python: str) -> dict[str, str]:
         """Return the environment variables to start Java and pyspark with, and ``workers`` if they are on this machine.
 
-        ``python``: the interpreter of the workers, see ``python_of_workers``. If it is this one, workers are made by a fork
-        server, which starts now.
+        ``python``: the interpreter of the workers, see ``python_of_workers``.
         """
         variables = {
             "JAVA_HOME": str(self._shim()),
-            "PYSPARK_PYTHON": python,
+            "PYSPARK_PYTHON": str(self._python.command) if self._python.is_started else python,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LAUNCHER_OPTS": _LAUNCHER_FLAGS,
         }
         if workers:
-            variables |= {
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                "POLARS_MAX_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-                VARIABLE: str(self.output.path),
-            }
-            # As Spark does: every worker gives a text the same hash.
-            hash_seed = os.environ.get("PYTHONHASHSEED", "0")
-            if python == sys.executable and self._python.start(
-                {**os.environ, **variables, "PYTHONHASHSEED": hash_seed}
-            ):
-                variables["PYSPARK_PYTHON"] = str(self._python.command)
+            variables |= {"SPARK_LOCAL_IP": "127.0.0.1", VARIABLE: str(self.output.path), **_ONE_THREAD}
         if self._installed_with_pyspark:
             variables["SPARK_HOME"] = str(self._home())
         return variables

@@ -317,10 +317,12 @@ def _start(
         session.dataSource.register(source)
         session.dataSource.register(sink)
         envelopes = session.readStream.format(source.name()).load()
-        for number in range(len(payload.keyed.levels) if payload.keyed is not None else 0):
-            assert payload.keyed is not None
-            by_shard = envelopes.repartitionById(payload.keyed.shards, "partition")
-            envelopes = _mapped(by_shard, KeyedStage(payload, level=number + 1))
+        keyed = payload.keyed
+        for level in range(1, 1 + (0 if keyed is None else len(keyed.levels))):
+            assert keyed is not None
+            envelopes = envelopes.repartitionById(keyed.shards, "partition")
+            if level < len(keyed.levels):  # the sink stage runs the last one
+                envelopes = _mapped(envelopes, KeyedStage(payload, level))
         writer = (
             envelopes.writeStream.format(sink.name())
             .queryName(f"{payload.identity.job} {payload.token}")

@@ -249,16 +249,20 @@ def _start(settings: SparkSettings) -> _OwnSpark:
     java = find_or_install_java(install=settings.install_java)
     local = LocalSpark(java, startup_cache=settings.startup_cache)
     on_this_machine = master.startswith("local[")
+    given = settings.revealed_conf()
+    python = python_of_workers(given)
+    if on_this_machine:
+        local.start_python(python)
     conf = {
         **_OWN_CONF,
         **(local.conf() if on_this_machine else {}),
         "spark.master": master,
         "spark.driver.memory": settings.memory,
         "spark.sql.warehouse.dir": str(local.directory / "warehouse"),
-        **settings.revealed_conf(),
+        **given,
     }
     try:
-        with environment_with(local.environment(workers=on_this_machine, python=python_of_workers(conf))):
+        with environment_with(local.environment(workers=on_this_machine, python=python)):
             gateway = local.launch(conf, log_level=settings.log_level)
             session = _session_in(gateway, conf, local)
     except BaseException:

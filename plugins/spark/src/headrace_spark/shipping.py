@@ -16,7 +16,7 @@ from headrace.plan.graph import Plan, ShuffleNode
 from headrace.runtime.lane import Shipment
 from headrace.runtime.shuffle import by_shard
 
-from headrace_spark.envelopes import Envelope, blobs
+from headrace_spark.envelopes import Envelope, parts_of
 from headrace_spark.marks import Control
 from headrace_spark.topology import Address, Topology
 
@@ -113,10 +113,11 @@ class Outbox:
         self, at: tuple[str, int], number: int, frame: pl.DataFrame | None, mark: int | None
     ) -> Iterator[Envelope]:
         shuffle, side = at
-        made = [] if frame is None else [(part.height, payload) for part, payload in blobs(frame)]
-        for place, (count, payload) in enumerate(made or [(0, b"")]):
-            last = place >= len(made) - 1
-            yield Envelope("ship", self._queue, 0, 0, count, shuffle, payload, number, side, mark if last else None)
+        parts: list[pl.DataFrame | None] = [*([] if frame is None else parts_of(frame))] or [None]
+        for place, part in enumerate(parts):
+            count, last = 0 if part is None else part.height, place == len(parts) - 1
+            own = mark if last else None
+            yield Envelope("ship", self._queue, 0, 0, count, shuffle, shard=number, side=side, mark=own, rows=part)
 
 
 def addressed(envelopes: Iterable[Envelope], topology: Topology, level: int) -> Iterator[Envelope]:

@@ -110,9 +110,12 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with carried_to_driver():
             from headrace_spark.envelopes import to_arrow
-            from headrace_spark.lanes import read_ranges
+            from headrace_spark.lanes import carried, read_ranges
 
             assert isinstance(partition, LanePartition)
+            if self._payload.keyed is None:  # the sink stage, in the same task, reads them
+                yield from to_arrow([carried(partition.value)])
+                return
             _note_attempt(self._payload, "source stage")
             yield from to_arrow(read_ranges(self._payload, partition.value, _batch_id(), partition.control))
             _spare_the_collector("read")
@@ -123,7 +126,7 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class KeyedStage:
-    """Takes the shards of one partition through a micro-batch, in the workers: one level of keyed stages."""
+    """Takes the shards of one partition through a micro-batch, in the workers: a level of keyed stages that is not the last."""
 
     def __init__(self, payload: JobPayload, level: int) -> None:
         self._payload = payload
@@ -143,7 +146,11 @@ class KeyedStage:
 
 
 class LaneWriter(DataSourceStreamArrowWriter):
-    """Writes to the job's sinks in the workers, and tells the driver what was written."""
+    """Runs the last stage of a job in the workers, which writes to its sinks, and tells the driver what was written.
+
+    The last stage is the lanes of a task's queues or, behind shuffles, the last level of keyed stages. What it makes does not
+    go through Java to another process that writes it: it is written by the process that has made it.
+    """
 
     def __init__(self, payload: JobPayload) -> None:
         self._payload = payload
@@ -151,14 +158,20 @@ class LaneWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         with carried_to_driver():
             from headrace_spark.envelopes import from_arrow
+            from headrace_spark.keyed_stage import run_shards
+            from headrace_spark.lanes import ranges_in, read_ranges
             from headrace_spark.outlets import write_envelopes
 
             context = TaskContext.get()
             assert context is not None
-            batch_id = _batch_id()
+            batch_id, keyed, envelopes = _batch_id(), self._payload.keyed, from_arrow(iterator)
             _note_attempt(self._payload, "sink stage")
+            if keyed is None:
+                made = read_ranges(self._payload, ranges_in(envelopes), batch_id)
+            else:
+                made = run_shards(self._payload, len(keyed.levels), context.partitionId(), envelopes, batch_id)
             repeated = context.attemptNumber() > 0 and batch_id != self._payload.replayed_batch_id
-            done = TaskDone(write_envelopes(self._payload, from_arrow(iterator), batch_id, repeated=repeated))
+            done = TaskDone(write_envelopes(self._payload, made, batch_id, repeated=repeated))
             _spare_the_collector("write")
             return done
 
