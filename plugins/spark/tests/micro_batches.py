@@ -22,6 +22,7 @@ from headrace_spark.offsets import JobIdentity, JobOffsets
 from headrace_spark.outlets import write_envelopes
 from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of
 from headrace_spark.planner import Planner
+from headrace_spark.shipping import in_order
 from headrace_spark.task_counts import TaskCounts
 
 
@@ -82,12 +83,18 @@ class MicroBatches:
         start, end = through_json(start), through_json(end)
         control = control_of(start, end)
         parts = self.planner.partitions(start, end) or [[]]
-        rows = [
-            through_arrow(read_ranges(self.payload, part, batch_id, None if place else control))
-            for place, part in enumerate(parts)
-        ]
+        rows = []
+        for place, read in self._chance.sample(list(enumerate(parts)), len(parts)):
+            if self.payload.cuts_ranges:
+                forget_lanes()  # the pieces of a queue are read by several processes
+            rows.append(through_arrow(read_ranges(self.payload, read, batch_id, None if place else control)))
         keyed = self.payload.keyed
-        assert keyed is not None
+        if keyed is None:
+            assert self.payload.cuts_ranges
+            together: dict[int, list[Envelope]] = {}
+            for each in (envelope for part in rows for envelope in part):
+                together.setdefault(each.partition, []).append(each)
+            return [in_order(self._chance.sample(part, len(part))) for part in together.values()]
         for level in range(1, len(keyed.levels) + 1):
             sent: list[list[Envelope]] = [[] for _ in range(keyed.shards)]
             for each in (envelope for part in rows for envelope in part):
@@ -126,13 +133,19 @@ def another_process() -> Iterator[None]:
             now.update(before)
 
 
-def forget_all() -> None:
-    """Close what this process keeps."""
+def forget_lanes() -> None:
+    """Close the lanes that this process keeps."""
     for lane in lanes._kept.values():
         lane.close()
+    lanes._kept.clear()
+
+
+def forget_all() -> None:
+    """Close what this process keeps."""
+    forget_lanes()
     for writers in outlets._kept.values():
         writers.outlets.close(flush=False)
     for kept in keyed_stage._kept.values():
         kept.shard.close()
-    for module in (keyed_stage, lanes, outlets):
+    for module in (keyed_stage, outlets):
         module._kept.clear()

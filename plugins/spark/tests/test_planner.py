@@ -18,7 +18,8 @@ from headrace.testing import MemorySink, MemorySource
 from headrace_spark.marks import MarkKeeper
 from headrace_spark.offsets import GONE_MAX, JobIdentity, JobOffsets, KeyedMarks
 from headrace_spark.payload import JobPayload, KeyedPlan, sources_of
-from headrace_spark.planner import ENDS, Planner, _packed, _shares, beginning_of, ends_of, ends_to_json
+from headrace_spark.planner import ENDS, Planner, _shares, beginning_of, ends_of, ends_to_json
+from headrace_spark.ranges import packed
 from headrace_spark.run_directory import RunDirectory
 
 SCHEMA = {"n": "int64"}
@@ -436,7 +437,7 @@ def test_shares_never_exceed_what_is_allowed_but_let_every_queue_go_on() -> None
 
 
 def test_packing_leaves_no_part_empty() -> None:
-    assert _packed([], 4) == []
+    assert packed([], 4) == []
 
 
 def offsets_of_a_checkpoint(number: int, checkpoint: str = "c1") -> JobOffsets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Collection
@@ -190,6 +191,42 @@ def test_what_is_wrong_from_the_start_is_told_at_the_start(source: CountingSourc
     with pytest.raises(JobError, match="is no directory") as raised:
         stream_of(source).to(sink).start("spark")
     assert not isinstance(raised.value, JobFailedError)
+
+
+def test_several_tasks_read_one_large_queue(source: CountingSource, tmp_path: Path) -> None:
+    source.set_count("a", 100_000)
+    reported: dict[str, list[dict[str, Any]]] = {}
+    for name in ("rows", "counts"):
+        sink = LineSink(tmp_path / name)
+        read = stream_of(source, name).map(with_process, schema={"n": "int64", "process": "int64"})
+        job = (
+            read.to(sink)
+            if name == "rows"
+            else read.key_by("process").agg(n="count(*)").to(ChangeSink(tmp_path / name))
+        )
+        report = job.run("spark", max_micro_batch_records=60_000)
+        assert report.records_read == 100_000
+        reported[name] = sink.rows()
+    written = [path.read_text().splitlines() for path in (tmp_path / "rows").iterdir()]  # by the process that wrote it
+    numbers = [[json.loads(line)["n"] for line in lines] for lines in written]
+    assert len({row["process"] for row in reported["rows"]}) > 1, "several processes have read it"
+    assert all(each == sorted(each) for each in numbers), "and its rows came to the sink in order"
+    assert sorted(sum(numbers, [])) == list(range(100_000))
+    counts: dict[int, int] = {}
+    for row in reported["counts"]:  # they only grow
+        counts[row["process"]] = max(row["n"], counts.get(row["process"], 0))
+    assert len(counts) > 1
+    assert sum(counts.values()) == 100_000
+
+
+def with_process(row: dict[str, Any]) -> dict[str, Any]:
+    return {"n": row["n"], "process": os.getpid()}
+
+
+class ChangeSink(LineSink):
+    """Takes changes of results: the last row of a key counts."""
+
+    accepts = "changelog"
 
 
 def test_a_worker_that_is_killed_is_replaced(source: CountingSource, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from headrace_spark.lanes import read_ranges
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.outlets import write_envelopes
 from headrace_spark.payload import JobPayload, pickled
-from headrace_spark.planner import QueueRange
+from headrace_spark.ranges import QueueRange
 from headrace_spark.task_counts import TaskCounts
 from spark_parts import CountingSource, DatabaseSink
 

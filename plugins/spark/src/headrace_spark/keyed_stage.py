@@ -23,7 +23,7 @@ from headrace.runtime.waiting import Waiting, waiting
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.payload import JobPayload
 from headrace_spark.shard_state import StateChain, StateVersion
-from headrace_spark.shipping import Outbox, ShardControl, addressed, concatenated
+from headrace_spark.shipping import Outbox, ShardControl, addressed, concatenated, in_order, with_mark
 from headrace_spark.topology import Address, Topology
 from headrace_spark.troubles import TroubleNotes
 
@@ -64,7 +64,7 @@ def _run_shards(
     for each in envelopes:
         at_home = each.kind in ("ship", "control") and Address(each.target, each.shard) in own
         (own[Address(each.target, each.shard)] if at_home else passing).append(each)
-    yield from sorted(passing, key=lambda each: (each.queue.source, each.queue.name, each.place))
+    yield from in_order(passing)
     for address in addresses:
         yield from _run_shard(payload, address, own.pop(address), batch_id)
 
@@ -122,12 +122,16 @@ def shard_entry(
     ships = sorted((each for each in own if each.kind == "ship"), key=lambda each: (each.side, each.queue, each.place))
     for (side, queue), group in itertools.groupby(ships, key=lambda each: (each.side, each.queue)):
         parts = list(group)
-        frames = [each.frame() for each in parts if each.count]
+        frames, mark = [], None
+        for each in parts:
+            if each.count:
+                frames.append(with_mark(each.frame(), mark))
+            if each.mark is not None:  # ends a piece of the queue's range: it is behind all rows so far
+                mark = each.mark if mark is None else max(mark, each.mark)
         if frames:
             yield shuffle.Envelope("rows", queue, side, concatenated(frames))
-        marks = [each.mark for each in parts if each.mark is not None]
-        if marks:
-            yield shuffle.Envelope("watermark", queue, side, time_us=max(marks))
+        if mark is not None:
+            yield shuffle.Envelope("watermark", queue, side, time_us=mark)
     for source, name, side in control.removed:
         yield shuffle.Envelope("removed", Queue(name, source), side)
     for source, name, side in control.idle:

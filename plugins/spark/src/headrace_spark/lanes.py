@@ -26,13 +26,15 @@ from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.marks import Control
 from headrace_spark.payload import JobPayload, pickled, unpickled
-from headrace_spark.planner import QueueRange
+from headrace_spark.ranges import QueueRange
 from headrace_spark.shipping import Outbox, addressed, control_envelopes
 from headrace_spark.troubles import TroubleNotes
 
 T = TypeVar("T")
 #: Lanes kept per process.
 _LANES_MAX = 256
+#: More envelopes than a range makes.
+_PLACES_PER_RANGE = 2**32
 _POLL_TIMEOUT = timedelta(seconds=1)
 _PAUSE_SECONDS_FIRST = 0.05
 _PAUSE_SECONDS_MAX = 2.0
@@ -73,17 +75,11 @@ def read_ranges(
     ``control`` is given to one task of a micro-batch: what all shards of keyed stages are to be told.
     """
     payload.plan()
-    envelopes = _read_ranges(payload, ranges, batch_id, control)
-    return envelopes if payload.keyed is None else addressed(envelopes, payload.topology(), 0)
-
-
-def _read_ranges(
-    payload: JobPayload, ranges: Iterable[QueueRange], batch_id: int, control: Control | None
-) -> Iterator[Envelope]:
+    topology = payload.topology()
     if control is not None:
-        yield from control_envelopes(payload.topology(), control, batch_id)
+        yield from addressed(control_envelopes(topology, control, batch_id), topology, 0)
     for part in ranges:
-        yield from _read_range(payload, part, batch_id)
+        yield from addressed(_read_range(payload, part, batch_id), topology, 0, first=part.number * _PLACES_PER_RANGE)
 
 
 def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterator[Envelope]:

@@ -85,7 +85,7 @@ def _write(kept: _KeptOutlets, envelopes: Iterable[Envelope], batch_id: int, *, 
             if envelope.kind == "shard":
                 counts.shards[queue.id] = json.loads(envelope.payload)
                 continue
-            counts.records[queue.id] = envelope.count
+            counts.records[queue.id] = counts.records.get(queue.id, 0) + envelope.count
             counts.ends[queue.id] = envelope.last
         elif envelope.kind == "gone":
             kept.forget(queue)

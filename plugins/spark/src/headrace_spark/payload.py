@@ -105,10 +105,17 @@ class JobPayload:
     replayed_batch_id: int | None = None
     #: Whether a queue that cannot be read as it is stops the job, rather than being set aside.
     stops_on_broken_queues: bool = False
+    #: Whether what tasks have read comes together behind them, so that several can read one queue.
+    cuts_ranges: bool = False
     #: None: the job has no keyed stages.
     keyed: KeyedPlan | None = None
     #: Sinks that have all results of the keyed stages from an earlier run over the same input.
     known_outputs: frozenset[str] = frozenset()
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether what tasks have read goes to others, by shard or by queue. Otherwise the task that reads also writes."""
+        return self.keyed is not None or self.cuts_ranges
 
     def patience_seconds(self, error: Exception) -> float:
         """Return how long a range that was planned is waited for, when reading it fails with this error."""
@@ -124,7 +131,9 @@ class JobPayload:
         """Return the keyed stages of the plan, the same object whenever this process asks."""
         found = _topologies.get(self.token)
         if found is None:
-            found = _topologies[self.token] = Topology(self.plan(), 1 if self.keyed is None else self.keyed.shards)
+            found = _topologies[self.token] = Topology(
+                self.plan(), self.parallelism if self.keyed is None else self.keyed.shards
+            )
             while len(_topologies) > _PLANS_MAX:
                 _topologies.popitem(last=False)
         return found

@@ -23,6 +23,7 @@ from headrace.runtime.broken_queues import BrokenQueues
 from headrace_spark.marks import MarkKeeper
 from headrace_spark.offsets import JobIdentity, JobOffsets
 from headrace_spark.payload import JobPayload
+from headrace_spark.ranges import Cuts, QueueRange, cut, numbered, packed, pieces_of
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.troubles import TroubleNotes
 
@@ -42,23 +43,6 @@ _ENDS_LOOK_SECONDS = 0.002
 #: More records than any queue holds.
 _ANY_NUMBER = 2**48
 _REASON_LENGTH_MAX = 500
-
-
-@dataclass(frozen=True)
-class QueueRange:
-    """Part of a micro-batch: the records of one queue from ``start`` to before ``end``. Read again, it is the same."""
-
-    queue: Queue
-    start: ReadPosition
-    end: ReadPosition
-    #: The queue is read for the first time / exists no more. Such a range may be empty.
-    added: bool = False
-    gone: bool = False
-    #: Why the queue was set aside: nothing is read, the dead letters are told.
-    broken: str | None = None
-
-    def __len__(self) -> int:
-        return max(0, self.end.offset - self.start.offset)
 
 
 class Planner:
@@ -84,6 +68,7 @@ class Planner:
         self._ends: Mapping[Queue, QueueEnd] | None = None
         self._broken = BrokenQueues(self._job, self._clock, payload.retry_seconds, logs=False)
         self._restored = False
+        self._cuts = Cuts()
         keyed = payload.keyed
         self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.until == "end")
         self._latest_told: dict[Queue, int] = {}
@@ -128,7 +113,8 @@ class Planner:
     def partitions(self, start: JobOffsets, end: JobOffsets) -> list[list[QueueRange]]:
         """Return the ranges of a micro-batch, packed into at most as many parts as there are cores.
 
-        A function of its arguments only: after a crash it is asked again about a batch that was planned before.
+        What they hold is a function of the arguments only: after a crash it is asked again about a batch that was planned
+        before. Into which pieces they are cut is not, and changes no result.
         """
         self.check_follows(start, end, self._job)
         ranges = []
@@ -137,7 +123,7 @@ class Planner:
             if begin is None:
                 ranges.append(QueueRange(queue, position, position, added=True))
             elif begin != position:
-                ranges.append(QueueRange(queue, begin, position))
+                ranges += self._cuts.pieces(QueueRange(queue, begin, position))
         for queue, why in end.broken.items():
             if queue not in start.broken:
                 at = end.queues.get(queue, ReadPosition(0))
@@ -145,7 +131,7 @@ class Planner:
         for queue, position in start.queues.items():
             if queue not in end.queues:
                 ranges.append(QueueRange(queue, position, position, gone=True))
-        return _packed(ranges, self._payload.parallelism)
+        return packed(numbered(ranges), self._payload.parallelism)
 
     @staticmethod
     def check_follows(start: JobOffsets, end: JobOffsets, job: str) -> None:
@@ -332,13 +318,22 @@ class Planner:
         latest = self._latest_of(due)
         lags = {queue: end - due[queue].offset for queue, end in latest.items() if end > due[queue].offset}
         shares = _shares(lags, records_max)
+        pieces = pieces_of(shares, self._payload.parallelism if self._payload.cuts_ranges else 1)
 
         def end_of_range(queue: Queue) -> ReadPosition:
+            start, share = positions[queue], shares[queue]
+            cuts: list[ReadPosition] = []
+            if pieces[queue] > 1:
+                cuts = cut(self._open(queue, start), share, pieces[queue])
             fixed = self._ends.get(queue) if self._ends is not None else None
-            if fixed is not None and fixed.in_one_step and shares[queue] == lags[queue]:
-                return fixed.position
-            reader = self._open(queue, positions[queue])
-            return self._retrying(partial(reader.position_after, shares[queue]), queue.id)
+            if fixed is not None and fixed.in_one_step and share == lags[queue]:
+                end = fixed.position
+            else:
+                begin = cuts[-1] if cuts else start
+                reader = self._open(queue, begin)
+                end = self._retrying(partial(reader.position_after, start.offset + share - begin.offset), queue.id)
+            self._cuts.add(queue, start, end, cuts)
+            return end
 
         ends = self._of_whole(in_parallel(_or_broken(end_of_range), shares), positions)
         self._note_whole(queue for queue in latest if queue in ends or queue not in shares)
@@ -526,21 +521,6 @@ def _shares(lags: Mapping[Queue, int], records_max: int | None) -> dict[Queue, i
 def _of_nothing(start: JobOffsets) -> JobOffsets:
     """Return where a micro-batch ends for which there is nothing to do: Spark runs the very first one even so, and it has a number."""
     return replace(start, number=1) if start.number == 0 else start
-
-
-def _packed(ranges: Iterable[QueueRange], parts: int) -> list[list[QueueRange]]:
-    """Put ranges into at most ``parts`` parts of about the same number of records: largest first, to the emptiest."""
-    packed: list[list[QueueRange]] = []
-    sizes: list[int] = []
-    for part in sorted(ranges, key=lambda r: (-len(r), r.queue)):
-        if len(packed) < parts:
-            packed.append([part])
-            sizes.append(len(part))
-        else:
-            emptiest = sizes.index(min(sizes))
-            packed[emptiest].append(part)
-            sizes[emptiest] += len(part)
-    return packed
 
 
 def beginning_of(identity: JobIdentity, sources: Mapping[str, Source]) -> JobOffsets:

@@ -109,6 +109,7 @@ def start_query(
         checkpoint = _open_checkpoint(plan, options, in_use, cleanup)
         checkpoint.check(before)
         found = _gone_on_from(plan, plan_bytes, options, settings, checkpoint, in_use, begin, savepoint)
+        parallelism = settings.parallelism or in_use.session.sparkContext.defaultParallelism
         payload = JobPayload(
             token=uuid.uuid4().hex[:12],
             identity=found.identity,
@@ -123,11 +124,13 @@ def start_query(
             retry_seconds=settings.retry_timeout.total_seconds(),
             batch_records=options.max_batch_records,
             micro_batch_records=settings.max_micro_batch_records,
-            parallelism=settings.parallelism or in_use.session.sparkContext.defaultParallelism,
+            parallelism=parallelism,
             beginning=found.beginning,
             driver_finds_ends=begin.leave_ends(found.beginning, run_directory),
             replayed_batch_id=checkpoint.interrupted_batch(),
             stops_on_broken_queues=options.broken_queues == "stop",
+            # A job without keyed stages needs another stage for it, which costs time where each core has a queue of its own.
+            cuts_ranges=found.keyed is not None or 0 < found.queues < parallelism,
             keyed=found.keyed,
             known_outputs=found.known,
         )
@@ -243,6 +246,8 @@ class _Found:
     beginning: Mapping[str, Any] | None
     known: frozenset[str]
     read: Callable[[], InputRead] | None
+    #: How many queues are known.
+    queues: int
 
 
 def _gone_on_from(
@@ -284,7 +289,8 @@ def _gone_on_from(
     read = begin.input_read(beginning, plan, keyed) if begins else None
     if known:
         check_same_input(plan, known, None if read is None else read())
-    return _Found(identity, keyed, beginning, frozenset(known), read)
+    at = stored[1] if stored is not None else None if beginning is None else JobOffsets.from_json(beginning)
+    return _Found(identity, keyed, beginning, frozenset(known), read, 0 if at is None else len(at.queues))
 
 
 def _close(sources: Mapping[str, Source]) -> None:
@@ -318,6 +324,8 @@ def _start(
         session.dataSource.register(sink)
         envelopes = session.readStream.format(source.name()).load()
         keyed = payload.keyed
+        if keyed is None and payload.shuffles:
+            envelopes = envelopes.repartitionById(payload.parallelism, "partition")
         for level in range(1, 1 + (0 if keyed is None else len(keyed.levels))):
             assert keyed is not None
             envelopes = envelopes.repartitionById(keyed.shards, "partition")

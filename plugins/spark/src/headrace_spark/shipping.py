@@ -79,7 +79,7 @@ class Outbox:
         for shipment in shipments:
             at, content = (shipment.shuffle, shipment.side), shipment.content
             if isinstance(content, Batch):
-                frame = _with_mark(content.frame, self._marks.get(at))
+                frame = with_mark(content.frame, self._marks.get(at))
                 self._frames.setdefault(at, []).append(frame)
                 self._bytes += int(frame.estimated_size())
             elif isinstance(content, Watermark):
@@ -120,11 +120,16 @@ class Outbox:
             yield Envelope("ship", self._queue, 0, 0, count, shuffle, shard=number, side=side, mark=own, rows=part)
 
 
-def addressed(envelopes: Iterable[Envelope], topology: Topology, level: int) -> Iterator[Envelope]:
-    """Put on each envelope that leaves a level (0: the source stage) where it goes next, and its place."""
-    for place, each in enumerate(envelopes):
+def addressed(envelopes: Iterable[Envelope], topology: Topology, level: int, first: int = 0) -> Iterator[Envelope]:
+    """Put on each envelope that leaves a level (0: the source stage) where it goes next, and its place, from ``first`` on."""
+    for place, each in enumerate(envelopes, first):
         to = Address(each.target, each.shard) if each.kind in ("ship", "control") else None
         yield replace(each, partition=topology.partition(level, to, each.queue), place=place)
+
+
+def in_order(envelopes: Iterable[Envelope]) -> list[Envelope]:
+    """Return the envelopes that came together, those of a queue in the order in which one task would have made them."""
+    return sorted(envelopes, key=lambda each: (each.queue.source, each.queue.name, each.place))
 
 
 def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -135,7 +140,7 @@ def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames, how="vertical" if same else "diagonal")
 
 
-def _with_mark(frame: pl.DataFrame, mark: int | None) -> pl.DataFrame:
+def with_mark(frame: pl.DataFrame, mark: int | None) -> pl.DataFrame:
     """Raise each row's watermark to that of the messages that came before the row."""
     if mark is None:
         return frame

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from headrace_spark.envelopes import Envelope
     from headrace_spark.marks import Control
     from headrace_spark.offsets import JobOffsets
-    from headrace_spark.planner import Planner, QueueRange
+    from headrace_spark.planner import Planner
+    from headrace_spark.ranges import QueueRange
     from headrace_spark.task_counts import TaskCounts
 
 
@@ -113,7 +115,7 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from headrace_spark.lanes import carried, read_ranges
 
             assert isinstance(partition, LanePartition)
-            if self._payload.keyed is None:  # the sink stage, in the same task, reads them
+            if not self._payload.shuffles:  # the sink stage, in the same task, reads them
                 yield from to_arrow([carried(partition.value)])
                 return
             _note_attempt(self._payload, "source stage")
@@ -161,13 +163,17 @@ class LaneWriter(DataSourceStreamArrowWriter):
             from headrace_spark.keyed_stage import run_shards
             from headrace_spark.lanes import ranges_in, read_ranges
             from headrace_spark.outlets import write_envelopes
+            from headrace_spark.shipping import in_order
 
             context = TaskContext.get()
             assert context is not None
             batch_id, keyed, envelopes = _batch_id(), self._payload.keyed, from_arrow(iterator)
             _note_attempt(self._payload, "sink stage")
-            if keyed is None:
+            made: Iterable[Envelope]
+            if not self._payload.shuffles:
                 made = read_ranges(self._payload, ranges_in(envelopes), batch_id)
+            elif keyed is None:
+                made = in_order(envelopes)
             else:
                 made = run_shards(self._payload, len(keyed.levels), context.partitionId(), envelopes, batch_id)
             repeated = context.attemptNumber() > 0 and batch_id != self._payload.replayed_batch_id
