@@ -211,7 +211,7 @@ def test_several_tasks_read_one_large_queue(source: CountingSource, tmp_path: Pa
     numbers = [[json.loads(line)["n"] for line in lines] for lines in written]
     assert len({row["process"] for row in reported["rows"]}) > 1, "several processes have read it"
     assert all(each == sorted(each) for each in numbers), "and its rows came to the sink in order"
-    assert sorted(sum(numbers, [])) == list(range(100_000))
+    assert sorted(n for each in numbers for n in each) == list(range(100_000))
     counts: dict[int, int] = {}
     for row in reported["counts"]:  # they only grow
         counts[row["process"]] = max(row["n"], counts.get(row["process"], 0))
