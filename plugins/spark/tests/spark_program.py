@@ -1,6 +1,7 @@
 """A driver program of its own, for tests that kill it: ``python spark_program.py DIRECTORY`` copies into a database.
 
-``python spark_program.py DIRECTORY keyed`` counts windows of windows instead.
+``python spark_program.py DIRECTORY keyed`` counts windows of windows instead. With ``ui`` it copies with Spark's UI on, and waits
+for the end of its standard input then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from spark_parts import CountingSource, DatabaseSink, WindowSink
 
 
 def run(directory: Path, what: str) -> hr.JobReport:
-    """Run the job that keeps all of it in a directory; ``what``: "copy" or "keyed"."""
+    """Run the job that keeps all of it in a directory; ``what``: "copy", "keyed" or "ui"."""
     source = CountingSource(directory / "queues")
     stream = hr.stream("test", "killed").from_(source, format="json", schema={"n": "int64", "queue": "string"})
     if what == "keyed":
@@ -23,9 +24,16 @@ def run(directory: Path, what: str) -> hr.JobReport:
     else:
         job = stream.where("n % 3 <> 0").to(DatabaseSink(directory / "rows.db"))
     return job.run(
-        "spark", checkpoint=directory / "state", max_micro_batch_records=400, max_batch_records=50, show_progress=False
+        "spark",
+        checkpoint=directory / "state",
+        max_micro_batch_records=400,
+        max_batch_records=50,
+        show_progress=False,
+        ui=what == "ui",
     )
 
 
 if __name__ == "__main__":
-    print(run(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "copy"))
+    print(run(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "copy"), flush=True)
+    if sys.argv[2:] == ["ui"]:
+        sys.stdin.read()

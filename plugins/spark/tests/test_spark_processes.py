@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -27,6 +28,7 @@ ROWS = sorted((f"counting/{queue}", n) for queue, count in RECORDS.items() for n
 def start(directory: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, PROGRAM, str(directory), *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -133,6 +135,23 @@ def test_nothing_runs_on_when_a_driver_is_killed(tmp_path: Path) -> None:
     gone, left = psutil.wait_procs(started, timeout=120)
     assert not left
     assert gone
+
+
+def test_the_ui_of_spark_is_on_this_machine_only_and_shows_the_job(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    program = start(tmp_path, "ui")
+    assert program.stdout is not None
+    assert program.stderr is not None
+    link = program.stderr.readline().split()[-1]
+    port = int(link.rpartition(":")[2])
+    assert link == f"http://127.0.0.1:{port}"
+    at_port = [each.laddr for each in psutil.net_connections("tcp") if each.laddr and not each.raddr]
+    assert {at.ip.removeprefix("::ffff:") for at in at_port if at and at.port == port} == {"127.0.0.1"}
+    assert "finished" in program.stdout.readline()
+    with urllib.request.urlopen(f"{link}/StreamingQuery/") as page:
+        assert "test.killed" in page.read().decode()
+    _, errors = program.communicate(timeout=280)
+    assert program.returncode == 0, errors
 
 
 def test_an_interrupted_program_stops_after_its_batch(tmp_path: Path) -> None:

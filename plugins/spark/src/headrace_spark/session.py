@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -53,6 +54,15 @@ _OWN_CONF = {
     # No code is generated for a plan that only hands batches from one Python process to another.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+#: With ``ui``, over the settings above.
+_UI_CONF = {
+    "spark.ui.enabled": "true",
+    "spark.sql.streaming.ui.enabled": "true",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "400",
+    "spark.ui.retainedTasks": "5000",
+    "spark.sql.ui.retainedExecutions": "200",
 }
 _END_SECONDS_MAX = 10.0
 _LOCAL_FILES_CLASS = "headrace.spark.LocalFiles"
@@ -165,7 +175,7 @@ def _answers(own: _OwnSpark) -> bool:
 
 
 def _refuse_start_options(settings: SparkSettings) -> None:
-    for name in ("master", "conf"):
+    for name in ("master", "conf", "ui"):
         if getattr(settings, name):
             raise OptionError(
                 "has no effect: this process already has a Spark session with its own settings",
@@ -191,6 +201,7 @@ def _key(settings: SparkSettings) -> tuple[object, ...]:
         local_master(settings.master),
         settings.memory,
         settings.log_level,
+        settings.ui,
         tuple(sorted(settings.revealed_conf().items())),
     )
 
@@ -202,7 +213,7 @@ def _stop_for_restart(own: _OwnSpark) -> None:
         raise OptionError(
             "another job of this process runs in a Spark that was started with other options",
             plugin="spark",
-            hint="use the same master, conf, memory and log_level for jobs that run at the same time",
+            hint="use the same master, conf, memory, ui and log_level for jobs that run at the same time",
         )
     _own = None
     _stop(own)
@@ -255,6 +266,7 @@ def _start(settings: SparkSettings) -> _OwnSpark:
         local.start_python(python)
     conf = {
         **_OWN_CONF,
+        **(_UI_CONF if settings.ui else {}),
         **(local.conf() if on_this_machine else {}),
         "spark.master": master,
         "spark.driver.memory": settings.memory,
@@ -268,6 +280,8 @@ def _start(settings: SparkSettings) -> _OwnSpark:
     except BaseException:
         local.stop_python()
         raise
+    if settings.ui:
+        print(f"Spark's UI: {session.sparkContext.uiWebUrl}", file=sys.stderr)
     files = _quick_local_files(session) if on_this_machine else {}
     _own = _OwnSpark(session, _key(settings), local, files)
     atexit.register(stop_own_session)

@@ -30,6 +30,10 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
     startup_cache: Annotated[
         bool, option("whether Java's loaded classes are kept in ~/.cache, so that the next start is faster")
     ] = True
+    ui: Annotated[
+        bool,
+        option("whether Spark's web UI runs while the process does, on the loopback address; its address is printed"),
+    ] = False
     log_level: Annotated[
         Literal["ERROR", "WARN", "INFO", "DEBUG"], option("lowest level of the messages in Spark's log file")
     ] = "WARN"
@@ -77,7 +81,7 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
                     hint="write true and false as texts",
                 )
         if self.session is not None:
-            for name in ("master", "conf"):
+            for name in ("master", "conf", "ui"):
                 if getattr(self, name):
                     raise OptionError(
                         "has no effect: the given session has its own settings",
