@@ -96,7 +96,7 @@ class Envelope:
         if self.rows is None:
             return self.payload
         buffer = io.BytesIO()
-        self.rows.write_ipc_stream(buffer)
+        self.rows.write_ipc_stream(buffer, compression="lz4")
         return buffer.getvalue()
 
     def row(self) -> tuple[Any, ...]:

@@ -51,6 +51,8 @@ _OWN_CONF = {
     "spark.sql.ui.retainedExecutions": "5",
     "spark.sql.streaming.ui.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
+    # Envelopes are compressed: as Arrow, column by column, which is smaller and takes less time.
+    "spark.shuffle.compress": "false",
     # No code is generated for a plan that only hands batches from one Python process to another.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
