@@ -1,0 +1,198 @@
+"""The same jobs on light with one core and on Spark with two, warm: how much faster Spark is, and what it takes of the processors.
+
+    python -m benchmarks.spark_beside_light [--events 8000000]        # everything, as JSON lines and then a table
+    python -m benchmarks.spark_beside_light run BACKEND JOB PLACE     # one job, as JSON
+    python -m benchmarks.spark_beside_light start PLACE               # a session: its first rows, its second query, micro-batches
+
+``where`` filters and projects, ``rules`` has 41 rules, ``windows`` counts and adds up per key in windows of 10 s, ``join`` joins each
+event of a quarter of them with its user. The events are in four files; in ``one-file-where`` and ``one-file-windows`` in one. On both
+backends a job is run twice in one process and the second run counts, from building the job to the last row on disk. CPU seconds are
+those of all processes. Both backends must write the same number of rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.measure import cpu_seconds, measure
+from benchmarks.rule_sets import COLUMNS, rule_set
+
+JOBS = ("where", "rules", "windows", "join", "one-file-where", "one-file-windows")
+FILES, KEYS = 4, 100_000
+START_MS, STEP_MS, DISORDER_MS = 1_700_000_000_000, 0.2, 4_000
+EVENTS = {"key": "string", "ts": "timestamp", "v": "int64"}
+USERS = {"key": "string", "name": "string"}
+#: As many different events of the rules' kind are made; they are repeated.
+_SECURITY_EVENTS = 200_000
+_SMALL_QUERIES, _SMALL_RECORDS = 5, 120_000
+
+
+def make(place: Path, events: int) -> None:
+    """Write the input of all jobs."""
+    import numpy as np
+
+    from demo.security_events import write
+
+    weights = np.cumsum(1.0 / np.arange(1, KEYS + 1))
+    for directory in ("events", "one", "quarter", "users", "security", "small"):
+        (place / directory).mkdir(parents=True)
+    for number in range(FILES):
+        random, count = np.random.default_rng(number), events // FILES
+        keys = np.searchsorted(weights / weights[-1], random.random(count)).tolist()
+        times = START_MS + (np.arange(count) * STEP_MS - random.integers(0, DISORDER_MS, count)).astype(np.int64)
+        stamps = np.datetime_as_string(times.astype("datetime64[ms]"), unit="ms").tolist()
+        values = random.integers(0, 1_000, count).tolist()
+        path = place / "events" / f"{number}.ndjson"
+        with path.open("w", encoding="ascii") as file:
+            for key, stamp, value in zip(keys, stamps, values, strict=True):
+                file.write(f'{{"key":"user-{key}","ts":"{stamp}Z","v":{value}}}\n')
+        with (place / "one" / "all.ndjson").open("ab") as file_of_all, path.open("rb") as written:
+            shutil.copyfileobj(written, file_of_all)
+        lines = path.read_bytes().splitlines(keepends=True)[: count // 4]
+        (place / "quarter" / path.name).write_bytes(b"".join(lines))
+        (place / "small" / path.name).write_bytes(b"".join(lines[: _SMALL_RECORDS // FILES]))
+    users = "".join(f'{{"key":"user-{key}","name":"name of {key}"}}\n' for key in range(KEYS))
+    (place / "users" / "users.ndjson").write_text(users, encoding="ascii")
+    write(place / "security", _SECURITY_EVENTS, FILES, 7, 0)
+    for path in (place / "security").glob("events-*.ndjson"):
+        path.write_bytes(path.read_bytes() * max(1, events // 4 // _SECURITY_EVENTS))
+
+
+def job_of(name: str, place: Path, out: Path) -> Any:
+    import headrace as hr
+
+    pipe = hr.stream("benchmark", name)
+    if name == "rules":
+        stream = pipe.from_file(f"{place}/security/events-*.ndjson", format="json", schema=COLUMNS)
+        return stream.rules(rule_set("selective", 41)).to_file(out, format="json")
+    directory = {"join": "quarter", "small": "small", "one": "one"}.get(name.partition("-")[0], "events")
+    stream = pipe.from_file(f"{place}/{directory}/*.ndjson", format="json", schema=EVENTS)
+    kind = name.rpartition("-")[2]
+    if kind == "windows":
+        stream = stream.key_by("key").window(hr.tumbling("10 s", on="ts"), late="5 s").agg(n="count(*)", s="sum(v)")
+    elif kind == "join":
+        users = pipe.from_file(f"{place}/users/*.ndjson", format="json", schema=USERS, name="users")
+        stream = stream.join(users, "key")
+    else:
+        stream = stream.where("v % 2 = 0 AND v > 100").select("key", "v", w="v * 2")
+    return stream.to_file(out, format="json")
+
+
+def run(backend: str, name: str, place: Path) -> dict[str, Any]:
+    """Run a job twice; return what the second run took."""
+    options: dict[str, Any] = {"master": "local[2]"} if backend == "spark" else {}
+    figures: dict[str, Any] = {}
+    for turn in range(2):
+        out = place / f"out-{os.getpid()}-{turn}"
+        begun, begun_cpu = time.perf_counter(), cpu_seconds()
+        report = job_of(name, place, out).run(backend, show_progress=False, **options)
+        seconds, cpu = time.perf_counter() - begun, cpu_seconds() - begun_cpu
+        rows = sum(report.rows_written.values())
+        figures = {"seconds": seconds, "cpu_seconds": cpu, "read": report.records_read, "rows": rows}
+        shutil.rmtree(out)
+    return figures
+
+
+def start(place: Path) -> dict[str, Any]:
+    """Measure a session of Spark: the first row in a file, further queries, micro-batches that have little to do, and memory."""
+    begun = psutil.Process().create_time()
+    figures: dict[str, Any] = {}
+    seconds = []
+    for turn in range(1 + _SMALL_QUERIES):
+        out, before = place / f"out-{os.getpid()}-{turn}", time.time()
+        job_of("small", place, out).run("spark", show_progress=False)
+        if turn == 0:
+            figures["first_row_seconds"] = min(part.stat().st_mtime for part in out.glob("*.json")) - begun
+        else:
+            seconds.append(time.time() - before)
+        shutil.rmtree(out)
+    figures["further_query_seconds"] = [round(each, 2) for each in seconds]
+    light = []
+    for turn in range(_SMALL_QUERIES):
+        out, before = place / f"out-light-{turn}", time.time()
+        job_of("small", place, out).run("light", show_progress=False)
+        light.append(time.time() - before)
+        shutil.rmtree(out)
+    figures["light_query_seconds"] = [round(each, 2) for each in light]
+    for name in ("small", "small-windows"):
+        figures[f"micro_batch_ms_{name}"] = _micro_batch_ms(name, place)
+    return figures
+
+
+def _micro_batch_ms(name: str, place: Path) -> float:
+    """Return what one more micro-batch costs: the same records in a few and in many, warm; the median of three."""
+    found = []
+    for turn in range(3):
+        seconds = []
+        for records in (_SMALL_RECORDS // 5, _SMALL_RECORDS // 65):
+            out = place / f"out-batches-{turn}-{records}"
+            begun = time.perf_counter()
+            job_of(name, place, out).run("spark", show_progress=False, max_micro_batch_records=records)
+            seconds.append(time.perf_counter() - begun)
+            shutil.rmtree(out)
+        found.append((seconds[1] - seconds[0]) / 60 * 1_000)
+    return round(statistics.median(found))
+
+
+def everything(events: int) -> list[dict[str, Any]]:
+    """Run all jobs on both backends; print their figures and a table of the ratios."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as directory:
+        place = Path(directory)
+        make(place, events)
+        taken = measure("benchmarks.spark_beside_light", "start", str(place))
+        print(
+            json.dumps({"session": taken.figures, "peak_mb": taken.peak_rss_mb, "load": os.getloadavg()[0]}), flush=True
+        )
+        for name in JOBS:
+            for backend, cores in (("light", [0]), ("spark", [0, 1])):
+                environment = {"POLARS_MAX_THREADS": "1"} if backend == "light" else None
+                taken = measure(
+                    "benchmarks.spark_beside_light",
+                    "run",
+                    backend,
+                    name,
+                    str(place),
+                    cores=cores,
+                    environment=environment,
+                )
+                figures = {"job": name, "backend": backend, **taken.figures, "peak_mb": taken.peak_rss_mb}
+                found[name, backend] = figures
+                print(json.dumps({**figures, "load": os.getloadavg()[0]}), flush=True)
+            assert found[name, "light"]["rows"] == found[name, "spark"]["rows"], name
+    print(
+        "\n| job | events | light, 1 core, s | Spark, 2 cores, s | Spark is | CPU per record, light = 1 |\n|---|---|---|---|---|---|"
+    )
+    for name in JOBS:
+        light, spark = found[name, "light"], found[name, "spark"]
+        ratio, cpu = light["seconds"] / spark["seconds"], spark["cpu_seconds"] / light["cpu_seconds"]
+        print(
+            f"| {name} | {light['read']:,} | {light['seconds']:.1f} | {spark['seconds']:.1f} | {ratio:.2f} × | {cpu:.2f} |"
+        )
+    return list(found.values())
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["run"]:
+        print(json.dumps(run(sys.argv[2], sys.argv[3], Path(sys.argv[4]))))
+    elif sys.argv[1:2] == ["start"]:
+        print(json.dumps(start(Path(sys.argv[2]))))
+    else:
+        parser = argparse.ArgumentParser(description=__doc__)
+        parser.add_argument("--events", type=int, default=8_000_000)
+        everything(parser.parse_args().events)
+
+
+if __name__ == "__main__":
+    main()
