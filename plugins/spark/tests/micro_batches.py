@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -78,34 +78,37 @@ class MicroBatches:
             for rows in self.before_sinks(start, end, batch_id)
         ]
 
-    def before_sinks(self, start: JobOffsets, end: JobOffsets, batch_id: int) -> list[list[Envelope]]:
-        """Return what comes to each task of the sink stage."""
+    def before_sinks(self, start: JobOffsets, end: JobOffsets, batch_id: int) -> list[Iterable[Envelope]]:
+        """Return what each task of the sink stage writes; it is made while it is written."""
         start, end = through_json(start), through_json(end)
         control = control_of(start, end)
         parts = self.planner.partitions(start, end) or [[]]
-        rows = []
+        sent: list[list[Envelope]] = []
         for place, read in self._chance.sample(list(enumerate(parts)), len(parts)):
             if self.payload.cuts_ranges:
                 forget_lanes()  # the pieces of a queue are read by several processes
-            rows.append(through_arrow(read_ranges(self.payload, read, batch_id, None if place else control)))
+            sent.append(through_arrow(read_ranges(self.payload, read, batch_id, None if place else control)))
         keyed = self.payload.keyed
         if keyed is None:
             assert self.payload.cuts_ranges
-            together: dict[int, list[Envelope]] = {}
-            for each in (envelope for part in rows for envelope in part):
-                together.setdefault(each.partition, []).append(each)
-            return [in_order(self._chance.sample(part, len(part))) for part in together.values()]
-        for level in range(1, len(keyed.levels) + 1):
-            sent: list[list[Envelope]] = [[] for _ in range(keyed.shards)]
-            for each in (envelope for part in rows for envelope in part):
-                sent[each.partition].append(each)
-            for part in sent:
-                self._chance.shuffle(part)
-            rows = [
+            return [in_order(part) for part in self._shuffled(sent, self.payload.parallelism)]
+        last = len(keyed.levels)
+        for level in range(1, last):
+            sent = [
                 through_arrow(run_shards(self.payload, level, number, part, batch_id))
-                for number, part in enumerate(sent)
+                for number, part in enumerate(self._shuffled(sent, keyed.shards))
             ]
-        return rows
+        return [
+            run_shards(self.payload, last, number, part, batch_id)
+            for number, part in enumerate(self._shuffled(sent, keyed.shards))
+        ]
+
+    def _shuffled(self, sent: Iterable[Iterable[Envelope]], partitions: int) -> list[list[Envelope]]:
+        """Return what comes to each partition, in any order."""
+        parts: list[list[Envelope]] = [[] for _ in range(partitions)]
+        for each in (envelope for part in sent for envelope in part):
+            parts[each.partition].append(each)
+        return [self._chance.sample(part, len(part)) for part in parts]
 
     def shard_figures(self) -> Mapping[str, Mapping[str, int | None]]:
         return {name: figures for counts in self.counts for name, figures in counts.shards.items()}

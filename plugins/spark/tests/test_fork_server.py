@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,84 @@ def test_a_python_is_started_where_none_can_be_forked(
     assert about["input"] == "something to read"
 
 
+def test_a_python_is_started_when_the_server_dies_while_it_is_asked(
+    place: Path, environment: dict[str, str], modules: Path
+) -> None:
+    """As when it is killed, or may not fork, while it imports: clients wait in the queue of its socket."""
+    made = ForkedPython(place)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(place / "fork"))
+        listening.listen(8)
+        made._write_command()
+        clients = [
+            subprocess.Popen(
+                [str(made.command), "-m", "tell_all"], env={**environment, "PYTHONPATH": str(modules)},
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+            )
+            for _ in range(2)
+        ]  # fmt: skip
+        accepted, _ = listening.accept()  # one is in the queue, of the other nothing was read
+        accepted.recv(1)
+        accepted.close()
+    for client in clients:
+        output, _ = client.communicate()
+        assert client.returncode == 0
+        assert not json.loads(output)["pyspark"]
+
+
+def waiting(server: ForkedPython, environment: dict[str, str], modules: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a client of a process that waits; return it and the id of the process."""
+    client = subprocess.Popen(
+        [str(server.command), "-m", "wait_long"],
+        env={**environment, "PYTHONPATH": str(modules)},
+        stdout=subprocess.PIPE,
+    )
+    assert client.stdout is not None
+    with client.stdout as told:
+        return client, int(told.readline())
+
+
+def test_a_process_ends_when_its_client_is_killed(
+    server: ForkedPython, environment: dict[str, str], modules: Path
+) -> None:
+    client, process_id = waiting(server, environment, modules)
+    forked = psutil.Process(process_id)
+    client.kill()
+    client.wait()
+    forked.wait(60)
+    assert not forked.is_running()
+
+
+def test_a_client_waits_for_its_process_when_the_server_is_killed(
+    server: ForkedPython, environment: dict[str, str], modules: Path
+) -> None:
+    client, process_id = waiting(server, environment, modules)
+    assert server._server is not None
+    server._server.kill()
+    server._server.wait()
+    with pytest.raises(subprocess.TimeoutExpired):
+        client.wait(0.3)
+    os.kill(process_id, signal.SIGKILL)
+    assert client.wait(60) == 1
+
+
+def test_a_forked_process_is_in_the_time_zone_that_it_is_given(
+    server: ForkedPython, environment: dict[str, str], modules: Path
+) -> None:
+    (modules / "zone.py").write_text("import time; print(time.tzname[0])")
+    command = [str(server.command), "-m", "zone"]
+    assert run(command, environment, modules, TZ="Asia/Tokyo").stdout == "JST\n"
+
+
+def test_there_is_no_server_where_nothing_may_be_run(
+    place: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as in a file system that is mounted without it
+    made = ForkedPython(place)
+    assert not made.start(environment)
+    assert not made.is_started
+
+
 def test_the_server_ends_with_the_process_that_started_it(
     environment: dict[str, str], modules: Path, place: Path
 ) -> None:
@@ -179,6 +258,7 @@ def test_a_directory_with_a_long_name_has_no_server(environment: dict[str, str],
         ({}, True),
         ({"PYTHONHASHSEED": "1"}, False),
         ({"PYTHONHASHSEED": "0", "PYTHONDEVMODE": "1"}, False),
+        ({"PYTHONHASHSEED": "0", "LC_ALL": "C"}, False),
         ({"PYTHON_WORKER_FACTORY_SECRET": "x", "PYTHONPATH": "/a", "PYTHONUNBUFFERED": "YES"}, True),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from headrace.jobs.dsl import Stream
 from headrace.jobs.keyed import joined, shuffled
 from headrace.runtime.lane import Shipment
 from headrace_spark import shard_state
+from headrace_spark.envelopes import Envelope
 from headrace_spark.shard_state import StateChain, StateVersion
 from headrace_spark.shipping import Outbox
 from headrace_spark.state_files import _ArrowFiles, state_files
@@ -178,18 +179,18 @@ def test_what_is_run_again_gives_the_same(source: CountingSource, sink: LineSink
         if end == start:
             break
         with another_process():
-            first = run.before_sinks(start, end, run.next_batch)
+            first = [_content(part) for part in run.before_sinks(start, end, run.next_batch)]
         with another_process():
-            again = run.before_sinks(start, end, run.next_batch)
-        here = run.before_sinks(start, end, run.next_batch)
-        assert [_content(part) for part in first] == [_content(part) for part in again]
-        assert [_content(part) for part in first] == [_content(part) for part in here], "kept shards and restored ones"
+            again = [_content(part) for part in run.before_sinks(start, end, run.next_batch)]
+        here = [_content(part) for part in run.before_sinks(start, end, run.next_batch)]
+        assert first == again
+        assert first == here, "kept shards and restored ones"
         run.offsets, run.next_batch = end, run.next_batch + 1
     assert run.next_batch > 15
 
 
-def _content(envelopes: list[Any]) -> list[Any]:
-    return sorted((each.kind, each.queue, each.place, each.first, each.count, each.payload) for each in envelopes)
+def _content(envelopes: Iterable[Envelope]) -> list[Any]:
+    return sorted((each.kind, each.queue, each.place, each.first, each.count, each.content) for each in envelopes)
 
 
 def test_processes_that_take_turns_bring_their_copies_up_to_date(
@@ -221,7 +222,8 @@ def test_a_copy_of_an_attempt_that_failed_is_not_used(source: CountingSource, si
     run.run_batch(100)
     start = run.offsets
     end = run.planner.next_end(start, 100)
-    run.before_sinks(start, end, run.next_batch)  # its task failed later: this process keeps what nobody else has
+    for part in run.before_sinks(start, end, run.next_batch):
+        list(part)  # its task failed later: this process keeps what nobody else has
     with another_process():
         run.run(start, end, run.next_batch)
     run.offsets, run.next_batch = end, run.next_batch + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,8 +15,10 @@ from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import BrokenQueueError, RetriableError
 from headrace.interfaces.source import Reader
 from headrace_spark import ranges
+from headrace_spark.envelopes import Envelope
 from headrace_spark.lanes import carried, ranges_in
 from headrace_spark.ranges import Cuts, QueueRange, cut, numbered, packed, pieces_of
+from headrace_spark.shipping import PLACES_PER_RANGE, in_order
 from micro_batches import MicroBatches, forget_all
 from spark_parts import CountingSource, LineSink
 
@@ -82,37 +85,37 @@ class Log(Reader):
         return ReadPosition(min(self.told, self.at + max_records * 3 // 2))
 
 
+def offsets(positions: list[ReadPosition]) -> list[int]:
+    return [position.offset for position in positions]
+
+
 def test_positions_between_pieces() -> None:
-    reader = Log()
-    assert cut(reader, 300, 3) == [ReadPosition(150), ReadPosition(262)], (
-        "pieces are about equal where offsets have gaps"
-    )
-    assert reader.position == ReadPosition(262)
-    reader = Log(told=100)
-    assert cut(reader, 300, 3) == [ReadPosition(100)], "it tells no more: the next file, or the end"
-    assert cut(Log(told=0), 300, 3) == []
-    assert cut(Log(), 300, 1) == []
+    start, end = ReadPosition(0), ReadPosition(450)
+    assert offsets(cut(Log(), start, end, 3)) == [225, 393], "about equal, as far as gaps allow"
+    assert offsets(cut(Log(told=100), start, end, 3)) == [100], "the reader tells no more"
+    assert cut(Log(told=0), start, end, 3) == []
+    assert cut(Log(), start, end, 1) == []
+    assert cut(Log(), start, ReadPosition(1), 3) == []
 
 
 @pytest.mark.parametrize("error", [BrokenQueueError("damaged"), RetriableError("away")])
 def test_a_queue_that_fails_while_it_is_cut_is_left_whole(error: Exception) -> None:
-    reader = Log(fails_at=100, error=error)
-    assert cut(reader, 300, 4) == []
-    assert reader.position == ReadPosition(0)
+    assert cut(Log(fails_at=100, error=error), ReadPosition(0), ReadPosition(450), 4) == []
 
 
 def test_pieces_of_a_range_that_was_planned() -> None:
     cuts = Cuts()
     start, end = ReadPosition(10), ReadPosition(100)
-    cuts.add(A, start, end, [ReadPosition(40), ReadPosition(70), ReadPosition(100)])
+    cuts.add(A, start, end, [ReadPosition(40), ReadPosition(70)])
     made = cuts.pieces(QueueRange(A, start, end))
     assert [(each.start.offset, each.end.offset) for each in made] == [(10, 40), (40, 70), (70, 100)]
     for other in (QueueRange(A, start, ReadPosition(99)), QueueRange(B, start, end)):
         assert cuts.pieces(other) == [other], "nothing is known of it: another process has planned it"
     for number in range(2 * ranges._RANGES_MAX):
         cuts.add(B, ReadPosition(number), end, [ReadPosition(number + 1)] if number < 99 else [])
-    cuts.add(A, start, end, [])
     assert len(cuts._known) <= ranges._RANGES_MAX
+    cuts.add(B, ReadPosition(98), end, [])
+    assert len(cuts.pieces(QueueRange(B, ReadPosition(98), end))) == 1, "it was planned again, whole"
 
 
 def test_ranges_of_a_queue_are_numbered_and_packed() -> None:
@@ -122,6 +125,7 @@ def test_ranges_of_a_queue_are_numbered_and_packed() -> None:
     assert [each.number for each in made] == [0, 1, 2, 3, 0]
     tasks = packed(made, 2)
     assert sorted(sum(map(len, task)) for task in tasks) == [110, 110]
+    assert all(task == sorted(task, key=lambda each: (each.queue, each.number)) for task in tasks), "readers go forward"
     assert sorted((each.queue, each.number) for task in tasks for each in task) == [
         (A, 0),
         (A, 1),
@@ -183,3 +187,75 @@ def test_rows_of_a_queue_come_to_a_sink_in_order_when_its_range_is_cut(
     rows = sink.rows()
     for queue, count in counts.items():
         assert [row["n"] for row in rows if row["queue"] == queue] == [n for n in range(count) if n % 3]
+
+
+def envelopes_of(queue: Queue, number: int, rows: int, ends: str = "end") -> list[Envelope]:
+    kinds: list[Any] = ["begin", *["rows"] * rows, ends]
+    first = number * PLACES_PER_RANGE
+    return [Envelope(kind, queue, 0, 0, place=first + place) for place, kind in enumerate(kinds)]
+
+
+def test_envelopes_are_put_in_order_and_go_on_as_soon_as_it_is_their_turn() -> None:
+    whole = [*envelopes_of(A, 0, 2), *envelopes_of(A, 1, 0), *envelopes_of(A, 2, 3), *envelopes_of(A, 3, 0, "gone")]
+    other = envelopes_of(B, 0, 4)
+    for seed in range(20):
+        mixed = [*whole, *other]
+        random.Random(seed).shuffle(mixed)
+        made = list(in_order(mixed))
+        assert [each for each in made if each.queue == A] == whole
+        assert [each for each in made if each.queue == B] == other
+    taken = 0
+
+    def coming() -> Iterator[Envelope]:
+        nonlocal taken
+        for each in whole:
+            taken += 1
+            yield each
+
+    for number, _ in enumerate(in_order(coming())):
+        assert taken == number + 1, "nothing that comes in order waits"
+    with pytest.raises(AssertionError):
+        list(in_order(whole[1:]))
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_range_of_a_rotated_file_is_read_in_pieces_and_whole(tmp_path: Path, tasks: int, restarted: bool) -> None:
+    log, sink = tmp_path / "app.log", LineSink(tmp_path / "out")
+    sink.prepare(None)
+
+    def add(begin: int, end: int) -> None:
+        with log.open("a") as file:
+            file.writelines(f'{{"n": {n}}}\n' for n in range(begin, end))
+
+    def rotate() -> None:
+        for number in (1, 0):
+            named = tmp_path / f"app.log.{number}" if number else log
+            if named.exists():
+                named.rename(tmp_path / f"app.log.{number + 1}")
+
+    add(0, 10)
+    pipe = hr.stream("test", "rotated").from_file(str(log), rotate_wait="0 s", format="json", schema={"n": "int64"})
+    run = MicroBatches(
+        pipe.to(sink), tmp_path / "run", until=None, parallelism=tasks, cuts_ranges=True, retry_seconds=1.0
+    )
+    for _ in range(3):
+        run.run_batch(1000)
+    for first, last in ((10, 30), (30, 60)):
+        rotate()
+        add(first, last)
+    most = 0
+    while True:
+        start = run.offsets
+        end = run.planner.next_end(start, 1000)
+        if end == start:
+            break
+        most = max(most, len(run.planner.partitions(start, end)))
+        if restarted:  # the micro-batch was planned, and nothing of it was done
+            forget_all()
+            run.restarted()
+        run.run(start, end, run.next_batch)
+        run.offsets, run.next_batch = end, run.next_batch + 1
+    assert [row["n"] for row in sink.rows()] == list(range(60))
+    assert most == tasks

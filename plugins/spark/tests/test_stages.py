@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import uuid
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,10 @@ from headrace.foundation.errors import DataError, RetriableError
 from headrace.runtime.lane import Delivery
 from headrace_spark import lanes, outlets
 from headrace_spark.envelopes import BLOB_BYTES_MAX, Envelope, from_arrow, of_delivery, to_arrow
-from headrace_spark.lanes import read_ranges
+from headrace_spark.lanes import carried, ranges_in, read_ranges
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.outlets import write_envelopes
-from headrace_spark.payload import JobPayload, pickled
+from headrace_spark.payload import JobPayload, pickled, unpickled
 from headrace_spark.ranges import QueueRange
 from headrace_spark.task_counts import TaskCounts
 from spark_parts import CountingSource, DatabaseSink
@@ -59,9 +61,21 @@ def part(start: int, end: int, **flags: Any) -> QueueRange:
 
 
 def run_task(payload: JobPayload, *ranges: QueueRange, batch_id: int = 0, repeated: bool = False) -> TaskCounts:
-    """Run a micro-batch of one task, with its envelopes going through Arrow as they do in Spark."""
-    envelopes = from_arrow(to_arrow(read_ranges(payload, ranges, batch_id)))
-    return write_envelopes(payload, envelopes, batch_id, repeated=repeated)
+    """Run a micro-batch of one task as Spark does: the process that gets the ranges reads them and writes."""
+    given = from_arrow(to_arrow([carried(ranges)]))
+    return write_envelopes(payload, read_ranges(payload, ranges_in(given), batch_id), batch_id, repeated=repeated)
+
+
+def test_a_job_travels_though_a_module_was_imported_from_a_zip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "modules.zip", "w") as made:
+        made.writestr("headrace_test_in_a_zip.py", "def double(n):\n    return 2 * n\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "modules.zip"))
+    importlib.invalidate_caches()
+    double = importlib.import_module("headrace_test_in_a_zip").double
+    content = pickled(double, "test.zip")
+    assert unpickled(content)(4) == 8
+    assert b"headrace_test_in_a_zip" in content, "by name: a new process finds it too"
+    assert list(ranges_in([carried([part(3, 13)])])) == [part(3, 13)]
 
 
 def test_a_range_is_read_and_written_exactly(source: CountingSource, sink: DatabaseSink) -> None:

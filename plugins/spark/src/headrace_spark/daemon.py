@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -57,6 +58,9 @@ def main() -> None:
 
     def worker(sock: socket.socket, authenticated: bool) -> int:
         """Do what Spark next asks of this worker. Return another code than 0 if it asks no more."""
+        # As Spark's own function does, but before this waits: until then the handlers are those of the daemon.
+        for number in (signal.SIGHUP, signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
         try:
             asked = sock.recv(1, socket.MSG_PEEK)
         except ConnectionError:

@@ -11,13 +11,14 @@ Started by ``forked_python`` with the file descriptor of the socket on which it 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
 import signal
 import socket
 import sys
-import warnings
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from headrace_spark.daemon import prepare
 
 _STREAMS = 3
 _LENGTH_BYTES = 8
+_ASKING_SECONDS_MAX = 10.0
 #: Environment variables of Python itself that a running Python can take over.
 _TAKEN_OVER = ("PYTHONPATH", "PYTHONUNBUFFERED")
 
@@ -44,19 +46,20 @@ class Request:
 
     def fits(self, environment: Mapping[str, str]) -> bool:
         """Return whether a process with this environment can become what is asked for."""
-        mine, wanted = _of_python(environment), _of_python(self.environment)
+        mine, wanted = _read_at_start(environment), _read_at_start(self.environment)
         # A process that does not ask for hashes of its own may have any.
         wanted.setdefault("PYTHONHASHSEED", mine.get("PYTHONHASHSEED", ""))
-        return self.module is not None and wanted == mine
+        return self.module is not None and wanted == mine and "PYTHONSAFEPATH" not in mine
 
 
-def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that Python reads when it starts."""
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that only a process that starts can follow: those of Python, of the language and of the linker."""
     return {
         name: value
         for name, value in environment.items()
         # PYTHON_… are pyspark's.
-        if name.startswith("PYTHON") and not name.startswith("PYTHON_") and name not in _TAKEN_OVER
+        if (name.startswith("PYTHON") and not name.startswith("PYTHON_") and name not in _TAKEN_OVER)
+        or name.startswith(("LC_", "LANG", "LD_", "DYLD_"))
     }
 
 
@@ -71,22 +74,32 @@ class ForkServer:
         os.set_blocking(self._woken, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        self._ready = selectors.DefaultSelector()
+        for file in (sys.stdin.fileno(), self._wake, self._listening.fileno()):
+            self._ready.register(file, selectors.EVENT_READ)
 
     def serve(self) -> Request | None:
         """Answer clients until standard input ends: then return None. Return a request in the process that is to run it."""
-        with selectors.DefaultSelector() as ready:
-            for file in (sys.stdin.fileno(), self._wake, self._listening.fileno()):
-                ready.register(file, selectors.EVENT_READ)
+        with self._ready:
             while True:
-                files = {key.fd for key, _ in ready.select()}
+                files = {key.fd: key.data for key, _ in self._ready.select()}
                 if self._wake in files:
                     self._tell_ends()
+                for process_id in filter(None, files.values()):
+                    self._end_without_client(process_id)
                 if sys.stdin.fileno() in files and not os.read(sys.stdin.fileno(), 1):
                     return None
                 if self._listening.fileno() in files:
                     request = self._answer()
                     if request is not None:
                         return request
+
+    def _end_without_client(self, process_id: int) -> None:
+        """Kill a process whose client was killed: nobody could end it any more."""
+        client = self._clients.get(process_id)
+        if client is not None and not _is_there(client):
+            self._ready.unregister(client)
+            os.kill(process_id, signal.SIGKILL)  # it has not been waited for, so the number is still its own
 
     def _answer(self) -> Request | None:
         """Fork for a client if this process can become what it asks for. Return the request in the new process."""
@@ -102,6 +115,8 @@ class ForkServer:
             process_id = None
         if process_id == 0:
             self._leave()
+            # Told by the new process, before it does anything: the client must not start another one if the server dies now.
+            _tell(client, f"{os.getpid()}\n")
             client.close()
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
@@ -113,11 +128,12 @@ class ForkServer:
             client.close()
             return None
         self._clients[process_id] = client
-        _tell(client, f"{process_id}\n")
+        self._ready.register(client, selectors.EVENT_READ, process_id)
         return None
 
     def _leave(self) -> None:
         """Give up, in a forked process, what belongs to the server."""
+        self._ready.close()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for file in (self._wake, self._woken):
@@ -133,44 +149,52 @@ class ForkServer:
             if process_id == 0:
                 return
             client = self._clients.pop(process_id)
+            if client in self._ready.get_map():
+                self._ready.unregister(client)
             _tell(client, f"{os.waitstatus_to_exitcode(status)}\n")
             client.close()
 
 
 def _received(client: socket.socket) -> tuple[Request, list[int]]:
     """Return what a client asks for and its standard streams. Raises OSError, ValueError."""
-    client.settimeout(10)
+    client.settimeout(_ASKING_SECONDS_MAX)
     first, streams, _, _ = socket.recv_fds(client, _LENGTH_BYTES, _STREAMS)
-    content = b""
-    if len(first) == _LENGTH_BYTES:
-        with client.makefile("rb") as file:
-            content = file.read(int.from_bytes(first, "big"))
     try:
-        if len(streams) != _STREAMS:
-            raise ValueError("the standard streams are missing")
-        return Request(**json.loads(content)), streams
-    except (ValueError, TypeError) as error:
+        if len(streams) != _STREAMS or len(first) != _LENGTH_BYTES:
+            raise ValueError("the standard streams or the length are missing")
+        with client.makefile("rb") as file:
+            return Request(**json.loads(file.read(int.from_bytes(first, "big")))), streams
+    except (OSError, ValueError, TypeError) as error:
         for stream in streams:
             os.close(stream)
         raise ValueError(str(error)) from error
 
 
-def _tell(client: socket.socket, text: str) -> None:
+def _is_there(client: socket.socket) -> bool:
+    """Return whether a client lives that says nothing more."""
     try:
+        return client.recv(1, socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def _tell(client: socket.socket, text: str) -> None:
+    with contextlib.suppress(OSError):  # it was killed: Spark knows
         client.sendall(text.encode())
-    except OSError:  # it was killed; Spark knows
-        client.close()
 
 
 def become(request: Request, own_path: str) -> None:
     """Run a module in this process as ``python -m`` does. ``own_path``: PYTHONPATH as it was when this Python started."""
     import runpy
 
+    before = {os.path.abspath(path) for path in own_path.split(os.pathsep) if path}
     os.chdir(request.directory)
     os.environ.clear()
     os.environ.update(request.environment)
+    time.tzset()
     given = [os.path.abspath(path) for path in request.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    before = {os.path.abspath(path) for path in own_path.split(os.pathsep) if path}
     sys.path[:] = list(dict.fromkeys([request.directory, *given, *(p for p in sys.path[1:] if p not in before)]))
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through="PYTHONUNBUFFERED" in request.environment)  # type: ignore[union-attr]
@@ -179,10 +203,9 @@ def become(request: Request, own_path: str) -> None:
     if module == "pyspark.daemon":
         module = "headrace_spark.daemon"
     sys.argv = [module, *request.arguments[2:]]
-    with warnings.catch_warnings():
-        # It has been imported: that it is run is what this process is for.
-        warnings.filterwarnings("ignore", ".*found in sys.modules.*", RuntimeWarning)
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    # It may have been imported, which runpy warns of: that it is run is what this process is for.
+    sys.modules.pop(module, None)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def main() -> None:
@@ -190,7 +213,10 @@ def main() -> None:
     own_path = os.environ.get("PYTHONPATH", "")
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         listening.set_inheritable(False)
-        prepare()
+        try:
+            prepare()
+        except RuntimeError as error:
+            sys.exit(f"headrace: Python processes of Spark are started one by one, which is slower: {error}")
         request = ForkServer(listening).serve()
     if request is not None:
         become(request, own_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import socket
 import subprocess
@@ -41,10 +42,16 @@ class ForkedPython:
         if len(str(self._address.parent).encode()) > _DIRECTORY_BYTES_MAX:
             logger.debug("%s is too long for the address of a socket: every Python process starts anew", self._address)
             return False
-        client = resources.files(__package__).joinpath("fork_client.py")
-        parts = {"python": sys.executable, "client": str(client), "address": str(self._address)}
-        self.command.write_text(_SCRIPT.format(**{name: shlex.quote(part) for name, part in parts.items()}))
-        self.command.chmod(0o700)
+        try:
+            self._start(environment)
+        except OSError as error:
+            logger.debug("every Python process starts anew: %s", error)
+        if not os.access(self.command, os.X_OK):  # nothing in the temporary directory may be run
+            self.stop()
+        return self.is_started
+
+    def _start(self, environment: Mapping[str, str]) -> None:
+        self._write_command()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             # Here, not in the server: who asks before it is ready waits for it.
             listening.bind(str(self._address))
@@ -57,7 +64,12 @@ class ForkedPython:
                 pass_fds=[listening.fileno()],
                 start_new_session=True,  # Ctrl-C is for the driver alone
             )
-        return True
+
+    def _write_command(self) -> None:
+        client = resources.files(__package__).joinpath("fork_client.py")
+        parts = {"python": sys.executable, "client": str(client), "address": str(self._address)}
+        self.command.write_text(_SCRIPT.format(**{name: shlex.quote(part) for name, part in parts.items()}))
+        self.command.chmod(0o700)
 
     def stop(self) -> None:
         """End the server. Processes that it has made end when Spark's Java does. May be called twice."""

@@ -23,7 +23,7 @@ from headrace.runtime.waiting import Waiting, waiting
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.payload import JobPayload
 from headrace_spark.shard_state import StateChain, StateVersion
-from headrace_spark.shipping import Outbox, ShardControl, addressed, concatenated, in_order, with_mark
+from headrace_spark.shipping import Outbox, ShardControl, addressed, concatenated, with_mark
 from headrace_spark.topology import Address, Topology
 from headrace_spark.troubles import TroubleNotes
 
@@ -64,7 +64,7 @@ def _run_shards(
     for each in envelopes:
         at_home = each.kind in ("ship", "control") and Address(each.target, each.shard) in own
         (own[Address(each.target, each.shard)] if at_home else passing).append(each)
-    yield from in_order(passing)
+    yield from sorted(passing, key=lambda each: (each.queue.source, each.queue.name, each.place))
     for address in addresses:
         yield from _run_shard(payload, address, own.pop(address), batch_id)
 

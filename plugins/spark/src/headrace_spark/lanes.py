@@ -6,6 +6,7 @@ kept is set to where the range begins, and is put back only after the range is d
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,16 +26,14 @@ from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane
 
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.marks import Control
-from headrace_spark.payload import JobPayload, pickled, unpickled
+from headrace_spark.payload import JobPayload, unpickled
 from headrace_spark.ranges import QueueRange
-from headrace_spark.shipping import Outbox, addressed, control_envelopes
+from headrace_spark.shipping import PLACES_PER_RANGE, Outbox, addressed, control_envelopes
 from headrace_spark.troubles import TroubleNotes
 
 T = TypeVar("T")
 #: Lanes kept per process.
 _LANES_MAX = 256
-#: More envelopes than a range makes.
-_PLACES_PER_RANGE = 2**32
 _POLL_TIMEOUT = timedelta(seconds=1)
 _PAUSE_SECONDS_FIRST = 0.05
 _PAUSE_SECONDS_MAX = 2.0
@@ -57,8 +56,11 @@ _kept: OrderedDict[tuple[str, Queue], _KeptLane] = OrderedDict()
 
 
 def carried(ranges: Sequence[QueueRange]) -> Envelope:
-    """Return an envelope with the ranges of a task, for a later step of it; ``ranges_in`` reads it."""
-    return Envelope("ranges", Queue("", ""), 0, 0, len(ranges), payload=pickled(list(ranges), ""))
+    """Return an envelope with the ranges of a task, for a later step of it; ``ranges_in`` reads it.
+
+    It is pickled as Spark has pickled the same ranges to bring them to the task.
+    """
+    return Envelope("ranges", Queue("", ""), 0, 0, len(ranges), payload=pickle.dumps(list(ranges)))
 
 
 def ranges_in(envelopes: Iterable[Envelope]) -> Iterator[QueueRange]:
@@ -79,7 +81,7 @@ def read_ranges(
     if control is not None:
         yield from addressed(control_envelopes(topology, control, batch_id), topology, 0)
     for part in ranges:
-        yield from addressed(_read_range(payload, part, batch_id), topology, 0, first=part.number * _PLACES_PER_RANGE)
+        yield from addressed(_read_range(payload, part, batch_id), topology, 0, first=part.number * PLACES_PER_RANGE)
 
 
 def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterator[Envelope]:

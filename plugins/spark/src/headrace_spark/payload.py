@@ -253,7 +253,12 @@ def _importable(name: str, file: str) -> bool:
         if spec is None:
             return False
         places = spec.submodule_search_locations
-    return spec is not None and spec.has_location and spec.origin is not None and os.path.samefile(spec.origin, file)
+    if spec is None or not spec.has_location or spec.origin is None:
+        return False
+    try:
+        return os.path.samefile(spec.origin, file)
+    except OSError:  # it lies in a zip, or was removed
+        return spec.origin == file
 
 
 def _find(name: str, places: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:

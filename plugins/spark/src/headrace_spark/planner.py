@@ -322,17 +322,14 @@ class Planner:
 
         def end_of_range(queue: Queue) -> ReadPosition:
             start, share = positions[queue], shares[queue]
-            cuts: list[ReadPosition] = []
-            if pieces[queue] > 1:
-                cuts = cut(self._open(queue, start), share, pieces[queue])
             fixed = self._ends.get(queue) if self._ends is not None else None
             if fixed is not None and fixed.in_one_step and share == lags[queue]:
                 end = fixed.position
             else:
-                begin = cuts[-1] if cuts else start
-                reader = self._open(queue, begin)
-                end = self._retrying(partial(reader.position_after, start.offset + share - begin.offset), queue.id)
-            self._cuts.add(queue, start, end, cuts)
+                reader = self._open(queue, start)
+                end = self._retrying(partial(reader.position_after, share), queue.id)
+            if pieces[queue] > 1:
+                self._cuts.add(queue, start, end, cut(self._open(queue, start), start, end, pieces[queue]))
             return end
 
         ends = self._of_whole(in_parallel(_or_broken(end_of_range), shares), positions)

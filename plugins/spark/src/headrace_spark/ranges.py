@@ -48,26 +48,24 @@ def pieces_of(shares: Mapping[Queue, int], tasks: int) -> dict[Queue, int]:
     }
 
 
-def cut(reader: Reader, records: int, pieces: int) -> list[ReadPosition]:
-    """Return the positions between the pieces of the next ``records`` records, as far as the reader tells them.
+def cut(reader: Reader, start: ReadPosition, end: ReadPosition, pieces: int) -> list[ReadPosition]:
+    """Return positions strictly between ``start`` and ``end`` that cut the range into pieces of about the same size.
 
-    Leaves the reader at the last of them, or where it was if it tells none.
+    ``end`` must be what ``position_after`` told from ``start``: then the range can also be read whole, by whoever does not
+    know the cuts. Fewer pieces where the reader tells no more positions. Leaves the reader anywhere.
     """
-    begin = reader.position
     cuts: list[ReadPosition] = []
+    at = start
     try:
         while len(cuts) < pieces - 1:
-            before = reader.position
-            wanted = (records - (before.offset - begin.offset)) // (pieces - len(cuts))
-            at = reader.position_after(wanted)
-            if not before.offset < at.offset < begin.offset + records:
+            if reader.position != at:
+                reader.seek(at)
+            following = reader.position_after((end.offset - at.offset) // (pieces - len(cuts)))
+            if not at.offset < following.offset < end.offset:
                 break
-            cuts.append(at)
-            reader.seek(at)
+            cuts.append(at := following)
     except (RetriableError, BrokenQueueError):
-        # Who asks for the end of the range next is told of it, and decides.
-        reader.seek(begin)
-        return []
+        return []  # the task that reads the range meets the same, and can wait
     return cuts
 
 
@@ -79,9 +77,9 @@ class Cuts:
 
     def add(self, queue: Queue, start: ReadPosition, end: ReadPosition, cuts: Sequence[ReadPosition]) -> None:
         """Remember the cuts of a range, the oldest ones not for ever."""
-        inside = [at for at in cuts if start.offset < at.offset < end.offset]
-        if inside:
-            self._known[queue, start.offset, end.offset] = inside
+        self._known.pop((queue, start.offset, end.offset), None)
+        if cuts:
+            self._known[queue, start.offset, end.offset] = cuts
         while len(self._known) > _RANGES_MAX:
             del self._known[next(iter(self._known))]
 
@@ -114,4 +112,5 @@ def packed(ranges: Iterable[QueueRange], parts: int) -> list[list[QueueRange]]:
             emptiest = sizes.index(min(sizes))
             made[emptiest].append(part)
             sizes[emptiest] += len(part)
-    return made
+    # A reader goes forward within a task: going back is slow, for example in a compressed file.
+    return [sorted(part, key=lambda r: (r.queue, r.number)) for part in made]

@@ -20,6 +20,8 @@ from headrace_spark.envelopes import Envelope, parts_of
 from headrace_spark.marks import Control
 from headrace_spark.topology import Address, Topology
 
+#: More envelopes than a range makes: its places begin at the multiple of it that its number says.
+PLACES_PER_RANGE = 2**32
 #: What a lane has shipped is sent on before the end of its range when it is about so large.
 _HELD_BYTES_MAX = 32 * 1024**2
 
@@ -127,9 +129,23 @@ def addressed(envelopes: Iterable[Envelope], topology: Topology, level: int, fir
         yield replace(each, partition=topology.partition(level, to, each.queue), place=place)
 
 
-def in_order(envelopes: Iterable[Envelope]) -> list[Envelope]:
-    """Return the envelopes that came together, those of a queue in the order in which one task would have made them."""
-    return sorted(envelopes, key=lambda each: (each.queue.source, each.queue.name, each.place))
+def in_order(envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+    """Yield the envelopes of ranges that came together, those of a queue in the order in which one task would have made them.
+
+    Only what comes before its turn is kept in memory.
+    """
+    waiting: dict[tuple[str, str], dict[int, Envelope]] = {}
+    due: dict[tuple[str, str], int] = {}
+    for envelope in envelopes:
+        key = envelope.queue.source, envelope.queue.name
+        kept = waiting.setdefault(key, {})
+        kept[envelope.place] = envelope
+        while (following := kept.pop(due.get(key, 0), None)) is not None:
+            ends = following.kind in ("end", "gone")  # each range ends so; the next one begins at its own first place
+            due[key] = (following.place // PLACES_PER_RANGE + 1) * PLACES_PER_RANGE if ends else following.place + 1
+            yield following
+    left = [envelope for kept in waiting.values() for envelope in kept.values()]
+    assert not left, f"{len(left)} envelopes without those before them"
 
 
 def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
