@@ -98,6 +98,25 @@ def run(steps: list[Any]) -> None:
     assert log.delta() == {}
 
 
+def frame_of(*rows: tuple[str, int]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+@pytest.mark.parametrize("later", [0, 1, 5])
+def test_a_changed_row_whose_room_was_given_back_leaves_no_trace(later: int) -> None:
+    log, copy = RowLog(SCHEMA, ("k",), ("m",)), RowLog(SCHEMA, ("k",), ("m",))
+    places = log.append(frame_of(("a", 0), ("b", 1), ("c", 2), ("d", 3)))
+    copy.apply(log.delta())
+    log.set_mark("m", places[1:], np.array([10, 20, 30], dtype=np.int64))
+    log.remove(places[1:])
+    log.tidy()
+    log.append(frame_of(*(("later", number) for number in range(later))), m=np.arange(later))
+    delta = log.delta()
+    assert "changed" not in delta, "the rows that were changed are gone, the others were not changed"
+    copy.apply(delta)
+    assert contents(copy) == contents(log) == [("a", 0, 0), *(("later", number, number) for number in range(later))]
+
+
 def test_state_of_a_newer_version_is_refused() -> None:
     packed = pack("delta", {"a": pl.DataFrame({"x": [1]})}, {"v": 1})
     kind, frames, values = unpack(packed)

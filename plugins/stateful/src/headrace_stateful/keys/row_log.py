@@ -231,8 +231,7 @@ class RowLog:
         if self._removed:
             made["removed"] = pl.DataFrame({self.NUMBER: np.concatenate(self._removed)})
         if self._changed:
-            changed = self._places_of(np.unique(np.concatenate(self._changed)))
-            changed = changed[self._live[changed]]
+            changed = self._places_now(np.unique(np.concatenate(self._changed)))
             made["changed"] = self._rows(changed).select(self.NUMBER, *map(_column, self._marks))
         self._mark_written()
         return {name: frame for name, frame in made.items() if frame.height}
@@ -273,6 +272,14 @@ class RowLog:
 
     def _places_of(self, numbers: Places) -> Places:
         return np.searchsorted(self._numbers[: self._frame.height], numbers)
+
+    def _places_now(self, numbers: Places) -> Places:
+        """Return the places of those of the rows, named by their numbers, that have not been removed."""
+        places = self._places_of(numbers)
+        # The place of a row whose room was given back is that of the next row, or the end.
+        inside = places < self._frame.height
+        places, numbers = places[inside], numbers[inside]
+        return places[self._live[places] & (self._numbers[places] == numbers)]
 
     def _mark_written(self) -> None:
         self._written = self._next
