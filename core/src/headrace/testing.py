@@ -39,7 +39,7 @@ class MemorySource(Source):
         del self.bodies[queue]
 
     def queues(self) -> Collection[Queue]:
-        return [Queue(name) for name in self.bodies]
+        return [Queue(name) for name in list(self.bodies)]  # at once: a test may change it meanwhile
 
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         self.opened.append((queue.name, start))
@@ -49,7 +49,7 @@ class MemorySource(Source):
 class _MemoryReader(Reader):
     def __init__(self, source: MemorySource, name: str, start: StartPosition) -> None:
         self._source = source
-        self._bodies = source.bodies[name]
+        self._bodies = source.bodies.get(name, [])  # it may have vanished since the job has seen it
         offset = start.offset if isinstance(start, ReadPosition) else len(self._bodies) if start is LATEST else 0
         if offset > len(self._bodies):
             raise DataError(f"offset {offset} lies behind the end, {len(self._bodies)}", queue=name, offset=offset)

@@ -155,11 +155,12 @@ def test_a_source_that_ends_leaves_the_clock_to_the_others(tmp_path: Path) -> No
     """A queue that vanishes, and one that is silent: windows close by the clock."""
     sink = sink_at_once()
     job, left, right = job_of(lambda a, b: a.union(b).key_by("k").window(hr.tumbling("10 s")).agg(n="count(*)"), sink)
-    with running(job, EngineClock()):
+    with running(job, EngineClock()) as handle:
         left.append("q", body("a", 1))
         right.append("q", body("b", 1))
         left.remove_queue("q")
-        eventually(lambda: {row["k"] for row in sink.rows} >= {"b"}, "the window of the queue that is there")
+        closed = "the window of the queue that is there"
+        eventually(lambda: {row["k"] for row in sink.rows} >= {"b"}, closed, shown=handle.status)
 
 
 def test_an_idle_job_that_is_killed_gives_what_was_due_once(tmp_path: Path) -> None:
