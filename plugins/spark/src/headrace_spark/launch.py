@@ -146,10 +146,12 @@ class LocalSpark:
 
         ``python``: the interpreter of the workers, see ``python_of_workers``.
         """
+        forked = str(self._python.command) if self._python.is_started else None
         variables = {
             "JAVA_HOME": str(self._shim()),
-            "PYSPARK_PYTHON": str(self._python.command) if self._python.is_started else python,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": forked or python,
+            # Java looks data sources up with it.
+            "PYSPARK_DRIVER_PYTHON": forked or sys.executable,
             "SPARK_LAUNCHER_OPTS": _LAUNCHER_FLAGS,
         }
         if workers:

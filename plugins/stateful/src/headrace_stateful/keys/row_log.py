@@ -279,7 +279,9 @@ class RowLog:
         # The place of a row whose room was given back is that of the next row, or the end.
         inside = places < self._frame.height
         places, numbers = places[inside], numbers[inside]
-        return places[self._live[places] & (self._numbers[places] == numbers)]
+        same: Flags = self._live[places] & (self._numbers[places] == numbers)
+        found: Places = places[same]
+        return found
 
     def _mark_written(self) -> None:
         self._written = self._next
