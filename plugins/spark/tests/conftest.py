@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,15 @@ from spark_parts import CountingSource, DatabaseSink
 @pytest.fixture(autouse=True)
 def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def _no_kept_parts() -> Iterator[None]:
+    """Close what this process keeps between micro-batches. For tests that run stages without Spark."""
+    yield
+    from micro_batches import forget_all
+
+    forget_all()
 
 
 @pytest.fixture

@@ -23,17 +23,12 @@ from headrace_spark.shipping import Outbox
 from headrace_spark.state_files import _ArrowFiles, state_files
 from headrace_spark.topology import Address, Topology
 from keyed_parts import WINDOW_SECONDS, Clocked, Pairs, timed, windowed
-from micro_batches import MicroBatches, another_process, forget_all
+from micro_batches import MicroBatches, another_process
 from pyarrow import fs
 from spark_parts import CountingSource, DatabaseSink, LineSink
 
+pytestmark = pytest.mark.usefixtures("_no_kept_parts")
 SCHEMA = {"n": "int64", "queue": "string"}
-
-
-@pytest.fixture(autouse=True)
-def _no_kept_parts() -> Iterator[None]:
-    yield
-    forget_all()
 
 
 @pytest.fixture

@@ -22,14 +22,9 @@ from headrace_spark.shipping import PLACES_PER_RANGE, in_order
 from micro_batches import MicroBatches, forget_all
 from spark_parts import CountingSource, LineSink
 
+pytestmark = pytest.mark.usefixtures("_no_kept_parts")
 A, B, C = (Queue(name, "source") for name in "abc")
 SCHEMA = {"n": "int64", "queue": "string"}
-
-
-@pytest.fixture(autouse=True)
-def _no_kept_parts() -> Iterator[None]:
-    yield
-    forget_all()
 
 
 @pytest.fixture

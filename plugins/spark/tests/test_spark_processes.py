@@ -47,11 +47,16 @@ def prepared(directory: Path) -> DatabaseSink:
     return sink
 
 
-def kill_when(program: subprocess.Popen[str], sink: DatabaseSink, rows: int) -> bool:
-    """Kill a program once at least so many rows are stored, unless it ends before. Return whether it was killed."""
+def wait_for_rows(program: subprocess.Popen[str], sink: DatabaseSink, rows: int) -> None:
+    """Wait until at least so many rows are stored, or the program ends."""
     pause = threading.Event()
     while program.poll() is None and len(sink.stored()) < rows:
         pause.wait(0.002)
+
+
+def kill_when(program: subprocess.Popen[str], sink: DatabaseSink, rows: int) -> bool:
+    """Kill a program once at least so many rows are stored, unless it ends before. Return whether it was killed."""
+    wait_for_rows(program, sink, rows)
     program.kill()
     program.communicate()
     return program.returncode == -signal.SIGKILL
@@ -125,9 +130,7 @@ def test_a_program_runs_on_a_java_from_pypi_and_is_quiet(tmp_path: Path) -> None
 def test_nothing_runs_on_when_a_driver_is_killed(tmp_path: Path) -> None:
     sink = prepared(tmp_path)
     program = start(tmp_path)
-    pause = threading.Event()
-    while program.poll() is None and not sink.stored():
-        pause.wait(0.002)
+    wait_for_rows(program, sink, 1)
     started = psutil.Process(program.pid).children(recursive=True)
     forked = sum(map(is_forked, started))
     program.kill()
@@ -165,9 +168,7 @@ def is_forked(process: psutil.Process) -> bool:
 def test_an_interrupted_program_stops_after_its_batch(tmp_path: Path) -> None:
     sink = prepared(tmp_path)
     program = start(tmp_path)
-    pause = threading.Event()
-    while program.poll() is None and not sink.stored():
-        pause.wait(0.002)
+    wait_for_rows(program, sink, 1)
     os.killpg(program.pid, signal.SIGINT)  # as Ctrl-C does
     _, errors = program.communicate(timeout=280)
     assert "KeyboardInterrupt" in errors

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import uuid
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +25,9 @@ from headrace_spark.ranges import QueueRange
 from headrace_spark.task_counts import TaskCounts
 from spark_parts import CountingSource, DatabaseSink
 
+pytestmark = pytest.mark.usefixtures("_no_kept_parts")
 QUEUE = Queue("a", "counting")
 SCHEMA = {"n": "int64", "queue": "string"}
-
-
-@pytest.fixture(autouse=True)
-def _no_kept_parts() -> Iterator[None]:
-    yield
-    for lane in lanes._kept.values():
-        lane.close()
-    for kept in outlets._kept.values():
-        kept.outlets.close(flush=False)
-    lanes._kept.clear()
-    outlets._kept.clear()
 
 
 def payload_of(job: hr.Job, **changes: object) -> JobPayload:

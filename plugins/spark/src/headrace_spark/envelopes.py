@@ -24,7 +24,7 @@ The shards of a keyed stage get, for the shuffle ``target`` and the shard ``shar
 ===========  ===========================================================================================
 ``ship``     a frame of the queue's rows that came to side ``side`` (``count`` 0: there are none),
              and ``mark`` the queue's watermark behind them, if it is known
-``control``  ``payload`` says what a micro-batch is: see ``shipping.Control``. One per shard and micro-batch
+``control``  ``payload`` says what a micro-batch is: see ``marks.Control``. One per shard and micro-batch
 ===========  ===========================================================================================
 
 ``partition`` tells Spark where an envelope goes next, ``place`` its order among those of one task.

@@ -1,6 +1,6 @@
 """A Python process that has imported what Spark's Python processes need and becomes each of them by a fork.
 
-A local Spark starts eight Python processes for the first query and one for every other: each would import pyspark, numpy
+A local Spark starts seven Python processes for the first query and one for every other: each would import pyspark, numpy
 and pyarrow again, which takes most of the time until the first row. The driver starts this server while Java starts.
 What Spark then starts as Python is ``fork_client``: it hands its arguments, environment and standard streams to this
 server, which forks. Where the server cannot stand for a new Python (another environment, another command) the client

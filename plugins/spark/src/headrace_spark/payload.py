@@ -117,6 +117,11 @@ class JobPayload:
         """Whether what tasks have read goes to others, by shard or by queue. Otherwise the task that reads also writes."""
         return self.keyed is not None or self.cuts_ranges
 
+    @property
+    def partitions(self) -> int:
+        """Into how many partitions Spark shuffles: one per shard number, or one per task."""
+        return self.parallelism if self.keyed is None else self.keyed.shards
+
     def patience_seconds(self, error: Exception) -> float:
         """Return how long a range that was planned is waited for, when reading it fails with this error."""
         broken = isinstance(error, BrokenQueueError) and self.stops_on_broken_queues
@@ -131,9 +136,7 @@ class JobPayload:
         """Return the keyed stages of the plan, the same object whenever this process asks."""
         found = _topologies.get(self.token)
         if found is None:
-            found = _topologies[self.token] = Topology(
-                self.plan(), self.parallelism if self.keyed is None else self.keyed.shards
-            )
+            found = _topologies[self.token] = Topology(self.plan(), self.partitions)
             while len(_topologies) > _PLANS_MAX:
                 _topologies.popitem(last=False)
         return found

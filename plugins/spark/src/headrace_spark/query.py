@@ -323,13 +323,10 @@ def _start(
         session.dataSource.register(source)
         session.dataSource.register(sink)
         envelopes = session.readStream.format(source.name()).load()
-        keyed = payload.keyed
-        if keyed is None and payload.shuffles:
-            envelopes = envelopes.repartitionById(payload.parallelism, "partition")
-        for level in range(1, 1 + (0 if keyed is None else len(keyed.levels))):
-            assert keyed is not None
-            envelopes = envelopes.repartitionById(keyed.shards, "partition")
-            if level < len(keyed.levels):  # the sink stage runs the last one
+        levels = int(payload.shuffles) if payload.keyed is None else len(payload.keyed.levels)
+        for level in range(1, levels + 1):
+            envelopes = envelopes.repartitionById(payload.partitions, "partition")
+            if level < levels:  # the sink stage runs the last one
                 envelopes = _mapped(envelopes, KeyedStage(payload, level))
         writer = (
             envelopes.writeStream.format(sink.name())
