@@ -172,7 +172,7 @@ def start_and_wait(backend: str, directory: Path) -> subprocess.Popen[bytes]:
 
 @pytest.mark.spark
 def test_spark_workers_killed(feed: Feed, tmp_path: Path) -> None:
-    kill_workers(tmp_path, feed, kills=5, seed=5)
+    kill_workers(tmp_path, feed, kills=2, seed=5)
 
 
 @pytest.mark.spark

@@ -21,7 +21,7 @@ from headrace.interfaces.codec import Codec, Decoder
 
 from tests.fuzz.hostile_bodies import hostile_bodies
 
-RECORDS = int(os.environ.get("HEADRACE_FUZZ_RECORDS", "4000"))
+RECORDS = int(os.environ.get("HEADRACE_FUZZ_RECORDS", "2000"))
 FIRST = int(os.environ.get("HEADRACE_FUZZ_FROM", "0"))
 _BATCH = 500
 TYPES = [

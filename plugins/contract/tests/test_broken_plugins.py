@@ -53,11 +53,12 @@ def broken_in(module: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(900)  # a hundred checks and more in each
+@pytest.mark.parametrize("one_in", [8, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "module", [pytest.param(module, marks=[pytest.mark.slow] if module in LONG else []) for module in MODULES]
 )
-def test_broken_plugins_fail_just_their_checks(module: str, tmp_path: Path) -> None:
-    results = run(SAMPLES / f"{module}.py", root=tmp_path)
+def test_broken_plugins_fail_just_their_checks(module: str, one_in: int, tmp_path: Path) -> None:
+    results = run(SAMPLES / f"{module}.py", root=tmp_path, one_in=one_in)
     wrong = []
     for name, broken in broken_in(module).items():
         failed = results.failed.get(name, {})

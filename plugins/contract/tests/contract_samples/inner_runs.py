@@ -27,8 +27,8 @@ class Results:
     skipped: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def run(file: Path, *options: str, root: Path) -> Results:
-    """Run the contracts (classes named Broken… or Test…) of a file."""
+def run(file: Path, *options: str, root: Path, one_in: int = 1) -> Results:
+    """Run the contracts (classes named Broken… or Test…) of a file; of the checks that are to pass, one in ``one_in``."""
     record = root / "record.json"
     (root / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\nxfail_strict = true\n")
     path = os.pathsep.join([str(SAMPLES.parent), *filter(None, sys.path)])
@@ -39,7 +39,7 @@ def run(file: Path, *options: str, root: Path) -> Results:
             f"--confcutdir={file.parent}",
             "-o", "python_classes=Broken Test", "-q", "--tb=short", f"--basetemp={root / 'tmp'}", *options,
         ],
-        env={**os.environ, recorder.VARIABLE: str(record), "PYTHONPATH": path},
+        env={**os.environ, recorder.VARIABLE: str(record), recorder.ONE_IN: str(one_in), "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from pathlib import Path
 
 import pytest
 
 VARIABLE = "CONTRACT_RECORD"
+#: Of the checks that are to pass, one in so many is run.
+ONE_IN = "CONTRACT_ONE_IN"
 #: Checks that start processes, half a second each: left out for plug-ins whose fault is another, see ``thorough``.
 PROCESS_CHECKS = (
     "test_a_dead_member_is_replaced",
@@ -25,7 +28,7 @@ _found: dict[str, list[dict[str, str]]] = {}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out checks that start processes, except where they are the fault that is looked for."""
+    """Leave out checks that start processes, and most checks of a sample, except where they are the fault that is looked for."""
     left_out = [item for item in items if not _wanted(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if _wanted(item)]
@@ -33,9 +36,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _wanted(item: pytest.Item) -> bool:
     kind, check = getattr(item, "cls", None), getattr(item, "originalname", "")
-    if check not in PROCESS_CHECKS or kind is None or not hasattr(kind, "breaks"):
+    if kind is None or not hasattr(kind, "breaks") or check == kind.breaks or check in kind.also:
         return True
-    return bool(kind.thorough) or check == kind.breaks or check in kind.also
+    if check in PROCESS_CHECKS:
+        return bool(kind.thorough)
+    return zlib.crc32(f"{kind.__name__}.{check}".encode()) % int(os.environ.get(ONE_IN, "1")) == 0
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -130,7 +130,7 @@ def match() -> StatefulSpec:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("spec", "sides"),
     [
