@@ -106,6 +106,12 @@ class JobOffsets:
             return True
         return (self.checkpoint, self.number) == (start.checkpoint, start.number + 1)
 
+    def records_from(self, start: JobOffsets) -> int:
+        """Return how many records lie between ``start`` and here, over all queues; those of a queue that is new do not count."""
+        return sum(
+            at.offset - start.queues[queue].offset for queue, at in self.queues.items() if queue in start.queues
+        )
+
     @classmethod
     def of(
         cls,

@@ -94,8 +94,8 @@ class JobPayload:
     retry_seconds: float
     #: Records given to the operators at once.
     batch_records: int
-    #: Records read in one micro-batch, over all queues.
-    micro_batch_records: int
+    #: Records read in one micro-batch, over all queues; None: the planner finds how many are best.
+    micro_batch_records: int | None
     parallelism: int
     #: Where a job without checkpoint begins, as JSON; None: the planner finds out.
     beginning: Mapping[str, Any] | None = None

@@ -21,6 +21,7 @@ from headrace.interfaces.source import EARLIEST, Reader, Source, StartPosition
 from headrace.runtime.broken_queues import BrokenQueues
 
 from headrace_spark.marks import MarkKeeper
+from headrace_spark.micro_batch_size import MicroBatchSize
 from headrace_spark.offsets import JobIdentity, JobOffsets
 from headrace_spark.payload import JobPayload
 from headrace_spark.ranges import Cuts, QueueRange, cut, numbered, packed, pieces_of
@@ -69,6 +70,7 @@ class Planner:
         self._broken = BrokenQueues(self._job, self._clock, payload.retry_seconds, logs=False)
         self._restored = False
         self._cuts = Cuts()
+        self._size = MicroBatchSize(self._clock, keyed=payload.keyed is not None)
         keyed = payload.keyed
         self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.until == "end")
         self._latest_told: dict[Queue, int] = {}
@@ -90,13 +92,15 @@ class Planner:
     def next_end(self, start: JobOffsets, records_max: int | None) -> JobOffsets:
         """Return the end of the micro-batch that begins at ``start``; ``start`` itself when there is nothing to do.
 
-        Reads at most ``records_max``. Waits a little for records when there are none, so that an idle job costs
-        nothing.
+        Reads at most ``records_max``; None: as much as takes a few seconds. Waits a little for records when there are none, so
+        that an idle job costs nothing.
         """
         if not self._restored:
             self._restore(start)
         if self._payload.until == "end" and self._ends is None:
             self._fix_ends(start)
+        if records_max is None:
+            records_max = self._size.records()
         begun = self._clock.monotonic()
         while True:
             if self._run.stop_asked:
@@ -104,6 +108,7 @@ class Planner:
                 return _of_nothing(start)
             looked = self._clock.monotonic()
             end = self._end_from(start, records_max)
+            self._size.planned(end.records_from(start))
             self._tell_latest()
             now = self._clock.monotonic()
             if end != start or self._payload.until == "end" or now - begun >= _IDLE_SECONDS_MAX:

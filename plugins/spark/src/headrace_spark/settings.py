@@ -42,8 +42,9 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
         option("shortest time between the starts of two micro-batches; 0: start as soon as there are records"),
     ] = timedelta(0)
     max_micro_batch_records: Annotated[
-        int, option("maximum number of records in one micro-batch, over all queues", ge=1)
-    ] = 1_000_000
+        Annotated[int, msgspec.Meta(ge=1)] | None,
+        option("maximum number of records in one micro-batch, over all queues; default: about what takes 3 s"),
+    ] = None
     idle_wait: Annotated[timedelta, option("pause between two polls of queues that have no new records")] = timedelta(
         milliseconds=100
     )

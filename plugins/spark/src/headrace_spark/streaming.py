@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from headrace_spark.failures import carried_to_driver
 from headrace_spark.payload import JobPayload
@@ -90,7 +90,8 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._plan().next_end(_offsets(start), records_max).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._payload.micro_batch_records)
+        records_max = self._payload.micro_batch_records
+        return ReadAllAvailable() if records_max is None else ReadMaxRows(records_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
         # The planner takes the ends when it is first asked: only then does it know where the job is.

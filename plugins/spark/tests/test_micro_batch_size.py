@@ -1,0 +1,43 @@
+"""Micro-batches grow or shrink until they take about three seconds."""
+
+from __future__ import annotations
+
+import pytest
+from headrace.foundation.clock import ManualClock
+from headrace_spark.micro_batch_size import MicroBatchSize
+
+
+def sizes(clock: ManualClock, size: MicroBatchSize, records_per_second: int, count: int) -> list[int]:
+    """Return how large micro-batches become, one after the other, at a given speed."""
+    found = []
+    for _ in range(count):
+        found.append(size.records())
+        size.planned(found[-1])
+        clock.advance(found[-1] / records_per_second)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("speed", "keyed", "wanted"),
+    [(2_000_000, False, 6_000_000), (100_000, False, 300_000), (9_000_000, False, 10_000_000), (2_000_000, True, 3_000_000), (1, True, 50_000)],
+)  # fmt: skip
+def test_a_micro_batch_becomes_what_takes_three_seconds(speed: int, keyed: bool, wanted: int) -> None:
+    clock = ManualClock()
+    assert sizes(clock, MicroBatchSize(clock, keyed=keyed), speed, 8)[-1] == pytest.approx(wanted, rel=0.01)
+
+
+def test_it_changes_by_no_more_than_twice() -> None:
+    clock = ManualClock()
+    assert sizes(clock, MicroBatchSize(clock, keyed=False), 1_000_000_000, 4) == [1_000_000, 2_000_000, 4_000_000, 8_000_000]  # fmt: skip
+
+
+def test_a_micro_batch_that_found_little_says_nothing() -> None:
+    clock = ManualClock()
+    size = MicroBatchSize(clock, keyed=False)
+    for _ in range(5):
+        size.planned(10)
+        clock.advance(0.01)
+    assert size.records() == 1_000_000
+    size.planned(950_000)  # up to a border of its queues
+    clock.advance(0.01)
+    assert size.records() == 2_000_000
