@@ -19,7 +19,8 @@ def sizes(clock: ManualClock, size: MicroBatchSize, records_per_second: int, cou
 
 @pytest.mark.parametrize(
     ("speed", "keyed", "wanted"),
-    [(2_000_000, False, 6_000_000), (100_000, False, 300_000), (9_000_000, False, 10_000_000), (2_000_000, True, 3_000_000), (1, True, 50_000)],
+    [(2_000_000, False, 6_000_000), (100_000, False, 300_000), (9_000_000, False, 10_000_000),
+     (2_000_000, True, 3_000_000), (1, True, 50_000)],
 )  # fmt: skip
 def test_a_micro_batch_becomes_what_takes_three_seconds(speed: int, keyed: bool, wanted: int) -> None:
     clock = ManualClock()

@@ -16,10 +16,10 @@ import numpy as np
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, RetriableError
 
-from headrace_file.framing import NEWLINE, Framing
+from headrace_file.framing import NEWLINE, Framing, count_byte
 from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerprint, Place
 from headrace_file.rotation import Mark, RotatedNames, find_successor, locate, stat_or_none
-from headrace_file.segment import BOM, Segment, cut_segment, make_segment
+from headrace_file.segment import BOM, Segment, cut_segment, empty_segment, make_segment
 from headrace_file.settings import FileSourceSettings
 from headrace_file.streams import ByteStream, CompressedStream, FileMovedError, OpenFile, PlainStream, open_stream
 from headrace_file.tracker import Tracker
@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 _WINDOW_BYTES_MIN = 64 * 1024
 _FIRST_GUESS_RECORD_BYTES = 256
 _SEARCH_BYTES = 1024 * 1024
+#: Read at once to count records: it stays in the processor's cache.
+_COUNTED_BYTES = 1024 * 1024
 #: Steps without a record (header, change of file) that one call may make before it returns.
 _STEPS_MAX = 1000
 
@@ -200,6 +202,8 @@ class Cursor:
         stream = self._open()
         tail = self._read_tail(stream)
         lead, wanted = len(tail), self._window_bytes(max_records)
+        if not build and not self._window:
+            wanted = min(wanted, _COUNTED_BYTES)
         rest = None
         if bound is not None and bound.generation == self.generation:
             rest = bound.byte + bound.taken - self.byte
@@ -212,12 +216,32 @@ class Cursor:
         if at_bound:
             data, at_end = data[: lead + (rest or 0)], True
         begin = lead + len(BOM) if not self.byte and data.startswith(BOM) else lead
+        if not build and (counted := self._count(data, lead, begin, max_records, at_end)) is not None:
+            return counted
         ends = self._context.framing.ends(data, begin, final=False, limit=self._context.max_record_bytes)
         begin, ends = self._pass_over(data, lead, begin, ends)
         if not len(ends):
             return self._step_unfinished(data, lead, begin, at_end, at_bound, build, cross)
         self.more = not at_end or len(ends) > max_records
         return self._give(data, lead, begin, ends[:max_records], build)
+
+    def _count(self, data: bytes, lead: int, begin: int, max_records: int, at_end: bool) -> Segment | None:
+        """Move over the complete records of ``data`` by their number alone; None: each must be looked at."""
+        context, last = self._context, data.rfind(b"\n", begin)
+        in_header = not self.byte and context.header_records > 0
+        if in_header or self.taken or not context.framing.counts_newlines:
+            return None
+        if last < 0 or last - begin > context.max_record_bytes:  # there may be an overlong one
+            return None
+        count = count_byte(data, NEWLINE, begin, last + 1)
+        if count > max_records:
+            return None
+        self.more = not at_end
+        self._record_bytes = max(1, (last + 1 - begin) // count)
+        self._window = 0
+        self._move(data, lead, last + 1)
+        self.offset += count
+        return empty_segment(count)
 
     def _give(self, data: bytes, lead: int, begin: int, ends: NDArray[np.int64], build: bool) -> Segment:
         """Make a segment of complete records and move after it."""

@@ -35,8 +35,17 @@ def find_byte(buffer: bytes, byte: int, begin: int = 0) -> NDArray[np.int64]:
     return found[0] if len(found) == 1 else np.concatenate(found)
 
 
+def count_byte(buffer: bytes, byte: int, begin: int, end: int) -> int:
+    """Return how often ``byte`` is in ``buffer[begin:end]``."""
+    array = np.frombuffer(buffer, dtype=np.uint8)[begin:end]
+    return sum(int(np.count_nonzero(array[at : at + _BLOCK] == byte)) for at in range(0, len(array), _BLOCK))
+
+
 class Framing(ABC):
     """Finds the ends of records."""
+
+    #: Whether each newline ends a record, so that they can be counted without being looked at.
+    counts_newlines = False
 
     @abstractmethod
     def ends(self, buffer: bytes, begin: int, *, final: bool, limit: int) -> NDArray[np.int64]:
@@ -49,6 +58,8 @@ class Framing(ABC):
 
 class NewlineFraming(Framing):
     """Each line is a record."""
+
+    counts_newlines = True
 
     def ends(self, buffer: bytes, begin: int, *, final: bool, limit: int) -> NDArray[np.int64]:
         return find_byte(buffer, NEWLINE, begin)

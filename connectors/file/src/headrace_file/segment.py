@@ -27,9 +27,10 @@ class Segment:
     offsets: NDArray[np.int64]
 
 
-def _empty() -> tuple[Bodies, NDArray[np.int64]]:
+def empty_segment(count: int) -> Segment:
+    """Return a segment of ``count`` records of which no body is wanted."""
     nothing = np.empty(0, dtype=np.int64)
-    return Bodies(b"", nothing, nothing, newline_separated=True), nothing
+    return Segment(count, Bodies(b"", nothing, nothing, newline_separated=True), nothing)
 
 
 def make_segment(
@@ -48,7 +49,7 @@ def make_segment(
     """
     count = len(ends)
     if not build:
-        return Segment(count, *_empty())
+        return empty_segment(count)
     array = np.frombuffer(buffer, dtype=np.uint8)
     offsets = np.arange(first_offset, first_offset + count, dtype=np.int64)
     returns = (ends > starts) & (array[np.maximum(ends - 1, 0)] == CARRIAGE_RETURN)
@@ -56,7 +57,7 @@ def make_segment(
     if not returns.any() and not blank.any():
         return Segment(count, Bodies(buffer, starts, ends, newline_separated=True), offsets)
     if blank.all():
-        return Segment(count, *_empty())
+        return empty_segment(count)
     begin, end = int(starts[0]), int(ends[-1])
     kept = np.ones(end - begin, dtype=bool)
     kept[ends[returns] - 1 - begin] = False

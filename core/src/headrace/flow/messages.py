@@ -11,6 +11,7 @@ column             type                meaning
 ``__hr_key``       Binary              the source's own key of the record, where it has one (optional)
 ``__hr_change``    Int8                the change kind, in batches whose results can change
 ``__hr_watermark`` Int64               the watermark before the row, microseconds since the Unix epoch, where there is one
+``__hr_combined``  Int64               of how many rows a row was combined on its way to a shard; NULL: it is as it came (optional)
 =================  ==================  ====================================================================
 """
 
@@ -35,6 +36,8 @@ ROW = "__hr_row"
 CHANGE = "__hr_change"
 #: The watermark that held before the row: microseconds since the Unix epoch, NULL while there was none.
 WATERMARK = "__hr_watermark"
+#: Of how many rows a row was combined before a shuffle (see ``Combiner``), NULL for rows that are as they came.
+COMBINED = "__hr_combined"
 HEADER_COLUMNS = (OFFSET, INDEX, TIME, KEY, CHANGE, WATERMARK)
 
 

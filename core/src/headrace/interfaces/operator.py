@@ -118,6 +118,23 @@ class StatefulOperator(Operator):
         )
 
 
+class Combiner(ABC):
+    """Makes fewer rows of many before they are sent to the shards of a stateful operator.
+
+    A backend may call it, on the side that sends, for some parts of a queue's rows and not for others. The operator must give
+    the same rows in the same order whichever rows were combined, and only its main output.
+    """
+
+    @abstractmethod
+    def combine(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return rows in the place of the rows of a frame, with the column ``COMBINED``.
+
+        ``frame`` holds rows of one queue in their order; the column ``WATERMARK``, if it is there, is the queue's own. A row
+        that is left as it is has NULL in ``COMBINED``. A row that stands for others has their keys, the position (offset and
+        index) and the watermark of the first of them, and their number in ``COMBINED``. Rows are ordered by position.
+        """
+
+
 class PartedOperator(StatefulOperator):
     """A stateful operator whose state is stored in parts, by ranges of key hashes. It can work while parts are still being loaded.
 
@@ -286,6 +303,14 @@ class StatefulSpec(OperatorSpec):
 
     @abstractmethod
     def open(self, schema: Schema | None) -> StatefulOperator: ...
+
+    def combiner(self, schema: Schema | None) -> Combiner | None:
+        """Return what makes rows fewer before they are sent to the operator; None (the default): nothing does.
+
+        Called in each process that sends rows, where only the operator takes the rows of its shuffle and only its main output
+        is used. The operator then finds the column ``COMBINED`` in every batch.
+        """
+        return None
 
     def definition(self, schema: Schema | None) -> StateDefinition:
         """Return the definition of the operator's state for these columns, in a normal form: see ``StateDefinition``.

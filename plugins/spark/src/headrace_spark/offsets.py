@@ -108,9 +108,7 @@ class JobOffsets:
 
     def records_from(self, start: JobOffsets) -> int:
         """Return how many records lie between ``start`` and here, over all queues; those of a queue that is new do not count."""
-        return sum(
-            at.offset - start.queues[queue].offset for queue, at in self.queues.items() if queue in start.queues
-        )
+        return sum(at.offset - start.queues[queue].offset for queue, at in self.queues.items() if queue in start.queues)
 
     @classmethod
     def of(

@@ -72,6 +72,7 @@ class Outbox:
         self._frames: dict[tuple[str, int], list[pl.DataFrame]] = {}
         self._marks: dict[tuple[str, int], int] = {}
         self._bytes = 0
+        self._combining = topology.combining
 
     def take(self, shipments: Iterable[Shipment]) -> Iterator[Envelope]:
         """Add shipments, in order. Yields what cannot wait because it is large.
@@ -107,6 +108,9 @@ class Outbox:
             return
         frame = concatenated(frames)
         self._bytes -= sum(int(each.estimated_size()) for each in frames)
+        combining = self._combining.get(at[0])
+        if combining is not None:
+            frame = combining.combined(frame)
         node = self._plan.nodes[at[0]]
         assert isinstance(node, ShuffleNode)
         yield from by_shard(frame, node.keys[at[1]], self._topology.shards)

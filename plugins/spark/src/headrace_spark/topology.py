@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from zlib import crc32
 
 from headrace.flow.messages import Queue
 from headrace.plan.graph import Plan
 from headrace.plan.stages import upstream_of
+from headrace.runtime.combining import Combining, combining_before
 
 
 @dataclass(frozen=True, order=True)
@@ -27,7 +29,7 @@ class Address:
 
 
 class Topology:
-    """The keyed stages of a plan with ``shards`` shards per shuffle. Pure; made in every process that needs it."""
+    """The keyed stages of a plan with ``shards`` shards per shuffle. Made in every process that needs it."""
 
     def __init__(self, plan: Plan, shards: int) -> None:
         self.shards = shards
@@ -40,6 +42,12 @@ class Topology:
         self.levels: list[list[str]] = [
             [name for name, level in self._level_of.items() if level == number] for number in range(1, count + 1)
         ]
+
+    @cached_property
+    def combining(self) -> Mapping[str, Combining]:
+        """How rows are combined before they are sent, per shuffle that lets them be."""
+        found = {name: combining_before(self._plan, node) for name, node in self._plan.shuffles.items()}
+        return {name: each for name, each in found.items() if each is not None}
 
     def partition(self, after_level: int, address: Address | None, queue: Queue) -> int:
         """Return where a row that leaves a level (0: the source stage) goes.

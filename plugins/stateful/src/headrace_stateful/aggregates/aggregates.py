@@ -85,6 +85,8 @@ class AggregatePlan:
         self.schema = Schema({name: one.data_type for name, one in self._results.items()})
         #: Whether a result depends on the order in which rows come.
         self.order_sensitive = any(call.order_sensitive for call in calls)
+        #: Whether functions of the user are called, for rows or for groups, or others that may give something else each time.
+        self.calls_users = bool(self._users) or any(one.calls or not one.deterministic for one in self._inputs.values())
         #: Whether every row can be taken back by its sign.
         self.takes_back_by_sign = all(call.retraction == "sign" for call in calls)
 

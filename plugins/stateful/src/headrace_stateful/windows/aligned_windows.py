@@ -12,19 +12,19 @@ rows that an instant of their window has passed since the last piece.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.flow.messages import CHANGE, ChangeKind, with_column
+from headrace.flow.messages import CHANGE, COMBINED, INDEX, OFFSET, ChangeKind, with_column
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.key_shares import KeyShare
 
 from headrace_stateful.keys.shares import Reached, rows_of, snapshots, together
 from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.watermark import event_times_us
 from headrace_stateful.windows.partial_log import END, PartialLog
 from headrace_stateful.windows.window_operator import Arrived, WindowOperator
 from headrace_stateful.windows.window_shape import (
@@ -37,6 +37,7 @@ from headrace_stateful.windows.window_shape import (
     WindowShape,
     inserted,
     next_instants,
+    panes,
     window_ends,
     window_starts,
 )
@@ -66,8 +67,7 @@ class AlignedWindows(WindowOperator):
         self._pending_count = 0
         self._pending_least = FOREVER
         window = shape.window
-        #: Rows whose times are in the same pane are in the same windows: they are aggregated before they are spread over these.
-        self._pane_us = math.gcd(window.size_us, window.every_us)
+        #: Rows of a pane are aggregated before they are spread over its windows.
         self._by_panes = window.kind != "tumbling" and not shape.changes and not shape.plan.order_sensitive
         self._panes: list[pl.DataFrame] = []
         #: Windows that have given a result since the last delta: their rows are in ``base`` now.
@@ -106,16 +106,7 @@ class AlignedWindows(WindowOperator):
 
     def _accept_panes(self, arrived: Arrived) -> bool:
         """Put rows aside by pane if each is in time for all of its windows; return whether they are."""
-        window, pane = self.shape.window, self._pane_us
-        begins = (arrived.times - window.offset_us) // pane * pane + window.offset_us
-        if window.kind == "cumulative":
-            first = begins + pane
-        else:
-            # The window that began first of those that hold the pane.
-            latest = (begins - window.offset_us) // window.every_us * window.every_us + window.offset_us
-            first = (
-                latest - (latest + window.size_us - begins - 1) // window.every_us * window.every_us + window.size_us
-            )
+        begins, first = panes(self.shape.window, arrived.times)
         if not (first > arrived.watermarks).all():
             return False
         self._panes.append(with_column(arrived.values, pl.Series(END, begins)))
@@ -133,6 +124,41 @@ class AlignedWindows(WindowOperator):
         rows, ends = window_ends(self.shape.window, panes[END].to_numpy())
         spread = panes if rows is None else panes[rows]
         return self.shape.plan.merge(spread.with_columns(pl.Series(END, ends)), self._by)
+
+    def accept_combined(self, arrived: Arrived | None, combined: pl.DataFrame) -> int:
+        shape, late = self.shape, 0
+        parts: list[pl.DataFrame] = []
+        if arrived is not None:
+            entries = pl.concat([arrived.values, arrived.frame.select(OFFSET, INDEX)], how="horizontal")
+            taken, late = self._in_time(entries, arrived.times, arrived.watermarks)
+            first = [pl.col(OFFSET).first(), pl.col(INDEX).first()]
+            parts.append(shape.plan.partial(taken, self._by, others=first))
+        if combined.height:
+            assert shape.window.on is not None
+            times = event_times_us(combined[shape.window.on])
+            taken, count = self._in_time(combined, times, self._watermarks(combined))
+            parts.append(taken.select(*self._by, OFFSET, INDEX, *shape.plan.partial_schema))
+            late += count
+        self._aggregate_pending()
+        # As if each row had come by itself: groups are kept in the order of their first row.
+        found = pl.concat([part.select(parts[0].columns) for part in parts]).sort(OFFSET, INDEX, maintain_order=True)
+        if found.height:
+            self._rows.append(shape.plan.merge(found.drop(OFFSET, INDEX), self._by))
+        return late
+
+    def _in_time(self, entries: pl.DataFrame, times: Times, watermarks: Times) -> tuple[pl.DataFrame, int]:
+        """Return entries with the windows that still take them, and how many rows are too late for all of theirs."""
+        rows, ends = window_ends(self.shape.window, times)
+        spread = np.arange(len(ends)) if rows is None else rows
+        in_time = _in_time(ends, watermarks[spread], self.shape.emit.until_us)
+        if in_time.all():
+            taken = entries if rows is None else entries[rows]
+            return with_column(taken, pl.Series(END, ends)), 0
+        late = np.setdiff1d(spread, spread[in_time])
+        counts = (
+            entries[COMBINED].to_numpy() if COMBINED in entries.columns else np.ones(entries.height, dtype=np.int64)
+        )
+        return with_column(entries[spread[in_time]], pl.Series(END, ends[in_time])), int(counts[late].sum())
 
     def _put_aside(self, entries: pl.DataFrame, least: int) -> None:
         self._pending.append(entries)

@@ -9,13 +9,14 @@ from typing import Any
 import polars as pl
 from headrace.flow.schema import Schema, per_schema
 from headrace.foundation.errors import PlanError
-from headrace.interfaces.operator import Changes, Derivation, StatefulOperator
+from headrace.interfaces.operator import Changes, Combiner, Derivation, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace.interfaces.windows import Emit, Window
 
 from headrace_stateful.aggregates.aggregates import AggregatePlan, compile_aggregates
 from headrace_stateful.keys.state_columns import StateInColumns, emit_setting, kept_columns, window_setting
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
+from headrace_stateful.windows.window_combiner import combiner_of
 from headrace_stateful.windows.window_shape import (
     WINDOW_END,
     WINDOW_START,
@@ -55,6 +56,9 @@ class WindowSpec(StateInColumns):
     @property
     def tick_seconds(self) -> float | None:
         return CLOCK_TICK_SECONDS if self.window.on is None else None
+
+    def combiner(self, schema: Schema | None) -> Combiner | None:
+        return combiner_of(self._shape(schema))
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         shape = self._shape(schema)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from headrace.flow.messages import (
+    COMBINED,
     INDEX,
     OFFSET,
     Batch,
@@ -22,6 +23,7 @@ from headrace.flow.messages import (
 from headrace.interfaces.operator import RejectedRows, StatefulOperator
 
 from headrace_stateful.keys.watermark import event_times_us
+from headrace_stateful.windows.window_combiner import taken_apart
 from headrace_stateful.windows.window_shape import NEVER, Times, WindowShape
 
 Results = Iterable[Batch | RejectedRows]
@@ -67,6 +69,10 @@ class WindowOperator(StatefulOperator):
     def accept(self, arrived: Arrived) -> tuple[list[pl.DataFrame], Times | None]:
         """Take rows; return results, and the places of those that came too late."""
 
+    def accept_combined(self, arrived: Arrived | None, combined: pl.DataFrame) -> int:
+        """Take rows, and rows that stand for others; return how many came too late. Only where there is a combiner for the shape."""
+        raise NotImplementedError
+
     @abstractmethod
     def advance(self, time_us: int) -> list[pl.DataFrame]:
         """Let time go on; return the results that are due then. Sets ``reached_us``."""
@@ -83,6 +89,9 @@ class WindowOperator(StatefulOperator):
             return
         self.touched = True
         self._last_offset = int(frame[OFFSET][-1])
+        if COMBINED in frame.columns:
+            yield from self._process_combined(frame)
+            return
         arrived, rejected = self._arrived(frame)
         if rejected is not None:
             yield rejected
@@ -95,6 +104,22 @@ class WindowOperator(StatefulOperator):
             self._late += len(late)
             yield batch.with_frame(arrived.frame[late].drop(OFFSET, INDEX), "late")
         yield from self._given(batch.queue, results)
+
+    def _process_combined(self, frame: pl.DataFrame) -> Results:
+        """Take rows of which some stand for others.
+
+        Only the Watermark behind them brings time on: which row was combined must not change the order of the results.
+        """
+        rows, combined = taken_apart(frame, self.shape)
+        arrived = None
+        if rows.height:
+            arrived, rejected = self._arrived(rows)
+            if rejected is not None:
+                yield rejected
+            if not len(arrived.times):
+                arrived = None
+        if arrived is not None or combined.height:
+            self._late += self.accept_combined(arrived, combined)
 
     def on_system(self, message: SystemMessage) -> Results:
         if isinstance(message, Tick) and not self._event_time:

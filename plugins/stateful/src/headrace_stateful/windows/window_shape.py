@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -104,6 +105,21 @@ def window_starts(window: Window, ends: Times) -> Times:
         starts: Times = (ends - 1 - window.offset_us) // window.size_us * window.size_us + window.offset_us
         return starts
     return ends - window.size_us
+
+
+def panes(window: Window, times: Times) -> tuple[Times, Times]:
+    """Return for each row when its pane begins, and the end of the first of its windows.
+
+    A pane is as long as all windows are made of; rows of one pane are in the same windows. Not for sessions.
+    """
+    pane = math.gcd(window.size_us, window.every_us)
+    begins = (times - window.offset_us) // pane * pane + window.offset_us
+    if window.kind == "cumulative":
+        return begins, begins + pane
+    # The window that began first of those that hold the pane.
+    latest = (begins - window.offset_us) // window.every_us * window.every_us + window.offset_us
+    before = (latest + window.size_us - begins - 1) // window.every_us
+    return begins, latest - before * window.every_us + window.size_us
 
 
 def next_instants(emit: Emit, starts: Times, ends: Times, reached_us: int) -> Times:

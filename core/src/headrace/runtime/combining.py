@@ -1,0 +1,51 @@
+"""Rows that are combined before they are sent to shards: fewer rows are hashed, encoded and sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.flow.messages import COMBINED
+from headrace.interfaces.operator import Combiner, StatefulSpec
+from headrace.plan.graph import OperatorNode, Plan, ShuffleNode, input_schema
+
+if TYPE_CHECKING:
+    import polars as pl
+
+#: If more rows than this part of them are left, combining costs more than it saves.
+_WORTH_IT_MAX = 0.6
+#: So many times rows are then sent as they are, before it is tried again.
+_LEFT_OUT = 15
+
+
+class Combining:
+    """The combiner of a shuffle, and whether it is of use. One per process and shuffle; not thread-safe."""
+
+    def __init__(self, combiner: Combiner) -> None:
+        self._combiner = combiner
+        self._left_out = 0
+
+    def combined(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return what is sent for rows of one queue: see ``Combiner.combine``."""
+        import polars as pl
+
+        if self._left_out:
+            self._left_out -= 1
+            return frame.with_columns(pl.lit(None, dtype=pl.Int64).alias(COMBINED))
+        made = self._combiner.combine(frame)
+        if made.height > frame.height * _WORTH_IT_MAX:
+            self._left_out = _LEFT_OUT
+        return made
+
+
+def combining_before(plan: Plan, shuffle: ShuffleNode) -> Combining | None:
+    """Return how rows are combined before a shuffle; None if the operator behind it does not let them be."""
+    takers = [node for _, node, _ in plan.consumers(shuffle)]
+    if len(shuffle.sides) != 1 or len(takers) != 1:
+        return None
+    (taker,) = takers
+    if not isinstance(taker, OperatorNode) or not isinstance(taker.spec, StatefulSpec):
+        return None
+    if any(edge.output for _, _, edge in plan.consumers(taker)):
+        return None  # late rows are wanted as they came
+    combiner = taker.spec.combiner(input_schema(taker.input))
+    return None if combiner is None else Combining(combiner)
