@@ -13,8 +13,9 @@ from headrace.plan.graph import Plan
 from headrace_spark.settings import SparkSettings
 
 if TYPE_CHECKING:
+    from headrace.jobs.dsl import Stream
     from headrace.jobs.job import Job
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -35,6 +36,13 @@ class SparkBackend(Backend):
     def start_query(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
         """What ``job.to_spark(session, …)`` calls; see ``to_spark``."""
         return to_spark(job, session, **options)
+
+    @staticmethod
+    def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **options: Any) -> DataFrame:
+        """What ``job.to_dataframe(session, …)`` calls; see ``headrace_spark.frames``."""
+        from headrace_spark.frames import to_dataframe
+
+        return to_dataframe(what, session, **options)
 
 
 def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:

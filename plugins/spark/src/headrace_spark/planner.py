@@ -110,6 +110,16 @@ class Planner:
                 return end
             self._rest(max(self._payload.idle_wait_seconds, min((now - looked) * _IDLE_RATIO, _IDLE_SECONDS_MAX)))
 
+    def whole_input(self) -> tuple[JobOffsets, JobOffsets]:
+        """Return where the queues begin and where they end now: for a plain batch query, which reads all at once."""
+        begin = self.initial()
+        end = self.next_end(begin, None)
+        if not begin.sources:  # the queues were not known yet: the first answer says where they begin
+            begin, end = replace(end, keyed=None), self.next_end(end, None)
+        while (further := self.next_end(end, None)) != end:
+            end = further
+        return begin, end
+
     def partitions(self, start: JobOffsets, end: JobOffsets) -> list[list[QueueRange]]:
         """Return the ranges of a micro-batch, packed into at most as many parts as there are cores.
 

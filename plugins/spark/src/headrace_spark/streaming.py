@@ -10,13 +10,14 @@ import gc
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.foundation.faults import fault_point
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
@@ -24,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from headrace_spark.failures import carried_to_driver
+from headrace_spark.failures import carried_to_driver, reported
 from headrace_spark.payload import JobPayload
 from headrace_spark.run_directory import RunDirectory
 
@@ -135,15 +136,17 @@ class KeyedStage:
         self._level = level
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with carried_to_driver():
+        with reported(self._payload):
             from headrace_spark.envelopes import from_arrow, to_arrow
             from headrace_spark.keyed_stage import run_shards
+            from headrace_spark.tasks import BatchClock, in_task
 
-            context = TaskContext.get()
-            assert context is not None
-            number = context.partitionId()
-            _note_attempt(self._payload, f"keyed stage {self._level}")
-            yield from to_arrow(run_shards(self._payload, self._level, number, from_arrow(batches), _batch_id()))
+            payload, task = in_task(self._payload)
+            clock = BatchClock(batches)
+            _note_attempt(payload, f"keyed stage {self._level}")
+            envelopes = from_arrow(clock)
+            made = run_shards(payload, self._level, task.partition, envelopes, task.batch_id, clock.time_us)
+            yield from to_arrow(made)
             _spare_the_collector("keyed stage")
 
 
@@ -229,6 +232,48 @@ class _SinkStage(_JobDataSource):
         # Called for every micro-batch in two processes on the driver's machine, to plan writing and to commit it.
         _spare_the_collector("make writer")
         return LaneWriter(self.payload)
+
+
+class _BatchReader(DataSourceReader):
+    """Reads the sources of a job once, from their beginning to the end that they have when Spark plans the query."""
+
+    def __init__(self, payload: JobPayload) -> None:
+        self._payload = payload
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with reported(self._payload):
+            from headrace_spark.marks import control_of
+            from headrace_spark.planner import Planner
+
+            planner = Planner(self._payload)
+            try:
+                begin, end = planner.whole_input()
+                control = control_of(replace(begin, keyed=None), end)
+                first, *others = planner.partitions(begin, end) or [[]]
+            finally:
+                planner.close()
+            return [LanePartition(first, control), *(LanePartition(ranges) for ranges in others)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with reported(self._payload):
+            from headrace_spark.envelopes import to_arrow
+            from headrace_spark.lanes import carried, read_ranges
+
+            assert isinstance(partition, LanePartition)
+            if not self._payload.shuffles:
+                yield from to_arrow([carried(partition.value)])
+                return
+            yield from to_arrow(read_ranges(self._payload, partition.value, 0, partition.control))
+
+
+class _BatchStage(_JobDataSource):
+    def reader(self, schema: StructType) -> _BatchReader:
+        return _BatchReader(self.payload)
+
+
+def batch_source_of(payload: JobPayload) -> type[DataSource]:
+    """Return the source stage of a plain batch query, to be registered with Spark under its ``name()``."""
+    return type("BatchStage", (_BatchStage,), {"payload": payload, "provider": f"headrace_source_{payload.token}"})
 
 
 def data_sources_of(payload: JobPayload) -> tuple[type[DataSource], type[DataSource]]:
