@@ -141,6 +141,11 @@ class JobPayload:
         return replace(self, token=f"{self.token}-{query_id}", keyed=keyed)
 
     @property
+    def closes_windows(self) -> bool:
+        """Whether the end of the input closes all windows. Not in a streaming query of the user's, which may go on at any time."""
+        return self.until == "end" and (self.batch or not self.in_user_query)
+
+    @property
     def shuffles(self) -> bool:
         """Whether what tasks have read goes to others, by shard or by queue. Otherwise the task that reads also writes."""
         return self.keyed is not None or self.cuts_ranges

@@ -70,7 +70,7 @@ class Planner:
         self._restored = False
         self._cuts = Cuts()
         keyed = payload.keyed
-        self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.until == "end")
+        self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.closes_windows)
         self._latest_told: dict[Queue, int] = {}
         self._latest_told_at = self._clock.monotonic() - _TELL_SECONDS
 

@@ -95,6 +95,9 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         # The planner takes the ends when it is first asked: only then does it know where the job is.
+        if self._payload.in_user_query and self._payload.until is None:  # the user has chosen the trigger
+            self.stop()
+            self._planner, self._payload = None, replace(self._payload, until="end")
         assert self._payload.until == "end"
 
     def reportLatestOffset(self) -> dict[str, Any]:
