@@ -11,6 +11,10 @@ import pytest
 # What workers import must be importable here by the same name.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from frame_parts import Files
+from headrace_spark.session import session_for
+from headrace_spark.settings import SparkSettings
+from pyspark.sql import SparkSession
 from spark_parts import CountingSource, DatabaseSink
 
 
@@ -38,3 +42,18 @@ def source(tmp_path: Path) -> CountingSource:
 @pytest.fixture
 def sink(tmp_path: Path) -> DatabaseSink:
     return DatabaseSink(tmp_path / "rows.db")
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    """A session as a user has one: with Spark's own settings."""
+    session = session_for(SparkSettings()).session.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    return session
+
+
+@pytest.fixture
+def files(spark: SparkSession, tmp_path: Path) -> Files:
+    return Files(spark, tmp_path / "files")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,12 @@ import polars as pl
 from headrace.flow.changelog import KIND_MARKS, KIND_NAMES
 from headrace_sql.operators.frames import FrameSource
 from headrace_sql.operators.sinks import CollectSettings, CollectSink, collected
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 Chain = Callable[[hr.Stream], hr.Stream]
 Rows = Counter[tuple[Any, ...]]
 _SIGNS = {"insert": 1, "update_after": 1, "update_before": -1, "delete": -1}
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _WORDS = {KIND_MARKS[kind]: KIND_NAMES[kind] for kind in KIND_NAMES}
 
 
@@ -81,11 +86,55 @@ def run_query(frame: DataFrame, place: Path, checkpoint: str = "checkpoint") -> 
 
 def written(place: Path) -> pl.DataFrame:
     """Return the rows of Spark's file sink: those of completed micro-batches."""
-    import json
-
     files: list[Path] = []
     for log in sorted((place / "rows" / "_spark_metadata").iterdir(), key=lambda each: each.name):
         if log.name.isdigit():
-            files += [Path(json.loads(line)["path"].removeprefix("file://")) for line in log.read_text().splitlines()[1:]]
+            files += [
+                Path(json.loads(line)["path"].removeprefix("file://")) for line in log.read_text().splitlines()[1:]
+            ]
     parts = [pl.read_parquet(file) for file in files]
     return pl.concat([part for part in parts if part.height] or parts)
+
+
+def events(count: int, keys: int = 5) -> pl.DataFrame:
+    """Rows in the order of time: every 7 s one, with a key and a text."""
+    numbers = range(count)
+    return pl.DataFrame(
+        {
+            "n": list(numbers),
+            "k": [f"key-{n % keys}" for n in numbers],
+            "at": [BEGIN + timedelta(seconds=7 * n) for n in numbers],
+            "price": [Decimal(n) / 4 for n in numbers],
+            "text": [None if n % 6 == 0 else "curl http://x" if n % 5 == 0 else f"ls {n}" for n in numbers],
+        },
+        schema_overrides={"price": pl.Decimal(10, 2), "at": pl.Datetime("us", "UTC")},
+    )
+
+
+class Files:
+    """A directory of Parquet files that a streaming DataFrame reads one by one."""
+
+    def __init__(self, spark: SparkSession, place: Path) -> None:
+        self._spark = spark
+        self.place = place
+        place.mkdir()
+        self._count = 0
+
+    def add(self, rows: pl.DataFrame, parts: int = 1) -> None:
+        """Add rows as files; each is a micro-batch."""
+        size = -(-rows.height // parts)
+        for part in rows.iter_slices(size):
+            # Spark takes files in the order of their times of change, and those of one moment in any order.
+            path = self.place / f"{self._count:04}.parquet"
+            part.write_parquet(path.with_suffix(".new"))
+            os.utime(path.with_suffix(".new"), (self._count + 1, self._count + 1))
+            path.with_suffix(".new").rename(path)
+            self._count += 1
+
+    def read(self) -> DataFrame:
+        return self._spark.read.parquet(str(self.place))
+
+    def stream(self) -> DataFrame:
+        schema = self.read().schema
+        reader = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.place))

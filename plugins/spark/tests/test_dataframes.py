@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,75 +11,13 @@ import headrace as hr
 import headrace_spark
 import polars as pl
 import pytest
-from frame_parts import begin, collect, light_result, on_light, result, run_query
-from headrace.foundation.errors import CheckpointError, DataError, JobError, OptionError, PlanError
-from headrace_spark.session import session_for
-from headrace_spark.settings import SparkSettings
+from frame_parts import BEGIN, Files, begin, collect, events, light_result, on_light, result, run_query
+from headrace.foundation.errors import CheckpointError, JobError, OptionError, PlanError
 from headrace_sql.operators.frames import FrameSource
 from pyspark.sql import DataFrame, SparkSession
 from spark_parts import CountingSource
 
 pytestmark = pytest.mark.spark
-_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session as a user has one: with Spark's own settings."""
-    session = session_for(SparkSettings()).session.newSession()
-    session.conf.set("spark.sql.shuffle.partitions", "2")
-    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    yield session
-
-
-def events(count: int, keys: int = 5) -> pl.DataFrame:
-    """Rows in the order of time: every 7 s one, with a key and a text."""
-    numbers = range(count)
-    return pl.DataFrame(
-        {
-            "n": list(numbers),
-            "k": [f"key-{n % keys}" for n in numbers],
-            "at": [_BEGIN + timedelta(seconds=7 * n) for n in numbers],
-            "price": [Decimal(n) / 4 for n in numbers],
-            "text": [None if n % 6 == 0 else "curl http://x" if n % 5 == 0 else f"ls {n}" for n in numbers],
-        },
-        schema_overrides={"price": pl.Decimal(10, 2), "at": pl.Datetime("us", "UTC")},
-    )
-
-
-class Files:
-    """A directory of Parquet files that a streaming DataFrame reads one by one."""
-
-    def __init__(self, spark: SparkSession, place: Path) -> None:
-        self._spark = spark
-        self.place = place
-        place.mkdir()
-        self._count = 0
-
-    def add(self, rows: pl.DataFrame, parts: int = 1) -> None:
-        """Add rows as files; each is a micro-batch."""
-        size = -(-rows.height // parts)
-        for part in rows.iter_slices(size):
-            # Spark takes files in the order of their times of change, and those of one moment in any order.
-            path = self.place / f"{self._count:04}.parquet"
-            part.write_parquet(path.with_suffix(".new"))
-            os.utime(path.with_suffix(".new"), (self._count + 1, self._count + 1))
-            path.with_suffix(".new").rename(path)
-            self._count += 1
-
-    def read(self) -> DataFrame:
-        return self._spark.read.parquet(str(self.place))
-
-    def stream(self) -> DataFrame:
-        schema = self.read().schema
-        reader = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
-        return reader.parquet(str(self.place))
-
-
-@pytest.fixture
-def files(spark: SparkSession, tmp_path: Path) -> Files:
-    return Files(spark, tmp_path / "files")
 
 
 # ------------------------------------------------------------------------------------------------------ without state
@@ -105,7 +40,9 @@ def test_rows_without_state_are_those_of_light(files: Files, tmp_path: Path) -> 
     assert streamed.isStreaming
     assert result(run_query(streamed, tmp_path)) == expected
     files.add(events(120)[100:])
-    assert result(run_query(streamed, tmp_path)) == on_light(events(120), suspicious), "it continues behind its checkpoint"
+    assert result(run_query(streamed, tmp_path)) == on_light(events(120), suspicious), (
+        "it continues behind its checkpoint"
+    )
 
 
 def test_columns_keep_their_types(spark: SparkSession) -> None:
@@ -176,7 +113,9 @@ def test_sessions_and_joins_of_two_dataframes(spark: SparkSession, files: Files)
         return left.watermark("at").join(right.watermark("when"), "k", within=("-1 min", "1 min"), time=("at", "when"))
 
     pipe = begin("joined")
-    expected = light_result(joined(pipe.from_(FrameSource.of(orders)), pipe.from_(FrameSource.of(payments), name="paid")))
+    expected = light_result(
+        joined(pipe.from_(FrameSource.of(orders)), pipe.from_(FrameSource.of(payments), name="paid"))
+    )
     assert sum(expected.values()) > 50
     right = spark.createDataFrame(payments.to_arrow())
     left = spark.createDataFrame(orders.to_arrow())
@@ -194,7 +133,7 @@ def test_windows_of_a_stream_over_restarts_and_repetitions(files: Files, tmp_pat
         return run_query(stream.to_dataframe(checkpoint=state, shards=3), tmp_path)
 
     first = query()
-    closed = _BEGIN + timedelta(seconds=7 * 199 - 30)
+    closed = BEGIN + timedelta(seconds=7 * 199 - 30)
 
     def expected(until: datetime) -> Any:
         return {row: n for row, n in on_light(rows, per_minute).items() if row[2] <= until}
@@ -204,7 +143,7 @@ def test_windows_of_a_stream_over_restarts_and_repetitions(files: Files, tmp_pat
     (tmp_path / "checkpoint" / "commits" / "3").unlink()
     (tmp_path / "checkpoint" / "commits" / ".3.crc").unlink(missing_ok=True)
     files.add(rows[200:], parts=2)
-    assert result(query()) == expected(_BEGIN + timedelta(seconds=7 * 299 - 30)), "no window twice, none is missing"
+    assert result(query()) == expected(BEGIN + timedelta(seconds=7 * 299 - 30)), "no window twice, none is missing"
     with pytest.raises(CheckpointError, match="with 3 shards, but the job asks for 4"):
         per_minute(begin("windows").from_dataframe(files.stream())).to_dataframe(checkpoint=state, shards=4)
     with pytest.raises(CheckpointError, match=r"state of the job 'frames.windows'"):
@@ -230,7 +169,7 @@ def test_results_that_change_in_a_stream(files: Files, tmp_path: Path) -> None:
 
 def test_lateness_is_judged_by_micro_batches(spark: SparkSession, files: Files, tmp_path: Path) -> None:
     def at(*seconds: int) -> pl.DataFrame:
-        times = [_BEGIN + timedelta(seconds=s) for s in seconds]
+        times = [BEGIN + timedelta(seconds=s) for s in seconds]
         return pl.DataFrame({"at": times, "n": list(seconds)}, schema_overrides={"at": pl.Datetime("us", "UTC")})
 
     def counted(stream: hr.Stream) -> hr.Stream:
@@ -248,8 +187,10 @@ def test_shards_without_rows_see_time_pass(spark: SparkSession, files: Files, tm
     """The rows of a micro-batch go to one of four shards; windows close in all of them."""
     rows = events(60, keys=1).with_columns(k=pl.when(pl.col("n") < 30).then(pl.lit("a")).otherwise(pl.lit("b")))
     files.add(rows, parts=2)
-    made = per_minute(begin("silent").from_dataframe(files.stream())).to_dataframe(checkpoint=tmp_path / "state", shards=4)
-    closed = _BEGIN + timedelta(seconds=7 * 59 - 30)
+    made = per_minute(begin("silent").from_dataframe(files.stream())).to_dataframe(
+        checkpoint=tmp_path / "state", shards=4
+    )
+    closed = BEGIN + timedelta(seconds=7 * 59 - 30)
     expected = {row: n for row, n in on_light(rows, per_minute).items() if row[2] <= closed}
     assert result(run_query(made, tmp_path)) == expected
 
@@ -269,7 +210,7 @@ def test_state_and_spark_checkpoint_that_do_not_fit(spark: SparkSession, files: 
     assert len(stored) == 2
     for path in stored:
         path.rename(path.with_suffix(".away"))
-    with pytest.raises(Exception, match="is at micro-batch 2, but the state directory .* has no state of shard"):
+    with pytest.raises(Exception, match=r"is at micro-batch 2, but the state directory .* has no state of shard"):
         query()
     for path in stored:
         path.with_suffix(".away").rename(path)

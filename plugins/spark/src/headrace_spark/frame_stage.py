@@ -10,7 +10,8 @@ A DataFrame is one queue: its rows have no offsets that headrace could know. A m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -30,7 +31,7 @@ from headrace.flow.messages import (
     ReadPosition,
 )
 from headrace.runtime import shuffle
-from headrace.runtime.lane import Lane, Shipment
+from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane, Shipment
 
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.frame_source import DataFrameSource
@@ -70,26 +71,46 @@ def _through_lane(
         lane.on_system(QueueAdded(queue))
     lane.queue = queue
     outbox = None if payload.keyed is None else Outbox(plan, payload.topology(), Queue(ROWS, source_id))
-    place = task.batch_id * ROWS_PER_TASK
+    first = place = task.batch_id * ROWS_PER_TASK
     try:
         for batch in _of_size(batches, payload.batch_records):
             raw = _raw_batch(source, node.body_schema or {}, batch, place)
             place += batch.num_rows
             for delivery in processed(payload, lane, raw):
-                yield from of_delivery(delivery)
+                yield from _sent(payload, source, delivery)
             if outbox is not None:
                 yield from outbox.take(map(_without_watermark, lane.take_shipments()))
         for delivery in lane.on_system(Checkpoint(task.batch_id)):
-            yield from of_delivery(delivery)
+            yield from _sent(payload, source, delivery)
         if outbox is not None:
             yield from outbox.take(map(_without_watermark, lane.take_shipments()))
             yield from outbox.rest()
     except BaseException:
         lane.close()
         raise
+    if not payload.in_user_query:
+        yield Envelope("end", Queue(ROWS, source_id), task.batch_id, task.batch_id + 1, place - first)
     _lanes[payload.token, source_id] = lane
     while len(_lanes) > _LANES_MAX:
         _lanes.pop(next(iter(_lanes))).close()
+
+
+def _sent(payload: JobPayload, source: DataFrameSource, delivery: Delivery) -> Iterator[Envelope]:
+    """Yield rows for sinks. Those for sinks of headrace go to the task that their values say, so that it is always the same."""
+    if payload.in_user_query or source.keep_order:
+        yield from of_delivery(delivery)
+        return
+    frame = delivery.batch.frame
+    parts = (_hashes(frame, delivery.target) % np.uint64(payload.partitions)).astype(np.int64)
+    for number in np.unique(parts).tolist():
+        queue = replace(delivery.batch.queue, name=str(number))
+        yield from of_delivery(replace(delivery, batch=Batch(queue, frame.filter(pl.Series(parts == number)))))
+
+
+def _hashes(frame: pl.DataFrame, target: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Return a hash of each row's values. What a dead letter says of its place may be another when it is made again."""
+    without = (*HEADER_COLUMNS, *(("queue", "offset", "index") if target == DEAD_LETTERS else ()))
+    return key_hashes(frame, [name for name in frame.columns if name not in without])
 
 
 def _of_size(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
@@ -98,7 +119,9 @@ def _of_size(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[pa.Re
             yield batch.slice(begin, rows_max)
 
 
-def _raw_batch(source: DataFrameSource, types: pl.Schema | dict[str, pl.DataType], batch: pa.RecordBatch, first: int) -> RawBatch:
+def _raw_batch(
+    source: DataFrameSource, types: Mapping[str, pl.DataType], batch: pa.RecordBatch, first: int
+) -> RawBatch:
     offsets = np.arange(first, first + batch.num_rows, dtype=np.int64)
     end = ReadPosition(first + batch.num_rows)
     if source.has_bodies:
@@ -106,9 +129,7 @@ def _raw_batch(source: DataFrameSource, types: pl.Schema | dict[str, pl.DataType
     frame = pl.DataFrame(pl.from_arrow(batch))
     # Instants come in the time zone of the session: only the type tells.
     casts = [
-        pl.col(name).cast(types[name])
-        for name, kind in frame.schema.items()
-        if name in types and kind != types[name]
+        pl.col(name).cast(types[name]) for name, kind in frame.schema.items() if name in types and kind != types[name]
     ]
     return RawBatch(offsets, end, frame=frame.with_columns(casts) if casts else frame)
 
@@ -209,3 +230,40 @@ def stamped(frame: pl.DataFrame, sequence: int, first: int = 0) -> pl.DataFrame:
     )
 
 
+# ------------------------------------------------------------------------------------------------------- before sinks
+
+
+def for_sinks(payload: JobPayload, envelopes: Iterable[Envelope], task: Task) -> Iterator[Envelope]:
+    """Yield what a task of the sink stage writes, with rows of DataFrames at positions that are the same when they come again.
+
+    A position is the micro-batch and the row's place in its part of it. Without ``keep_order`` a row's part and its place
+    depend on the values of the micro-batch's rows only, so a micro-batch that was written in part is completed exactly.
+    """
+    frames = payload.frames
+    assert frames is not None
+    sequence = frames.base + task.batch_id
+    parts: dict[Queue, dict[tuple[Queue, str], list[Envelope]]] = {}
+    for each in envelopes:
+        if each.kind == "rows" and each.queue.source in frames.time_columns:
+            part = parts.setdefault(each.queue.branched(""), {})
+            part.setdefault((each.queue, each.target), []).append(each)
+        else:
+            yield each
+    for main in sorted(parts):
+        yield Envelope("begin", main, sequence, sequence + 1)
+        for (queue, target), found in sorted(parts[main].items()):
+            frame = concatenated([each.frame() for each in sorted(found, key=lambda each: each.place)])
+            if main.source not in frames.in_order:
+                frame = frame[np.argsort(_hashes(frame, target), kind="stable")]
+            yield from of_delivery(Delivery(target, Batch(queue, stamped(frame, sequence))))
+        yield Envelope("stored", main, sequence, sequence + 1)
+
+
+def by_frame(frames: FrameInput, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return counts by queue, those of the parts of a DataFrame as counts of the DataFrame."""
+    made: dict[str, int] = {}
+    for queue_id, count in counts.items():
+        source = queue_id.partition("/")[0]
+        name = Queue(ROWS, source).id if source in frames.time_columns else queue_id
+        made[name] = made.get(name, 0) + count
+    return made

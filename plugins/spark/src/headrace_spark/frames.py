@@ -246,7 +246,14 @@ def _payload_of(
     keyed = _keyed_plan(plan, options, session, batch=batch)
     given = None if not frames else frame_input(plan, frames)
     return plain_payload(
-        plan, session, run_directory=str(place), keyed=keyed, frames=given, batch=batch, in_user_query=True
+        plan,
+        session,
+        run_directory=str(place),
+        keyed=keyed,
+        frames=given,
+        batch=batch,
+        in_user_query=True,
+        state_by_query=True,
     )
 
 

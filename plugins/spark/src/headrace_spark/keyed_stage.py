@@ -178,7 +178,7 @@ def _shard_before(payload: JobPayload, address: Address, chain: StateChain, batc
         kept.shard.close()
         kept = None
     if kept is None:
-        if payload.in_user_query:
+        if payload.state_by_query:
             check_state_fits(chain, address, payload, batch_id)
         kept = _KeptShard(Shard(payload.plan(), address.shuffle, address.shard), StateVersion())
     for state, at in chain.after(kept.at, batch_id):
@@ -189,7 +189,7 @@ def _shard_before(payload: JobPayload, address: Address, chain: StateChain, batc
 
 
 def check_state_fits(chain: StateChain, address: Address, payload: JobPayload, batch_id: int) -> None:
-    """Compare the stored state with the micro-batch that Spark runs, for queries whose checkpoint is the user's.
+    """Compare the stored state with the micro-batch that Spark runs, where Spark's checkpoint does not say what belongs to it.
 
     Raises CheckpointError: one of the two directories was removed, replaced or put back to an older copy.
     """
@@ -205,8 +205,8 @@ def check_state_fits(chain: StateChain, address: Address, payload: JobPayload, b
         f"{payload.keyed.state_uri} {stored} of shard {address}",
         job=payload.identity.job,
         option="checkpoint",
-        hint="restore checkpointLocation and the directory given to to_dataframe(checkpoint=…) from copies of one moment, "
-        "or begin anew with another checkpointLocation",
+        hint="restore Spark's checkpointLocation and this directory from copies of one moment, or begin anew with another "
+        "checkpointLocation",
     )
 
 

@@ -129,12 +129,14 @@ class JobPayload:
     frames: FrameInput | None = None
     #: Whether it runs as a plain batch query: one piece of work to the end of the input, and nothing is kept of it.
     batch: bool = False
-    #: Whether the stages are part of queries of the user's, which Spark starts and knows by their checkpoints.
+    #: Whether the stages are part of queries of the user's, which Spark starts and stops.
     in_user_query: bool = False
+    #: Whether state belongs to a query as Spark knows it, by the id in its checkpoint, because no planner plans what is read.
+    state_by_query: bool = False
 
     def of_query(self, query_id: str) -> JobPayload:
-        """Return the payload of a query of the user's: state belongs to the query's checkpoint, so each query has its own."""
-        assert self.in_user_query
+        """Return the payload as it is for a query: its state is in a directory of its own."""
+        assert self.state_by_query
         keyed = self.keyed
         if keyed is not None:
             keyed = replace(keyed, state_uri=f"{keyed.state_uri}/{query_id}", checkpoint=query_id)

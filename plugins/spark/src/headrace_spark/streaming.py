@@ -17,6 +17,7 @@ from headrace.foundation.faults import fault_point
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
@@ -165,27 +166,7 @@ class LaneWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         with carried_to_driver():
-            from headrace_spark.envelopes import from_arrow
-            from headrace_spark.keyed_stage import run_shards
-            from headrace_spark.lanes import ranges_in, read_ranges
-            from headrace_spark.outlets import write_envelopes
-            from headrace_spark.shipping import in_order
-
-            context = TaskContext.get()
-            assert context is not None
-            batch_id, keyed, envelopes = _batch_id(), self._payload.keyed, from_arrow(iterator)
-            _note_attempt(self._payload, "sink stage")
-            made: Iterable[Envelope]
-            if not self._payload.shuffles:
-                made = read_ranges(self._payload, ranges_in(envelopes), batch_id)
-            elif keyed is None:
-                made = in_order(envelopes)
-            else:
-                made = run_shards(self._payload, len(keyed.levels), context.partitionId(), envelopes, batch_id)
-            repeated = context.attemptNumber() > 0 and batch_id != self._payload.replayed_batch_id
-            done = TaskDone(write_envelopes(self._payload, made, batch_id, repeated=repeated))
-            _spare_the_collector("write")
-            return done
+            return _written(self._payload, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         with carried_to_driver():
@@ -197,6 +178,63 @@ class LaneWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing to undo: sinks keep what they stored and drop it when it comes again."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """The same for a plain batch query."""
+
+    def __init__(self, payload: JobPayload) -> None:
+        self._payload = payload
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with carried_to_driver():
+            return _written(self._payload, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with carried_to_driver():
+            done = [asdict(message.counts) for message in messages if isinstance(message, TaskDone)]
+            RunDirectory(self._payload.run_directory).add_event("batch", batch_id=0, tasks=done)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing to undo, as for a micro-batch."""
+
+
+def _written(given: JobPayload, batches: Iterator[pa.RecordBatch]) -> TaskDone:
+    """Write what the last stage makes of a task's envelopes."""
+    from headrace_spark.envelopes import from_arrow
+    from headrace_spark.keyed_stage import run_shards
+    from headrace_spark.lanes import ranges_in, read_ranges
+    from headrace_spark.outlets import write_envelopes
+    from headrace_spark.shipping import in_order
+    from headrace_spark.tasks import BatchClock, in_task
+
+    payload, task = in_task(given)
+    clock = BatchClock(batches)
+    keyed, batch_id, envelopes = payload.keyed, task.batch_id, from_arrow(clock)
+    _note_attempt(payload, "sink stage")
+    made: Iterable[Envelope]
+    if keyed is not None:
+        made = run_shards(payload, len(keyed.levels), task.partition, envelopes, batch_id, clock.time_us)
+    elif payload.frames is not None:
+        made = envelopes
+    elif not payload.shuffles:
+        made = read_ranges(payload, ranges_in(envelopes), batch_id)
+    else:
+        made = in_order(envelopes)
+    if payload.frames is not None:
+        from headrace_spark.frame_stage import for_sinks
+
+        made = for_sinks(payload, made, task)
+    context = TaskContext.get()
+    assert context is not None
+    repeated = context.attemptNumber() > 0 and batch_id != payload.replayed_batch_id
+    counts = write_envelopes(payload, made, batch_id, repeated=repeated)
+    if payload.frames is not None:
+        from headrace_spark.frame_stage import by_frame
+
+        counts.dead_letters = by_frame(payload.frames, counts.dead_letters)
+    _spare_the_collector("write")
+    return TaskDone(counts)
 
 
 @dataclass
@@ -235,6 +273,9 @@ class _SinkStage(_JobDataSource):
         # Called for every micro-batch in two processes on the driver's machine, to plan writing and to commit it.
         _spare_the_collector("make writer")
         return LaneWriter(self.payload)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(self.payload)
 
 
 class _BatchReader(DataSourceReader):

@@ -35,7 +35,7 @@ def in_task(payload: JobPayload) -> tuple[JobPayload, Task]:
     context = TaskContext.get()
     assert context is not None, "called outside a Spark task"
     batch_id = 0 if payload.batch else int(context.getLocalProperty("streaming.sql.batchId") or 0)
-    if payload.in_user_query and not payload.batch:
+    if payload.state_by_query and not payload.batch:
         query_id = context.getLocalProperty("sql.streaming.queryId")
         payload = payload.of_query(str(query_id))
     return payload, Task(batch_id, context.partitionId(), context.taskAttemptId())
