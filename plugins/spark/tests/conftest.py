@@ -46,8 +46,12 @@ def sink(tmp_path: Path) -> DatabaseSink:
 
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
-    """A session as a user has one: with Spark's own settings."""
-    session = session_for(SparkSettings()).session.newSession()
+    """A session as a user has one: with Spark's own settings where they matter."""
+    tuned = session_for(SparkSettings()).session
+    session = tuned.newSession()
+    for name in ("spark.sql.streaming.checkpointFileManagerClass", "spark.sql.adaptive.enabled"):
+        if (value := tuned.conf.get(name, "")) != "":
+            session.conf.set(name, value)  # tests wait for many checkpoints
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")

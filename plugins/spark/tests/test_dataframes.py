@@ -30,7 +30,7 @@ def suspicious(stream: hr.Stream) -> hr.Stream:
 
 
 def test_rows_without_state_are_those_of_light(files: Files, tmp_path: Path) -> None:
-    files.add(events(100), parts=4)
+    files.add(events(100), parts=2)
     expected = on_light(events(100), suspicious)
     assert 0 < sum(expected.values()) < 100
     made = suspicious(begin("stateless").from_dataframe(files.read())).to_dataframe()
@@ -151,8 +151,8 @@ def test_windows_of_a_stream_over_restarts_and_repetitions(files: Files, tmp_pat
 
 
 def test_results_that_change_in_a_stream(files: Files, tmp_path: Path) -> None:
-    rows = events(120)
-    files.add(rows, parts=5)
+    rows = events(117)
+    files.add(rows, parts=3)
     made = totals(begin("changes").from_dataframe(files.stream())).to_dataframe(checkpoint=tmp_path / "state", shards=2)
     assert [field.name for field in made.schema][-2:] == ["_kind", "_order"]
     frame = run_query(made, tmp_path)
@@ -222,8 +222,9 @@ def test_two_queries_of_one_dataframe_have_their_own_state(files: Files, tmp_pat
     rows = events(80)
     files.add(rows, parts=2)
     made = totals(begin("twice").from_dataframe(files.stream())).to_dataframe(checkpoint=tmp_path / "state", shards=1)
+    expected = on_light(rows, totals)
     for name in ("one", "two"):
-        assert result(run_query(made, tmp_path / name)) == on_light(rows, totals)
+        assert result(run_query(made, tmp_path / name)) == expected
 
 
 def test_processing_time_is_that_of_the_micro_batch(files: Files, tmp_path: Path) -> None:

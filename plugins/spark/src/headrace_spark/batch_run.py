@@ -16,12 +16,12 @@ class BatchRun:
     def __init__(self, session: SparkSession, name: str, work: Callable[[], None]) -> None:
         self.name = name
         self._context = session.sparkContext
-        self._tag = f"headrace-{uuid.uuid4().hex}"
+        self._group = f"headrace-{uuid.uuid4().hex}"
         self._work = work
         self._done = threading.Event()
         self._stopped = False
         self._error: Exception | None = None
-        # Its Spark jobs get a tag of their own, by which they can be cancelled.
+        # Its Spark jobs get a group of their own, by which they can be cancelled and counted.
         thread = InheritableThread(target=self._run, name=f"headrace batch {name}", daemon=True)
         thread.start()
 
@@ -41,11 +41,23 @@ class BatchRun:
     def stop(self) -> None:
         """Cancel the Spark jobs of the work. Rows that were written stay."""
         self._stopped = True
-        self._context.cancelJobsWithTag(self._tag)
+        self._context.cancelJobGroup(self._group)
+
+    def tasks(self) -> tuple[int, int]:
+        """Return how many tasks are done, and of how many that are known so far."""
+        tracker = self._context.statusTracker()
+        done = total = 0
+        for job_id in tracker.getJobIdsForGroup(self._group):
+            job = tracker.getJobInfo(job_id)
+            for stage_id in [] if job is None else job.stageIds:
+                stage = tracker.getStageInfo(stage_id)
+                if stage is not None:
+                    done, total = done + stage.numCompletedTasks, total + stage.numTasks
+        return done, total
 
     def _run(self) -> None:
         try:
-            self._context.addJobTag(self._tag)
+            self._context.setJobGroup(self._group, self.name)
             self._work()
         except Exception as error:  # Spark's or ours: awaitTermination raises it
             self._error = error

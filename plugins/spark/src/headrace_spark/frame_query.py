@@ -227,7 +227,7 @@ def _to_sinks(
 ) -> DataFrame:
     envelopes = envelopes_of(plan, frames, payload, in_use.session)
     if payload.keyed is not None:
-        return behind_shuffles(envelopes, payload, plan)
+        return behind_shuffles(envelopes, payload)
     return envelopes.repartitionById(payload.partitions, "partition")
 
 

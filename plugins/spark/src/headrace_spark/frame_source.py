@@ -39,6 +39,11 @@ class DataFrameSettings(Settings, frozen=True, kw_only=True):
             )
 
 
+def is_of_connect(frame: DataFrame) -> bool:
+    """Return whether a DataFrame is one of Spark Connect: its server knows its columns and whether it is streaming."""
+    return not hasattr(frame, "_jdf")
+
+
 class DataFrameSource(Source):
     """Reads a DataFrame. Spark plans and reads it, so this object only describes it: it opens no queue itself."""
 
@@ -63,7 +68,7 @@ class DataFrameSource(Source):
         from pyspark.sql.types import BinaryType, StringType
 
         assert self.frame is not None
-        if not self.has_bodies:
+        if not self.has_bodies or is_of_connect(self.frame):  # asking for the types would be a call of the server
             return
         types = {field.name: field.dataType for field in self.frame.schema.fields}
         if self.body not in types:

@@ -22,8 +22,8 @@ from headrace.plan.graph import Input, OperatorNode, Plan, SinkNode, SourceNode,
 from pyspark.sql import functions
 from pyspark.sql import types as spark
 
-from headrace_spark.envelopes import SPARK_SCHEMA
-from headrace_spark.frame_source import DataFrameSource
+from headrace_spark.envelopes import COLUMNS, SPARK_SCHEMA
+from headrace_spark.frame_source import DataFrameSource, is_of_connect
 from headrace_spark.frame_types import schema_to_spark
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output_stage import FrameStage, Output, OutputStage
@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 _DESCRIPTION = "headrace.json"
 _STATE = "shards"
 _TARGET = "dataframe"
+_BY_NAME: Mapping[str, spark.DataType] = {
+    "STRING": spark.StringType(), "BIGINT": spark.LongType(), "INT": spark.IntegerType(), "BINARY": spark.BinaryType(),
+}  # fmt: skip
+#: The columns of envelopes, made without asking Spark what the text of them means.
+_ENVELOPE = spark.StructType(
+    [spark.StructField(name, _BY_NAME[kind]) for name, kind in map(str.split, SPARK_SCHEMA.split(","))]
+)
 
 
 class RowsSink(Sink):
@@ -101,16 +108,25 @@ def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **give
             node.sink.prepare(input_schema(node.input))
     if payload.keyed is None:
         made = [
-            mapped(_read(node, frames[name], payload, plan), OutputStage(payload, output, name), spark_schema)
-            for name, node in plan.sources.items()
-            if name in frames
-        ] or [mapped(_envelopes(payload, spark_session), OutputStage(payload, output), spark_schema)]
+            _stage_over(name, source, plan, OutputStage(payload, output, name), spark_schema)
+            for name, source in frames.items()
+        ]
+        if not frames:
+            made = [mapped(_envelopes(payload, spark_session), OutputStage(payload, output), spark_schema, COLUMNS)]
         return _union(made)
     envelopes = envelopes_of(plan, frames, payload, spark_session)
-    return mapped(behind_shuffles(envelopes, payload, plan), OutputStage(payload, output), spark_schema)
+    behind = behind_shuffles(envelopes, payload)
+    return mapped(behind, OutputStage(payload, output), spark_schema, envelope_columns(payload))
 
 
 # ---------------------------------------------------------------------------------------------------- what is given
+
+
+def frames_of_stream_or_job(what: Job | Stream) -> bool:
+    """Return whether a job or stream reads DataFrames."""
+    job = what.to(RowsSink(), name=_TARGET) if isinstance(what, Stream) else what
+    plan = Plan(job.namespace, job.pipeline, job.sink_nodes)
+    return any(isinstance(node.source, DataFrameSource) for node in plan.sources.values())
 
 
 def _plan_of(what: Job | Stream, options: FrameOptions) -> tuple[Plan, str]:
@@ -148,6 +164,10 @@ def _is_batch(plan: Plan, frames: Mapping[str, DataFrameSource], options: FrameO
     check_only_frames(plan, frames)
     if not frames:
         return bool(options.batch)
+    if options.batch is not None and all(
+        source.frame is not None and is_of_connect(source.frame) for source in frames.values()
+    ):
+        return options.batch  # the server is not asked: a function of a declarative pipeline must not
     batch = not is_streaming(plan, frames)
     if options.batch not in (None, batch):
         raise OptionError(
@@ -382,51 +402,72 @@ def envelopes_of(
     """Return what the source stage gives: of DataFrames, or of sources of headrace."""
     if not frames:
         return _envelopes(payload, session)
-    return _union(
-        [
-            mapped(_read(plan.sources[name], source, payload, plan), FrameStage(payload, name), SPARK_SCHEMA)
-            for name, source in frames.items()
-        ]
-    )
+    stages = {name: FrameStage(payload, name) for name in frames}
+    return _union([_stage_over(name, source, plan, stages[name], _ENVELOPE) for name, source in frames.items()])
 
 
-def behind_shuffles(envelopes: DataFrame, payload: JobPayload, plan: Plan) -> DataFrame:
+def envelope_columns(payload: JobPayload) -> Sequence[str]:
+    """Return the columns of what keyed stages get: envelopes and, where it matters, the time of the micro-batch."""
+    keyed = payload.keyed
+    ticks = payload.frames is not None and keyed is not None and keyed.tick_seconds is not None
+    return (*COLUMNS, TIME_COLUMN) if ticks else COLUMNS
+
+
+def behind_shuffles(envelopes: DataFrame, payload: JobPayload) -> DataFrame:
     """Return what comes to the last level of keyed stages, which is run by whoever takes it."""
     assert payload.keyed is not None
     last = len(payload.keyed.levels)
     for level in range(1, last + 1):
         envelopes = envelopes.repartitionById(payload.partitions, "partition")
-        if payload.frames is not None and payload.keyed.tick_seconds is not None:
+        if TIME_COLUMN in envelope_columns(payload):
             # In a streaming query it is the time of the micro-batch, the same when that is run again.
             now = functions.unix_micros(functions.current_timestamp())
             envelopes = envelopes.withColumn(TIME_COLUMN, now)
         if level < last:
-            envelopes = mapped(envelopes, KeyedStage(payload, level), SPARK_SCHEMA)
+            envelopes = mapped(envelopes, KeyedStage(payload, level), _ENVELOPE, envelope_columns(payload))
     return envelopes
 
 
-def mapped(frame: DataFrame, stage: Any, schema: spark.StructType | str) -> DataFrame:
-    """Return what a stage makes of Arrow batches: ``DataFrame.mapInArrow`` but for its wish to have pandas installed."""
-    if not hasattr(frame, "_jdf"):  # Spark Connect, which needs pandas anyway
-        return frame.mapInArrow(stage, schema)
+def mapped(frame: DataFrame, stage: Any, schema: spark.StructType, columns: Sequence[str]) -> DataFrame:
+    """Return what a stage makes of Arrow batches: ``DataFrame.mapInArrow`` but for its wish to have pandas installed.
+
+    ``columns`` are those of the DataFrame.
+    """
+    if is_of_connect(frame):
+        return _mapped_by_server(frame, stage, schema, columns)
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
     function = UserDefinedFunction(stage, schema, type(stage).__name__, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column: Any = function(*[frame[name] for name in frame.columns])
+    column: Any = function(*[frame[_quoted(name)] for name in columns])
     return ClassicDataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
-def _read(node: SourceNode, source: DataFrameSource, payload: JobPayload, plan: Plan) -> DataFrame:
-    """Return the columns of a DataFrame that the job needs, under plain names."""
-    frame = source.frame
+def _mapped_by_server(frame: Any, stage: Any, schema: spark.StructType, columns: Sequence[str]) -> DataFrame:
+    """Return the same with Spark Connect, without asking the server for the columns, as its ``mapInArrow`` does.
+
+    In a function of a declarative pipeline the server must not be asked.
+    """
+    from pyspark.sql.connect.plan import MapPartitions
+    from pyspark.sql.connect.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    function = UserDefinedFunction(stage, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    plan = MapPartitions(child=frame._plan, function=function, cols=list(columns), is_barrier=False, profile=None)
+    made: DataFrame = type(frame)(plan, frame.sparkSession)
+    return made
+
+
+def _stage_over(name: str, source: DataFrameSource, plan: Plan, stage: Any, schema: spark.StructType) -> DataFrame:
+    """Return what a stage makes of the columns of a DataFrame that the job needs."""
+    node, frame = plan.sources[name], source.frame
     assert frame is not None
-    if source.has_bodies:
-        return frame.select(functions.col(_quoted(source.body)))
-    columns = [name for name in plan.decode_columns()[plan.id_of(node)] if name not in node.metadata]
-    columns = columns or list(node.body_schema or {})[:1]  # rows are counted, so some column must come
-    return frame.select(*[functions.col(_quoted(name)) for name in columns])
+    columns = [source.body]
+    if not source.has_bodies:
+        columns = [each for each in plan.decode_columns()[name] if each not in node.metadata]
+        columns = columns or list(node.body_schema or {})[:1]  # rows are counted, so some column must come
+    return mapped(frame.select(*[functions.col(_quoted(each)) for each in columns]), stage, schema, columns)
 
 
 def _quoted(name: str) -> str:
