@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import headrace as hr
 import pymysql
@@ -84,10 +85,10 @@ def test_from_kafka_to_kafka(
     assert sorted(found) == sorted(expected), "the windows of three minutes, over a restart"
 
 
-def read(server: KafkaServer, topic: str, count: int) -> list[dict[str, object]]:
+def read(server: KafkaServer, topic: str, count: int) -> list[dict[str, Any]]:
     consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    rows = []
+    rows: list[dict[str, Any]] = []
     while len(rows) < count:
         message = consumer.poll(30.0)
         assert message is not None, f"{len(rows)} of {count} messages came"

@@ -50,7 +50,7 @@ def spark() -> SparkSession:
     tuned = session_for(SparkSettings()).session
     session = tuned.newSession()
     for name in ("spark.sql.streaming.checkpointFileManagerClass", "spark.sql.adaptive.enabled"):
-        if (value := tuned.conf.get(name, "")) != "":
+        if value := tuned.conf.get(name, ""):
             session.conf.set(name, value)  # tests wait for many checkpoints
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")

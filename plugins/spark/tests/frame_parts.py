@@ -15,6 +15,7 @@ from typing import Any
 import headrace as hr
 import polars as pl
 from headrace.flow.changelog import KIND_MARKS, KIND_NAMES
+from headrace.jobs.dsl import Pipeline
 from headrace_sql.operators.frames import FrameSource
 from headrace_sql.operators.sinks import CollectSettings, CollectSink, collected
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +27,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _WORDS = {KIND_MARKS[kind]: KIND_NAMES[kind] for kind in KIND_NAMES}
 
 
-def begin(name: str, **options: Any) -> Any:
+def begin(name: str, **options: Any) -> Pipeline:
     """Begin a job of these tests."""
     return hr.stream("frames", name, **options)
 
@@ -41,7 +42,7 @@ def light_result(stream: hr.Stream) -> Rows:
     with tempfile.TemporaryDirectory() as place:
         stream.to(CollectSink(CollectSettings(path=place))).run("light")
         assert stream.schema is not None
-        frame = collected(place, stream.schema)
+        frame = collected(place, dict(stream.schema))
     kinds = [_WORDS[mark] for mark in frame["op"].to_list()] if "op" in frame.columns else []
     return net(frame.drop("op", strict=False).rows(), kinds)
 

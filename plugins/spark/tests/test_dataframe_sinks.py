@@ -88,7 +88,8 @@ def test_the_order_of_partitions_is_kept_on_request(spark: SparkSession, tmp_pat
 def windowed(stream: hr.Stream) -> hr.Stream:
     timed = stream.with_columns(k="n % 4").watermark("at")
     counts = timed.key_by("k").window(hr.tumbling("70 s", on="at")).agg(n="COUNT(*)", least="MIN(n)")
-    return counts.select("k", "least / 10 AS w", "n").with_columns(w="CAST(w AS BIGINT)")
+    made: hr.Stream = counts.select("k", "least / 10 AS w", "n").with_columns(w="CAST(w AS BIGINT)")
+    return made
 
 
 def test_windows_of_a_stream_in_a_sink(files: Files, tmp_path: Path) -> None:

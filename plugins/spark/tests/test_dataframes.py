@@ -26,7 +26,8 @@ pytestmark = pytest.mark.spark
 def suspicious(stream: hr.Stream) -> hr.Stream:
     rules = [{"id": "loads", "expression": "text LIKE 'curl %'"}, {"id": "late", "expression": "n > 90"}]
     kept = stream.where("text IS NOT NULL").with_columns("price * 2 AS twice", "UPPER(k) AS big").rules(rules)
-    return kept.drop("text")
+    made: hr.Stream = kept.drop("text")
+    return made
 
 
 def test_rows_without_state_are_those_of_light(files: Files, tmp_path: Path) -> None:
@@ -85,12 +86,18 @@ def letters_of(job: str) -> list[Path]:
 
 def per_minute(stream: hr.Stream) -> hr.Stream:
     timed = stream.watermark("at", delay="30 s")
-    return timed.key_by("k").window(hr.tumbling("1 min", on="at")).agg(n="COUNT(*)", total="SUM(price)", most="MAX(n)")
+    made: hr.Stream = (
+        timed.key_by("k").window(hr.tumbling("1 min", on="at")).agg(n="COUNT(*)", total="SUM(price)", most="MAX(n)")
+    )
+    return made
 
 
 def per_hour_of_minutes(stream: hr.Stream) -> hr.Stream:
     minutes = per_minute(stream).select("window_start AS minute", "n")
-    return minutes.watermark("minute").key_by().window(hr.tumbling("1 h", on="minute")).agg(n="SUM(n)", m="COUNT(*)")
+    made: hr.Stream = (
+        minutes.watermark("minute").key_by().window(hr.tumbling("1 h", on="minute")).agg(n="SUM(n)", m="COUNT(*)")
+    )
+    return made
 
 
 def totals(stream: hr.Stream) -> hr.Stream:
@@ -110,7 +117,10 @@ def test_sessions_and_joins_of_two_dataframes(spark: SparkSession, files: Files)
     orders, payments = events(60), events(80, keys=9).select(pl.col("n").alias("paid"), "k", pl.col("at").alias("when"))
 
     def joined(left: Any, right: Any) -> hr.Stream:
-        return left.watermark("at").join(right.watermark("when"), "k", within=("-1 min", "1 min"), time=("at", "when"))
+        made: hr.Stream = left.watermark("at").join(
+            right.watermark("when"), "k", within=("-1 min", "1 min"), time=("at", "when")
+        )
+        return made
 
     pipe = begin("joined")
     expected = light_result(
@@ -173,7 +183,10 @@ def test_lateness_is_judged_by_micro_batches(spark: SparkSession, files: Files, 
         return pl.DataFrame({"at": times, "n": list(seconds)}, schema_overrides={"at": pl.Datetime("us", "UTC")})
 
     def counted(stream: hr.Stream) -> hr.Stream:
-        return stream.watermark("at").key_by().window(hr.tumbling("10 s", on="at")).agg(n="COUNT(*)", last="MAX(n)")
+        made: hr.Stream = (
+            stream.watermark("at").key_by().window(hr.tumbling("10 s", on="at")).agg(n="COUNT(*)", last="MAX(n)")
+        )
+        return made
 
     files.add(at(25, 3, 1))  # in one micro-batch 3 and 1 are not late, though 25 is before them
     files.add(at(4, 26))  # 4 is: the micro-batch before has closed its window

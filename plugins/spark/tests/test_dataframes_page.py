@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from frame_parts import begin
 from headrace.foundation.errors import JobError
+from headrace_spark.batch_run import BatchRun
 from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[3] / "docs" / "dataframes.md"
@@ -54,4 +55,4 @@ def test_a_preview(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(JobError, match="no first rows"):
         headrace_spark.preview(spark.readStream.format("rate").load())
     with pytest.raises(ZeroDivisionError):
-        headrace_spark.first_rows.BatchRun(spark, "fails", lambda: print(1 // 0)).awaitTermination()
+        BatchRun(spark, "fails", lambda: print(1 // 0)).awaitTermination()
