@@ -208,6 +208,17 @@ def test_shards_without_rows_see_time_pass(spark: SparkSession, files: Files, tm
     assert result(run_query(made, tmp_path)) == expected
 
 
+def test_windows_of_windows_in_a_stream(files: Files, tmp_path: Path) -> None:
+    """Two shuffles: the watermark of the second comes from the shards of the first."""
+    rows = events(1100)
+    files.add(rows, parts=3)
+    stream = per_hour_of_minutes(begin("levels").from_dataframe(files.stream()))
+    frame = run_query(stream.to_dataframe(checkpoint=tmp_path / "state", shards=2), tmp_path)
+    hours = {row: n for row, n in on_light(rows, per_hour_of_minutes).items() if row[1] <= BEGIN + timedelta(hours=2)}
+    assert len(hours) == 2
+    assert result(frame) == hours
+
+
 def test_state_and_spark_checkpoint_that_do_not_fit(spark: SparkSession, files: Files, tmp_path: Path) -> None:
     rows = events(90)
     files.add(rows[:60], parts=2)

@@ -103,6 +103,9 @@ class OutputStage:
                     elif envelope.kind == "rows":
                         letters.write(envelope)
                 letters.close(flush=True)
+            except GeneratorExit:  # Spark wants no more rows, as with limit(): what was found stays
+                letters.close(flush=True)
+                raise
             except BaseException:
                 letters.close(flush=False)
                 raise
