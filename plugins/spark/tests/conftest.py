@@ -11,6 +11,10 @@ import pytest
 # What workers import must be importable here by the same name.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from frame_parts import Files
+from headrace_spark.session import session_for
+from headrace_spark.settings import SparkSettings
+from pyspark.sql import SparkSession
 from spark_parts import CountingSource, DatabaseSink
 
 
@@ -38,3 +42,22 @@ def source(tmp_path: Path) -> CountingSource:
 @pytest.fixture
 def sink(tmp_path: Path) -> DatabaseSink:
     return DatabaseSink(tmp_path / "rows.db")
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    """A session as a user has one: with Spark's own settings where they matter."""
+    tuned = session_for(SparkSettings()).session
+    session = tuned.newSession()
+    for name in ("spark.sql.streaming.checkpointFileManagerClass", "spark.sql.adaptive.enabled"):
+        if value := tuned.conf.get(name, ""):
+            session.conf.set(name, value)  # tests wait for many checkpoints
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    return session
+
+
+@pytest.fixture
+def files(spark: SparkSession, tmp_path: Path) -> Files:
+    return Files(spark, tmp_path / "files")

@@ -16,6 +16,7 @@ from headrace.foundation.errors import CheckpointError, JobError
 from headrace.interfaces.settings import Settings
 
 if TYPE_CHECKING:
+    from headrace.jobs.dsl import Stream
     from headrace.jobs.job import Job
     from headrace.plan.graph import Plan
 
@@ -269,3 +270,11 @@ class Backend(ABC):
         For backends that drive an engine with sessions. Raises JobError as ``start`` does.
         """
         raise JobError("this backend has no sessions that a job could be started in", hint="use job.start()")
+
+    @staticmethod
+    def to_dataframe(what: Job | Stream, session: Any = None, **options: Any) -> Any:
+        """Return the rows of a job or stream as a DataFrame of the engine: what ``job.to_dataframe(…)`` calls.
+
+        For backends that drive an engine with DataFrames. Raises JobError as ``start`` does.
+        """
+        raise JobError("this backend has no DataFrames", hint="use job.start()")

@@ -24,6 +24,7 @@ PLUGINS: Mapping[str, str] = {
 #: The distribution that offers a name, by kind.
 OFFERS: Mapping[str, Mapping[str, str]] = {
     "source": {
+        "dataframe": "headrace-spark",
         "datagen": "headrace-sql",
         "elasticsearch": "headrace-elasticsearch",
         "file": "headrace-file",

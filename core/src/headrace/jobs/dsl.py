@@ -386,6 +386,16 @@ class Stream:
         node = SinkNode(label=label, schema=schema, sink=sink, input=self._edge)
         return Job(self, (node, *self._extras))
 
+    def to_dataframe(self, session: Any = None, **options: Any) -> Any:
+        """Return the rows as a DataFrame of Spark, streaming or batch, for any query of yours; needs headrace-spark.
+
+        ``session`` is the SparkSession that it belongs to, which a stream that began with ``from_dataframe`` knows
+        already. For the options see docs/dataframes.md. Raises JobError for what is wrong with the stream.
+        """
+        from headrace.jobs.job import DEFAULT_BACKEND
+
+        return default_registry().find("backend", DEFAULT_BACKEND).to_dataframe(self, session, **options)
+
     def print(self, **options: Any) -> Job:
         """Print the rows; the same as ``to_print``."""
         return self._to_plugin("print", (), options)

@@ -140,6 +140,14 @@ class Job:
         """
         return default_registry().find("backend", DEFAULT_BACKEND).start_query(self, session, **options)
 
+    def to_dataframe(self, session: Any = None, **options: Any) -> Any:
+        """Return the rows of the job's sink as a DataFrame of Spark; needs headrace-spark. The sink itself writes nothing.
+
+        ``session`` is the SparkSession that it belongs to, which a job that reads DataFrames knows already. For the
+        options see docs/dataframes.md. Raises JobError for what is wrong with the job.
+        """
+        return default_registry().find("backend", DEFAULT_BACKEND).to_dataframe(self, session, **options)
+
     def _start(self, backend: str | None, given: Mapping[str, Any]) -> JobHandle:
         if _refusals:
             _refusals[-1](self)

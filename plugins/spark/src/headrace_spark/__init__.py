@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace_spark.backend import SparkBackend as SparkBackend
     from headrace_spark.backend import to_spark as to_spark
+    from headrace_spark.first_rows import Preview as Preview
+    from headrace_spark.first_rows import preview as preview
+    from headrace_spark.frame_source import source as source
+    from headrace_spark.frames import to_dataframe as to_dataframe
 
-__all__ = ["SparkBackend", "to_spark"]
+_PLACES = {
+    "Preview": "headrace_spark.first_rows",
+    "SparkBackend": "headrace_spark.backend",
+    "preview": "headrace_spark.first_rows",
+    "source": "headrace_spark.frame_source",
+    "to_dataframe": "headrace_spark.frames",
+    "to_spark": "headrace_spark.backend",
+}
+__all__ = ["Preview", "SparkBackend", "preview", "source", "to_dataframe", "to_spark"]
 
 
 def __getattr__(name: str) -> Any:
     # Worker processes import this package too: they must not load what only the driver needs.
-    if name not in __all__:
+    if name not in _PLACES:
         raise AttributeError(f"module 'headrace_spark' has no attribute {name!r}")
-    from headrace_spark import backend
-
-    return getattr(backend, name)
+    return getattr(importlib.import_module(_PLACES[name]), name)

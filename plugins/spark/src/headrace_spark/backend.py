@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.foundation.errors import JobError
 from headrace.interfaces.backend import Backend, JobHandle, RunOptions
 from headrace.interfaces.settings import Settings
 from headrace.plan.graph import Plan
@@ -13,9 +15,12 @@ from headrace.plan.graph import Plan
 from headrace_spark.settings import SparkSettings
 
 if TYPE_CHECKING:
+    from headrace.jobs.dsl import Stream
     from headrace.jobs.job import Job
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from headrace_spark.query import StartedQuery
 
 
 class SparkBackend(Backend):
@@ -25,16 +30,22 @@ class SparkBackend(Backend):
 
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         from headrace_spark.handle import SparkHandle
-        from headrace_spark.query import start_query
 
         settings = self.settings
         assert isinstance(settings, SparkSettings)
-        return SparkHandle(plan, options, partial(start_query, plan, options, settings))
+        return SparkHandle(plan, options, partial(_starter_of(plan), plan, options, settings))
 
     @staticmethod
     def start_query(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
         """What ``job.to_spark(session, …)`` calls; see ``to_spark``."""
         return to_spark(job, session, **options)
+
+    @staticmethod
+    def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **options: Any) -> DataFrame:
+        """What ``job.to_dataframe(session, …)`` calls; see ``headrace_spark.frames``."""
+        from headrace_spark.frames import to_dataframe
+
+        return to_dataframe(what, session, **options)
 
 
 def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
@@ -45,11 +56,30 @@ def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
     JobError as ``start`` does.
     """
     from headrace.jobs.job import options_of
-
-    from headrace_spark.query import start_query
+    from pyspark.sql.streaming.query import StreamingQuery
 
     given = {"until": None, **options, "session": session}
     run_options, settings = options_of(SparkBackend, "spark", given)
-    started = start_query(job.plan(run_options), run_options, settings)
+    plan = job.plan(run_options)
+    started = _starter_of(plan)(plan, run_options, settings)
+    if not isinstance(started.query, StreamingQuery):
+        raise JobError(
+            "the job reads batch DataFrames, so it has no StreamingQuery",
+            job=job.name,
+            hint="use job.run(backend='spark')",
+        )
     threading.Thread(target=started.clean_up_at_end, name=f"headrace {job.name}", daemon=True).start()
     return started.query
+
+
+def _starter_of(plan: Plan) -> Callable[..., StartedQuery]:
+    """Return what starts the query of a plan: over DataFrames, or over sources of headrace."""
+    from headrace_spark.frame_source import DataFrameSource
+
+    if any(isinstance(node.source, DataFrameSource) for node in plan.sources.values()):
+        from headrace_spark.frame_query import start_frame_query
+
+        return start_frame_query
+    from headrace_spark.query import start_query
+
+    return start_query

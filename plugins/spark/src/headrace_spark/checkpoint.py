@@ -28,6 +28,7 @@ _STATE_DIRECTORY = "shards"
 _BEGINNING = "beginning.json"
 _DEFINITIONS = "definitions.json"
 _SAVEPOINT = "savepoint.json"
+_FRAMES = "frames.json"
 #: Keys of the files of an older version of headrace, which have no checksum: definitions, beginnings, savepoints.
 _KEYS_WITHOUT_CHECKSUM = frozenset({"format", "operators", "outputs", "job", "plan", "sources", "gone", "keyed", "id"})
 
@@ -190,6 +191,22 @@ class SparkCheckpoint:
             raise self._damaged(f"offsets/{last}", f"{error!r}") from error
         except CheckpointError as error:
             raise self._damaged(f"offsets/{last}", error.message) from error
+
+    def last_planned(self) -> int | None:
+        """Return the number of the last micro-batch that Spark has planned; None when there is none."""
+        return max(self._batches("offsets"), default=None)
+
+    def frames(self) -> Mapping[str, Any] | None:
+        """Return what ``keep_frames`` has stored; None when there is nothing."""
+        return self._find(_FRAMES)
+
+    def keep_frames(self, content: Mapping[str, Any]) -> None:
+        """Store what a job that reads DataFrames must know of its first start."""
+        self._keep(_FRAMES, content)
+
+    def forget_frames(self) -> None:
+        """Remove what ``keep_frames`` has stored: the job has come to its end."""
+        self._files.delete(self._path(_FRAMES), False)
 
     def interrupted_batch(self) -> int | None:
         """Return the number of the micro-batch that was planned but not completed: it will be run again."""

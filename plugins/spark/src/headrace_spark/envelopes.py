@@ -17,6 +17,7 @@ kind         meaning
 ``end``      that was all; ``count`` records were read
 ``gone``     the queue was removed; nothing of it follows, in this batch or a later one
 ``shard``    ends what came of a shard; ``payload`` holds its figures
+``stored``   ends the rows of one part of a DataFrame's micro-batch
 ===========  ===========================================================================================
 
 The shards of a keyed stage get, for the shuffle ``target`` and the shard ``shard``:
@@ -42,7 +43,7 @@ import pyarrow as pa
 from headrace.flow.messages import OFFSET, Batch, Queue
 from headrace.runtime.lane import Delivery
 
-Kind = Literal["begin", "rows", "end", "gone", "shard", "ship", "control", "ranges"]
+Kind = Literal["begin", "rows", "end", "gone", "shard", "stored", "ship", "control", "ranges"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 #: The columns as Spark is told.
 SPARK_SCHEMA = (

@@ -11,11 +11,14 @@ import json
 import re
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from headrace.foundation import errors
 from headrace.foundation.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from headrace_spark.payload import JobPayload
 
 _MARK = "headrace-failure"
 _PATTERN = re.compile(_MARK + r"<([A-Za-z0-9+/=]+)>")
@@ -40,6 +43,11 @@ def carried_to_driver() -> Iterator[None]:
         raise
     except Exception as error:  # whatever it is, the driver is to see it
         raise WorkerFailure(describe(error)) from error
+
+
+def reported(payload: JobPayload) -> AbstractContextManager[None]:
+    """Return what wraps errors for the driver: nothing in a query of the user's, where Spark itself shows them."""
+    return nullcontext() if payload.in_user_query else carried_to_driver()
 
 
 def describe(error: BaseException) -> str:

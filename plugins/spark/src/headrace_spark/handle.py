@@ -118,7 +118,7 @@ class SparkHandle(JobHandle):
         ):  # the query is being started again at this moment, which asks as well
             self._started.run_directory.ask_to_stop()
         deadline = self._clock.monotonic() + timeout.total_seconds()
-        while not self._started.run_directory.drained:
+        while self._started.has_planner and not self._started.run_directory.drained:
             if self._clock.wait(self._ended, _STOP_LOOK_SECONDS):
                 if savepoint is not None:
                     self._check_saveable(savepoint)
@@ -151,6 +151,13 @@ class SparkHandle(JobHandle):
     def _check_saveable(self, path: str | os.PathLike[str]) -> None:
         if self._ended.is_set():
             raise CheckpointError("the job has ended, so no savepoint can be taken", job=self._job, option="savepoint")
+        if not self._started.has_planner:
+            raise CheckpointError(
+                "a job that reads DataFrames writes no savepoints: how far it is, is in Spark's checkpoint",
+                job=self._job,
+                option="savepoint",
+                hint="copy the checkpoint directory while the job is stopped",
+            )
         check_free(path)
 
     def _check_time(self, deadline: float, timeout: timedelta) -> None:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from headrace.flow.messages import Queue
 from headrace.foundation.clock import SystemClock
+from headrace.foundation.errors import CheckpointError
 from headrace.foundation.faults import fault_point
 from headrace.runtime import shuffle
 from headrace.runtime.shard import Shard, ShardOutput
 from headrace.runtime.waiting import Waiting, waiting
 
 from headrace_spark.envelopes import Envelope, of_delivery
+from headrace_spark.frame_stage import control_of_frames, entry_with_frames, is_of_frame
 from headrace_spark.payload import JobPayload
 from headrace_spark.shard_state import StateChain, StateVersion
 from headrace_spark.shipping import Outbox, ShardControl, addressed, concatenated, with_mark
@@ -44,18 +46,29 @@ _kept: dict[tuple[str, Address], _KeptShard] = {}
 
 
 def run_shards(
-    payload: JobPayload, level: int, number: int, envelopes: Iterable[Envelope], batch_id: int
+    payload: JobPayload,
+    level: int,
+    number: int,
+    envelopes: Iterable[Envelope],
+    batch_id: int,
+    time_us: Callable[[], int] = lambda: 0,
 ) -> Iterator[Envelope]:
     """Take the shards of one number and level through a micro-batch.
 
     Yields their results, and the rows that only pass through this stage, with their destinations. Called once per task, in the
-    process that runs it.
+    process that runs it. ``time_us`` tells the micro-batch's time when all envelopes have come, where no planner tells it.
     """
-    return addressed(_run_shards(payload, level, number, envelopes, batch_id), payload.topology(), level)
+    made = _run_shards(payload, level, number, envelopes, batch_id, time_us)
+    return addressed(made, payload.topology(), level)
 
 
 def _run_shards(
-    payload: JobPayload, level: int, number: int, envelopes: Iterable[Envelope], batch_id: int
+    payload: JobPayload,
+    level: int,
+    number: int,
+    envelopes: Iterable[Envelope],
+    batch_id: int,
+    time_us: Callable[[], int],
 ) -> Iterator[Envelope]:
     topology = payload.topology()
     addresses = [Address(name, number) for name in topology.levels[level - 1]]
@@ -66,18 +79,35 @@ def _run_shards(
         (own[Address(each.target, each.shard)] if at_home else passing).append(each)
     yield from sorted(passing, key=lambda each: (each.queue.source, each.queue.name, each.place))
     for address in addresses:
-        yield from _run_shard(payload, address, own.pop(address), batch_id)
+        control = _control_of(payload, address, own[address], batch_id, time_us)
+        yield from _run_shard(payload, address, own.pop(address), batch_id, control)
 
 
-def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], batch_id: int) -> Iterator[Envelope]:
+def _control_of(
+    payload: JobPayload, address: Address, own: Iterable[Envelope], batch_id: int, time_us: Callable[[], int]
+) -> ShardControl:
+    if payload.frames is not None:
+        return control_of_frames(payload.frames, batch_id, time_us(), ends=payload.batch)
     controls = [each for each in own if each.kind == "control"]
     assert len(controls) == 1, f"{address} was told of {len(controls)} micro-batches at once"
-    control = msgspec.msgpack.decode(controls[0].payload, type=ShardControl)
+    return msgspec.msgpack.decode(controls[0].payload, type=ShardControl)
+
+
+def _run_shard(
+    payload: JobPayload, address: Address, own: Sequence[Envelope], batch_id: int, control: ShardControl
+) -> Iterator[Envelope]:
     plan, topology = payload.plan(), payload.topology()
     chain = payload.chain(address)
     kept = _shard_before(payload, address, chain, batch_id)
     shard, late_before = kept.shard, kept.shard.late_rows()
-    entry = shard_entry(topology, address, control, own, first=kept.at.batch_id is None)
+    first, frames = kept.at.batch_id is None, payload.frames
+    if frames is None:
+        entry = shard_entry(topology, address, control, own, first=first)
+    else:
+        others = shard_entry(
+            topology, address, control, [each for each in own if not is_of_frame(each, frames)], first=False
+        )
+        entry = entry_with_frames(topology, address, frames, own, others, control, first=first)
     with waiting(_how_to_wait(payload, shard)):
         output = shard.process(control.sequence, control.time_us, entry, end_of_input=control.end_of_input)
     fault_point("shard.after_process")
@@ -88,9 +118,12 @@ def _run_shard(payload: JobPayload, address: Address, own: Iterable[Envelope], b
     with waiting(_how_to_wait(payload, shard)):
         kept.at = chain.save(shard, kept.at, batch_id)
     fault_point("shard.after_state")
-    _keep(payload, address, kept)
-    outbox = Outbox(plan, topology, shard.queue)
     figures = {"watermark_us": shard.watermark_us, "state_rows": shard.state_rows(), "late_rows": late}
+    if payload.batch:
+        shard.close()
+    else:
+        _keep(payload, address, kept)
+    outbox = Outbox(plan, topology, shard.queue)
     yield from _leaving(shard.queue, control.sequence, output, outbox, figures)
 
 
@@ -145,12 +178,36 @@ def _shard_before(payload: JobPayload, address: Address, chain: StateChain, batc
         kept.shard.close()
         kept = None
     if kept is None:
+        if payload.state_by_query:
+            check_state_fits(chain, address, payload, batch_id)
         kept = _KeptShard(Shard(payload.plan(), address.shuffle, address.shard), StateVersion())
     for state, at in chain.after(kept.at, batch_id):
         kept.shard.apply(state)
         kept.at = at
     kept.shard.end_restore()
     return kept
+
+
+def check_state_fits(chain: StateChain, address: Address, payload: JobPayload, batch_id: int) -> None:
+    """Compare the stored state with the micro-batch that Spark runs, where Spark's checkpoint does not say what belongs to it.
+
+    Raises CheckpointError: one of the two directories was removed, replaced or put back to an older copy.
+    """
+    assert payload.keyed is not None
+    newest = chain.newest()
+    if newest is None and batch_id == 0:
+        return
+    if newest is not None and batch_id - 1 <= newest <= batch_id:
+        return
+    stored = "has no state" if newest is None else f"has the state after micro-batch {newest}"
+    raise CheckpointError(
+        f"Spark's checkpoint of the query {payload.keyed.checkpoint} is at micro-batch {batch_id}, but the state directory "
+        f"{payload.keyed.state_uri} {stored} of shard {address}",
+        job=payload.identity.job,
+        option="checkpoint",
+        hint="restore Spark's checkpointLocation and this directory from copies of one moment, or begin anew with another "
+        "checkpointLocation",
+    )
 
 
 def _keep(payload: JobPayload, address: Address, kept: _KeptShard) -> None:

@@ -108,7 +108,7 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
         count = 0
         for raw in _raw_batches(payload, kept.reader, part):
             count += len(raw)
-            yield from _of(_processed(payload, kept.lane, raw))
+            yield from _of(processed(payload, kept.lane, raw))
             if outbox is not None:
                 yield from outbox.take(kept.lane.take_shipments())
             fault_point("lane.after_process")
@@ -163,7 +163,7 @@ def _keep(payload: JobPayload, queue: Queue, kept: _KeptLane) -> None:
         _kept.popitem(last=False)[1].close()
 
 
-def _processed(payload: JobPayload, lane: Lane, raw: RawBatch) -> list[Delivery]:
+def processed(payload: JobPayload, lane: Lane, raw: RawBatch) -> list[Delivery]:
     """Take records through the lane. The server of a function or table may be unavailable: raises RetriableError when it stays so."""
     notes, what = TroubleNotes(payload.run_directory), f"the server of an operator of queue {lane.queue.id}"
 

@@ -79,11 +79,12 @@ def _write(kept: _KeptOutlets, envelopes: Iterable[Envelope], batch_id: int, *, 
             outlets.deliver([envelope.delivery()])
         elif envelope.kind == "begin":
             kept.begin(queue, envelope.first)
-        elif envelope.kind in ("end", "shard"):
+        elif envelope.kind in ("end", "shard", "stored"):
             kept.ends[queue] = envelope.last
             kept.ends.move_to_end(queue)
             if envelope.kind == "shard":
                 counts.shards[queue.id] = json.loads(envelope.payload)
+            if envelope.kind != "end":
                 continue
             counts.records[queue.id] = counts.records.get(queue.id, 0) + envelope.count
             counts.ends[queue.id] = envelope.last

@@ -9,7 +9,7 @@ import sysconfig
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,8 +59,10 @@ class KeyedPlan:
 
     def chain(self, address: Address) -> StateChain:
         """Return the state files of a shard."""
-        from headrace_spark.shard_state import StateChain
+        from headrace_spark.shard_state import NoState, StateChain
 
+        if not self.state_uri:
+            return NoState()
         return StateChain(state_files(self.state_uri), address, self.checkpoint, has_beginning=self.has_beginning)
 
     @classmethod
@@ -71,6 +73,18 @@ class KeyedPlan:
             return None
         levels = tuple(tuple(names) for names in topology.levels)
         return cls(shards, levels, idle_timeouts_us(plan), tick_seconds(plan), state_uri)
+
+
+@dataclass(frozen=True)
+class FrameInput:
+    """What workers must know of a job that reads DataFrames. No planner tells them: Spark plans its own sources."""
+
+    #: By id of the source node the column of event time, if the job has a watermark there.
+    time_columns: Mapping[str, str | None]
+    #: Sources whose rows keep the order of their partitions.
+    in_order: frozenset[str] = frozenset()
+    #: What the number of a micro-batch is added to, so that in sinks its rows come after those of earlier runs.
+    base: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,6 +125,27 @@ class JobPayload:
     keyed: KeyedPlan | None = None
     #: Sinks that have all results of the keyed stages from an earlier run over the same input.
     known_outputs: frozenset[str] = frozenset()
+    #: The DataFrames that the job reads; None: its sources are those of headrace.
+    frames: FrameInput | None = None
+    #: Whether it runs as a plain batch query: one piece of work to the end of the input, and nothing is kept of it.
+    batch: bool = False
+    #: Whether the stages are part of queries of the user's, which Spark starts and stops.
+    in_user_query: bool = False
+    #: Whether state belongs to a query as Spark knows it, by the id in its checkpoint, because no planner plans what is read.
+    state_by_query: bool = False
+
+    def of_query(self, query_id: str) -> JobPayload:
+        """Return the payload as it is for a query: its state is in a directory of its own."""
+        assert self.state_by_query
+        keyed = self.keyed
+        if keyed is not None:
+            keyed = replace(keyed, state_uri=f"{keyed.state_uri}/{query_id}", checkpoint=query_id)
+        return replace(self, token=f"{self.token}-{query_id}", keyed=keyed)
+
+    @property
+    def closes_windows(self) -> bool:
+        """Whether the end of the input closes all windows. Not in a streaming query of the user's, which may go on at any time."""
+        return self.until == "end" and (self.batch or not self.in_user_query)
 
     @property
     def shuffles(self) -> bool:

@@ -72,7 +72,7 @@ class Planner:
         self._cuts = Cuts()
         self._size = MicroBatchSize(self._clock, keyed=payload.keyed is not None)
         keyed = payload.keyed
-        self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.until == "end")
+        self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.closes_windows)
         self._latest_told: dict[Queue, int] = {}
         self._latest_told_at = self._clock.monotonic() - _TELL_SECONDS
 
@@ -114,6 +114,16 @@ class Planner:
             if end != start or self._payload.until == "end" or now - begun >= _IDLE_SECONDS_MAX:
                 return end
             self._rest(max(self._payload.idle_wait_seconds, min((now - looked) * _IDLE_RATIO, _IDLE_SECONDS_MAX)))
+
+    def whole_input(self) -> tuple[JobOffsets, JobOffsets]:
+        """Return where the queues begin and where they end now: for a plain batch query, which reads all at once."""
+        begin = self.initial()
+        end = self.next_end(begin, None)
+        if not begin.sources:  # the queues were not known yet: the first answer says where they begin
+            begin, end = replace(end, keyed=None), self.next_end(end, None)
+        while (further := self.next_end(end, None)) != end:
+            end = further
+        return begin, end
 
     def partitions(self, start: JobOffsets, end: JobOffsets) -> list[list[QueueRange]]:
         """Return the ranges of a micro-batch, packed into at most as many parts as there are cores.

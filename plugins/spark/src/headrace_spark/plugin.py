@@ -10,3 +10,8 @@ from headrace.interfaces.hookspecs import hookimpl
 @hookimpl
 def headrace_backends() -> Mapping[str, str]:
     return {"spark": "headrace_spark.backend:SparkBackend"}
+
+
+@hookimpl
+def headrace_sources() -> Mapping[str, str]:
+    return {"dataframe": "headrace_spark.frame_source:DataFrameSource"}

@@ -33,6 +33,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from headrace_spark.batch_run import BatchRun
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
 from headrace_spark.numbering import numbered_behind_sinks
@@ -58,7 +59,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 class StartedQuery:
     """A running query and what belongs to its run."""
 
-    query: StreamingQuery
+    query: StreamingQuery | BatchRun
     run_directory: RunDirectory
     in_use: SessionInUse
     payload: JobPayload
@@ -66,6 +67,8 @@ class StartedQuery:
     #: What a bounded run that starts without a checkpoint reads; None: another kind of run, or the planner finds it.
     input_read: Callable[[], InputRead] | None
     _cleanup: contextlib.ExitStack
+    #: Whether headrace plans what is read. Else Spark does: of DataFrames.
+    has_planner: bool = True
 
     def clean_up_at_end(self) -> None:
         """Wait for the query's end, then clean up: for queries that no handle follows."""
@@ -106,7 +109,7 @@ def start_query(
         run_path = str(run_place)
         run_directory = RunDirectory(run_path)
         cleanup.callback(run_directory.remove)
-        checkpoint = _open_checkpoint(plan, options, in_use, cleanup)
+        checkpoint = open_checkpoint(plan, options, in_use, cleanup)
         checkpoint.check(before)
         found = _gone_on_from(plan, plan_bytes, options, settings, checkpoint, in_use, begin, savepoint)
         parallelism = settings.parallelism or in_use.session.sparkContext.defaultParallelism
@@ -298,7 +301,7 @@ def _close(sources: Mapping[str, Source]) -> None:
         source.close()
 
 
-def _open_checkpoint(
+def open_checkpoint(
     plan: Plan, options: RunOptions, in_use: SessionInUse, cleanup: contextlib.ExitStack
 ) -> SparkCheckpoint:
     place = options.checkpoint

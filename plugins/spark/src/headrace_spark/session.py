@@ -141,6 +141,17 @@ def session_for(settings: SparkSettings) -> SessionInUse:
         return _in_use((own or _start(settings)).session, _own)
 
 
+def session_of(session: SparkSession) -> SessionInUse:
+    """Return the session of a DataFrame, to run a job in as it is: a DataFrame belongs to one session."""
+    with _lock:
+        own = _own_if_usable()
+    master = session.sparkContext.master or ""
+    local = master.startswith("local") and not master.startswith("local-cluster")
+    if own is not None and session.sparkContext is not own.session.sparkContext:
+        own = None
+    return SessionInUse(session, local, None if own is None else own.spark)
+
+
 def stop_own_session() -> None:
     """Stop headrace's own Spark, if it runs. Jobs in it end. Called at the end of the process."""
     global _own

@@ -166,3 +166,27 @@ class StateChain:
 
     def _path(self, batch_id: int, kind: str) -> str:
         return f"{self._directory}/{batch_id:012}.{kind}"
+
+    def newest(self) -> int | None:
+        """Return the last micro-batch whose state is stored, None when there is none."""
+        found = [_NAME.match(name) for name in self._files.names(self._directory)]
+        return max((int(match[1]) for match in found if match is not None), default=None)
+
+
+class NoState(StateChain):
+    """Stands for the files of a shard that lives for one piece of work only: in a plain batch query."""
+
+    def __init__(self) -> None:
+        """Nothing is stored, so no place is needed."""
+
+    def leads_on_from(self, at: StateVersion, batch_id: int) -> bool:
+        return False
+
+    def after(self, at: StateVersion, batch_id: int) -> Iterator[tuple[bytes, StateVersion]]:
+        return iter(())
+
+    def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
+        return at
+
+    def newest(self) -> int | None:
+        return None

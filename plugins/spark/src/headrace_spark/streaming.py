@@ -10,13 +10,15 @@ import gc
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.foundation.faults import fault_point
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
@@ -24,7 +26,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from headrace_spark.failures import carried_to_driver
+from headrace_spark.failures import carried_to_driver, reported
 from headrace_spark.payload import JobPayload
 from headrace_spark.run_directory import RunDirectory
 
@@ -95,6 +97,9 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         # The planner takes the ends when it is first asked: only then does it know where the job is.
+        if self._payload.in_user_query and self._payload.until is None:  # the user has chosen the trigger
+            self.stop()
+            self._planner, self._payload = None, replace(self._payload, until="end")
         assert self._payload.until == "end"
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -136,15 +141,17 @@ class KeyedStage:
         self._level = level
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with carried_to_driver():
+        with reported(self._payload):
             from headrace_spark.envelopes import from_arrow, to_arrow
             from headrace_spark.keyed_stage import run_shards
+            from headrace_spark.tasks import BatchClock, in_task
 
-            context = TaskContext.get()
-            assert context is not None
-            number = context.partitionId()
-            _note_attempt(self._payload, f"keyed stage {self._level}")
-            yield from to_arrow(run_shards(self._payload, self._level, number, from_arrow(batches), _batch_id()))
+            payload, task = in_task(self._payload)
+            clock = BatchClock(batches)
+            _note_attempt(payload, f"keyed stage {self._level}")
+            envelopes = from_arrow(clock)
+            made = run_shards(payload, self._level, task.partition, envelopes, task.batch_id, clock.time_us)
+            yield from to_arrow(made)
             _spare_the_collector("keyed stage")
 
 
@@ -160,27 +167,7 @@ class LaneWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         with carried_to_driver():
-            from headrace_spark.envelopes import from_arrow
-            from headrace_spark.keyed_stage import run_shards
-            from headrace_spark.lanes import ranges_in, read_ranges
-            from headrace_spark.outlets import write_envelopes
-            from headrace_spark.shipping import in_order
-
-            context = TaskContext.get()
-            assert context is not None
-            batch_id, keyed, envelopes = _batch_id(), self._payload.keyed, from_arrow(iterator)
-            _note_attempt(self._payload, "sink stage")
-            made: Iterable[Envelope]
-            if not self._payload.shuffles:
-                made = read_ranges(self._payload, ranges_in(envelopes), batch_id)
-            elif keyed is None:
-                made = in_order(envelopes)
-            else:
-                made = run_shards(self._payload, len(keyed.levels), context.partitionId(), envelopes, batch_id)
-            repeated = context.attemptNumber() > 0 and batch_id != self._payload.replayed_batch_id
-            done = TaskDone(write_envelopes(self._payload, made, batch_id, repeated=repeated))
-            _spare_the_collector("write")
-            return done
+            return _written(self._payload, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         with carried_to_driver():
@@ -192,6 +179,63 @@ class LaneWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing to undo: sinks keep what they stored and drop it when it comes again."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """The same for a plain batch query."""
+
+    def __init__(self, payload: JobPayload) -> None:
+        self._payload = payload
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with carried_to_driver():
+            return _written(self._payload, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with carried_to_driver():
+            done = [asdict(message.counts) for message in messages if isinstance(message, TaskDone)]
+            RunDirectory(self._payload.run_directory).add_event("batch", batch_id=0, tasks=done)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing to undo, as for a micro-batch."""
+
+
+def _written(given: JobPayload, batches: Iterator[pa.RecordBatch]) -> TaskDone:
+    """Write what the last stage makes of a task's envelopes."""
+    from headrace_spark.envelopes import from_arrow
+    from headrace_spark.keyed_stage import run_shards
+    from headrace_spark.lanes import ranges_in, read_ranges
+    from headrace_spark.outlets import write_envelopes
+    from headrace_spark.shipping import in_order
+    from headrace_spark.tasks import BatchClock, in_task
+
+    payload, task = in_task(given)
+    clock = BatchClock(batches)
+    keyed, batch_id, envelopes = payload.keyed, task.batch_id, from_arrow(clock)
+    _note_attempt(payload, "sink stage")
+    made: Iterable[Envelope]
+    if keyed is not None:
+        made = run_shards(payload, len(keyed.levels), task.partition, envelopes, batch_id, clock.time_us)
+    elif payload.frames is not None:
+        made = envelopes
+    elif not payload.shuffles:
+        made = read_ranges(payload, ranges_in(envelopes), batch_id)
+    else:
+        made = in_order(envelopes)
+    if payload.frames is not None:
+        from headrace_spark.frame_stage import for_sinks
+
+        made = for_sinks(payload, made, task)
+    context = TaskContext.get()
+    assert context is not None
+    repeated = context.attemptNumber() > 0 and batch_id != payload.replayed_batch_id
+    counts = write_envelopes(payload, made, batch_id, repeated=repeated)
+    if payload.frames is not None:
+        from headrace_spark.frame_stage import by_frame
+
+        counts.dead_letters = by_frame(payload.frames, counts.dead_letters)
+    _spare_the_collector("write")
+    return TaskDone(counts)
 
 
 @dataclass
@@ -230,6 +274,51 @@ class _SinkStage(_JobDataSource):
         # Called for every micro-batch in two processes on the driver's machine, to plan writing and to commit it.
         _spare_the_collector("make writer")
         return LaneWriter(self.payload)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(self.payload)
+
+
+class _BatchReader(DataSourceReader):
+    """Reads the sources of a job once, from their beginning to the end that they have when Spark plans the query."""
+
+    def __init__(self, payload: JobPayload) -> None:
+        self._payload = payload
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with reported(self._payload):
+            from headrace_spark.marks import control_of
+            from headrace_spark.planner import Planner
+
+            planner = Planner(self._payload)
+            try:
+                begin, end = planner.whole_input()
+                control = control_of(replace(begin, keyed=None), end)
+                first, *others = planner.partitions(begin, end) or [[]]
+            finally:
+                planner.close()
+            return [LanePartition(first, control), *(LanePartition(ranges) for ranges in others)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with reported(self._payload):
+            from headrace_spark.envelopes import to_arrow
+            from headrace_spark.lanes import carried, read_ranges
+
+            assert isinstance(partition, LanePartition)
+            if not self._payload.shuffles:
+                yield from to_arrow([carried(partition.value)])
+                return
+            yield from to_arrow(read_ranges(self._payload, partition.value, 0, partition.control))
+
+
+class _BatchStage(_JobDataSource):
+    def reader(self, schema: StructType) -> _BatchReader:
+        return _BatchReader(self.payload)
+
+
+def batch_source_of(payload: JobPayload) -> type[DataSource]:
+    """Return the source stage of a plain batch query, to be registered with Spark under its ``name()``."""
+    return type("BatchStage", (_BatchStage,), {"payload": payload, "provider": f"headrace_source_{payload.token}"})
 
 
 def data_sources_of(payload: JobPayload) -> tuple[type[DataSource], type[DataSource]]:
