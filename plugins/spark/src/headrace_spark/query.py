@@ -34,6 +34,7 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from headrace_spark.checkpoint import SparkCheckpoint
+from headrace_spark.driver_python import register
 from headrace_spark.failures import original_error
 from headrace_spark.numbering import numbered_behind_sinks
 from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
@@ -320,8 +321,8 @@ def _start(
     session = in_use.session
     source, sink = data_sources_of(payload)
     try:
-        session.dataSource.register(source)
-        session.dataSource.register(sink)
+        register(session, source)
+        register(session, sink)
         envelopes = session.readStream.format(source.name()).load()
         levels = int(payload.shuffles) if payload.keyed is None else len(payload.keyed.levels)
         for level in range(1, levels + 1):
