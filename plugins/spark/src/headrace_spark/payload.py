@@ -18,6 +18,7 @@ from headrace.interfaces.source import Source
 from headrace.plan.stages import idle_timeouts_us, tick_seconds
 from pyspark import cloudpickle as untyped_cloudpickle
 
+from headrace_spark.object_stores import S3Options
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output import print_to_driver
 from headrace_spark.state_files import state_files
@@ -48,6 +49,8 @@ class KeyedPlan:
     tick_seconds: float | None
     #: The directory of the shards' state, as a URI.
     state_uri: str = ""
+    #: How workers reach that directory if it is in S3.
+    s3: S3Options | None = None
     #: The smallest value that is added to the numbers of a job that begins: sinks have rows of smaller entries.
     base_least: int = 0
     #: What numbers are added to changes from the first to the second in micro-batches that are planned from now on.
@@ -61,7 +64,9 @@ class KeyedPlan:
         """Return the state files of a shard."""
         from headrace_spark.shard_state import StateChain
 
-        return StateChain(state_files(self.state_uri), address, self.checkpoint, has_beginning=self.has_beginning)
+        return StateChain(
+            state_files(self.state_uri, self.s3), address, self.checkpoint, has_beginning=self.has_beginning
+        )
 
     @classmethod
     def of(cls, plan: Plan, shards: int, state_uri: str = "") -> KeyedPlan | None:

@@ -167,9 +167,9 @@ def _requirements(
     for text in distribution.requires or ():
         requirement = Requirement(text)
         marker = requirement.marker
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            yield requirement.name, frozenset(requirement.extras), name
-        elif any(marker.evaluate({"extra": extra}) for extra in optional) and _is_installed_other(requirement.name):
+        needed = marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
+        useful = marker is not None and any(marker.evaluate({"extra": extra}) for extra in optional)
+        if needed or (useful and _is_installed_other(requirement.name)):
             yield requirement.name, frozenset(requirement.extras), name
 
 
