@@ -212,7 +212,8 @@ def unpickled(content: bytes) -> Any:
         raise JobError(
             f"the job needs the module {error.name!r}, which this worker process cannot import",
             plugin="spark",
-            hint="install it where the workers run, or ship it: spark-submit --py-files, or conf spark.submit.pyFiles",
+            hint="pack it with the job (headrace package), install it where the workers run, "
+            "or ship it: spark-submit --py-files, or conf spark.submit.pyFiles",
         ) from error
 
 
