@@ -16,6 +16,7 @@ from headrace_spark.archives import MANIFEST, PackageManifest, conf_with_archive
 from headrace_spark.driver_python import is_relative
 from headrace_spark.packaging.archive import placed, write_archive
 from headrace_spark.packaging.distributions import PackedFile, built, choose, files_of
+from headrace_spark.packaging.interpreter import interpreter_files
 from headrace_spark.packaging.making import PackageRequest, make_package
 from headrace_spark.packaging.modules import needed_modules
 from headrace_spark.packaging.own_files import check_for_secrets, own_files
@@ -221,6 +222,21 @@ def test_a_machine_without_that_python_is_told_so(place: Path) -> None:
     )
     assert done.returncode == 127
     assert "this machine has no Python 3.2" in done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Python is packed on Linux only")
+def test_python_itself_is_packed_without_what_belongs_to_the_system() -> None:
+    places = {str(file.place): file.source for file in interpreter_files()}
+    assert places[f"bin/python{VERSION}"].is_file()
+    assert {f"lib/python{VERSION}/os.py", f"lib/python{VERSION}/encodings/utf_8.py"} <= set(places)
+    libraries = {place.removeprefix("lib/") for place in places if ".so" in place and place.count("/") == 1}
+    assert not [name for name in libraries if name.startswith(("libc.", "libm.", "ld-", "libX11"))]
+    if (
+        "libpython"
+        in subprocess.run(["ldd", os.path.realpath(sys.executable)], capture_output=True, text=True, check=False).stdout
+    ):
+        assert [name for name in libraries if name.startswith(f"libpython{VERSION}")]
+    assert not [place for place in places if "/site-packages/" in place or "/test/" in place]
 
 
 def test_only_paths_below_an_executors_directory_are_of_archives() -> None:

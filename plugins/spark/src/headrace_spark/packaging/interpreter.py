@@ -35,7 +35,8 @@ def interpreter_files() -> Iterator[PackedFile]:
     loading = [program]
     for file in sorted(library.rglob("*")):
         inside = file.relative_to(library)
-        if not file.is_file() or _LEFT_OUT & set(inside.parts[:-1]) or inside.parts[0].startswith("config-"):
+        left_out = _LEFT_OUT & set(inside.parts[:-1]) or file.name.startswith("_tkinter.")
+        if not file.is_file() or left_out or inside.parts[0].startswith("config-"):
             continue
         yield PackedFile(file, PurePosixPath("lib", f"python{version}", inside.as_posix()))
         if file.suffix == ".so":
