@@ -77,7 +77,7 @@ def test_settings_of_spark_become_those_of_workers(
 
 
 def test_secrets_reach_workers_and_do_not_show() -> None:
-    options = S3Options.of({}.get, KEYS.get)
+    options = S3Options.of(lambda name: None, KEYS.get)
     keyed = replace(KeyedPlan(2, (("key_by",),), {}, None), s3=options)
     assert "hidden" not in repr(keyed)
     assert "AKIA" not in repr(keyed)
