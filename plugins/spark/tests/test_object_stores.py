@@ -31,6 +31,8 @@ class Recorder:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(object_stores, "untyped_fs", recorder)
     return recorder
 
@@ -74,6 +76,12 @@ def test_settings_of_spark_become_those_of_workers(
 ) -> None:
     S3Options.of(settings.get, secrets.get).file_system("mine")
     assert made.arguments == arguments
+
+
+def test_a_region_of_the_environment_is_not_looked_up(made: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    S3Options().file_system("mine")
+    assert "region" not in made.arguments
 
 
 def test_secrets_reach_workers_and_do_not_show() -> None:

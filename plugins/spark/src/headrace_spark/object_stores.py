@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ SCHEMES = ("s3", "s3a")
 #: Writes a checkpoint file by one request that can be given up, without a rename. It is in Spark's module hadoop-cloud.
 _CHECKPOINT_FILES_CLASS = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 _CHECKPOINT_FILES_SETTING = "spark.sql.streaming.checkpointFileManagerClass"
+#: Variables that tell Amazon's SDK in pyarrow where a bucket is.
+_PLACE_VARIABLES = frozenset({"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"})
 _ANONYMOUS = "AnonymousAWSCredentialsProvider"
 _ASSUMED_ROLE = "AssumedRoleCredentialProvider"
 
@@ -101,9 +104,10 @@ class S3Options:
         if self.endpoint is not None:
             # pyarrow puts the bucket in the path if there is an endpoint, unless it is told otherwise.
             arguments |= {"endpoint_override": self.endpoint, "force_virtual_addressing": not self.path_style}
-        region = self.region or (untyped_fs.resolve_s3_region(bucket) if self.endpoint is None else None)
-        if region is not None:
-            arguments["region"] = region
+        if self.region is not None:
+            arguments["region"] = self.region
+        elif self.endpoint is None and not _PLACE_VARIABLES & set(os.environ):
+            arguments["region"] = untyped_fs.resolve_s3_region(bucket)
         if self.proxy is not None:
             arguments["proxy_options"] = self.proxy
         return untyped_fs.S3FileSystem(**arguments)
