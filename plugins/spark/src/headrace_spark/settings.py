@@ -13,8 +13,6 @@ from headrace.foundation.errors import OptionError
 from headrace.foundation.secrecy import is_secret_name
 from headrace.interfaces.settings import Secret, Settings, option
 
-from headrace_spark.archives import conf_with_archive
-
 
 class SparkSettings(Settings, frozen=True, kw_only=True):
     """Options of the Spark backend. Those about starting Spark are without effect when a session is given or found."""
@@ -84,7 +82,11 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
         """
         local = master.startswith("local") and not master.startswith("local-cluster")
         conf = self.revealed_conf()
-        return conf if local else conf_with_archive(conf, self.archive, submitted or {})
+        if local:
+            return conf
+        from headrace_spark.archives import conf_with_archive  # not at the top: most jobs run on one machine
+
+        return conf_with_archive(conf, self.archive, submitted or {})
 
     def validate(self) -> None:
         for name, value in self.conf.items():

@@ -76,7 +76,7 @@ def make_package(request: PackageRequest) -> None:
             _write(request.output, manifest, _distinct(files))
     for file in left_out:
         say(f"not packed, it may hold a secret: {file}", style="yellow")
-    _tell(request.output, manifest, own)
+    _tell(request.output, manifest, own, job_file.name)
 
 
 def _file_of(target: str) -> Path:
@@ -158,7 +158,7 @@ def _write(output: Path, manifest: PackageManifest, files: Sequence[PackedFile])
         write_archive(output, manifest, files, progress=lambda size: progress.advance(task, size))
 
 
-def _tell(output: Path, manifest: PackageManifest, own: Sequence[PackedFile]) -> None:
+def _tell(output: Path, manifest: PackageManifest, own: Sequence[PackedFile], job_file: str) -> None:
     size = output.stat().st_size / 1e6
     python = "with its Python" if manifest.has_python else f"workers need Python {manifest.python}"
     say(f"✓ {output}: {size:,.1f} MB, {len(manifest.distributions)} distributions, {manifest.platform}, {python}")
@@ -170,15 +170,8 @@ def _tell(output: Path, manifest: PackageManifest, own: Sequence[PackedFile]) ->
     say("Use it in Python:")
     print(f'job.run(master="spark://HOST:7077", checkpoint="…", archive="{output}")')
     say("which is the same as:")
-    print(
-        f'job.run(master="spark://HOST:7077", checkpoint="…", conf={{"spark.archives": "{output}#{DIRECTORY}", '
-        f'"spark.pyspark.python": "./{DIRECTORY}/bin/python"}})'
-    )
+    settings = f'"spark.archives": "{output}#{DIRECTORY}", "spark.pyspark.python": "./{DIRECTORY}/bin/python"'
+    print(f'job.run(master="spark://HOST:7077", checkpoint="…", conf={{{settings}}})')
     say("or with spark-submit:")
     print(f"PYSPARK_DRIVER_PYTHON=python PYSPARK_PYTHON=./{DIRECTORY}/bin/python \\")
-    print(f"  spark-submit --master spark://HOST:7077 --archives {output}#{DIRECTORY} {manifest_file(own)}")
-
-
-def manifest_file(own: Sequence[PackedFile]) -> str:
-    """Return the name of the job file among the user's files."""
-    return next((str(file.place) for file in own if len(file.place.parts) == 1), "job.py")
+    print(f"  spark-submit --master spark://HOST:7077 --archives {output}#{DIRECTORY} {job_file}")
