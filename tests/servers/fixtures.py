@@ -23,6 +23,7 @@ from tests.servers.kafka import KafkaOptions, KafkaServer
 from tests.servers.mysql import MySQLOptions, MySQLServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 from tests.servers.rocketmq_native_library import native_library_directory
+from tests.servers.s3 import S3Server, s3_client_jars
 from tests.servers.server import Server
 from tests.servers.sharing import own_server, shared_server
 from tests.servers.spark_cluster import SparkCluster, SparkClusterOptions
@@ -32,7 +33,7 @@ ServerT_co = TypeVar("ServerT_co", covariant=True)
 OptionsT_contra = TypeVar("OptionsT_contra", contravariant=True)
 
 _SERVER_FIXTURE = re.compile(
-    r"(start_|secure_)?(kafka|rocketmq|mysql|elasticsearch)_server|mysql_database|(start_)?spark_cluster"
+    r"(start_|secure_)?(kafka|rocketmq|mysql|elasticsearch)_server|mysql_database|(start_)?spark_cluster|s3_server|s3_bucket"
 )
 
 
@@ -215,6 +216,29 @@ def start_spark_cluster() -> Iterator[StartSparkCluster]:
     """Start Spark clusters that this test may stop, kill and configure."""
     with _starter(SparkCluster) as start:
         yield start
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 server, or the one that HEADRACE_TEST_S3=ACCESS_KEY:SECRET_KEY@host:port names."""
+    with _shared(S3Server) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server, fresh_name: Callable[[str], str]) -> str:
+    """The name of an empty bucket on `s3_server`."""
+    name = fresh_name("bucket").replace("_", "-")
+    s3_server.file_system(allow_bucket_creation=True).create_dir(name)
+    return name
+
+
+@pytest.fixture(scope="session")
+def s3_jars() -> list[Path]:
+    """The jars with which Spark reaches S3, fitting the Hadoop of the installed pyspark."""
+    with skipped_where_impossible():
+        return s3_client_jars()
+    raise AssertionError("unreachable: what is not returned is raised or skipped")
 
 
 @pytest.fixture

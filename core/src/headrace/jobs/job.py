@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headrace.jobs.dsl import Stream
 
 DEFAULT_BACKEND = "spark"
+#: The sink of dead letters in a job that names none.
+DEFAULT_DEAD_LETTERS = "dead_letters_file"
 _RUN_OPTIONS = {f.name for f in fields(RunOptions)} - {"options"}
 #: Settings that the jobs of a namespace share, by namespace.
 _namespaces: dict[str, dict[str, Any]] = {}
@@ -173,15 +175,17 @@ class Job:
         return own or _namespaces.get(self.namespace, {}).get("bad_records", "dead_letters")
 
     def _with_default_dead_letters(self, plan: Plan, options: RunOptions | None) -> Plan:
-        """Route dead letters to files: beside the checkpoint, else in the working directory."""
+        """Route dead letters to files: beside the checkpoint if that is a directory, else in the working directory."""
         checkpoint = options.checkpoint if options else None
+        if checkpoint is not None and "://" in checkpoint:
+            checkpoint = None
         place = os.path.join(checkpoint, "dead-letters") if checkpoint else os.path.join("dead-letters", self.name)
         try:
             default_registry().find("sink", "file")
         except MissingPluginError:
             return plan  # bad records then stop the job: they never vanish
         bad = self._stream.dead_letters()
-        routed = bad.to_file(place, format="json", name="dead_letters_file")
+        routed = bad.to_file(place, format="json", name=DEFAULT_DEAD_LETTERS)
         # The job may be edited and run again: its dead letters stand beside those of before, and none is taken for a replay.
         routed.sink_nodes[-1].sink.names_writer_by_definition = True
         return Plan(self.namespace, self.pipeline, (*plan.sinks.values(), *routed.sink_nodes))

@@ -17,6 +17,7 @@ from headrace.foundation.private_files import make_private_directory
 from headrace.interfaces.state_definition import DefinedState, definitions_from_json, definitions_to_json
 from pyspark.sql import SparkSession
 
+from headrace_spark.object_stores import S3Options
 from headrace_spark.offsets import JobOffsets
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,11 @@ class SparkCheckpoint:
         """Where keyed stages keep their state: beside Spark's own files, with the file system named in full."""
         qualified = str(self._files.makeQualified(self._root).toString())
         return f"{qualified.rstrip('/').removesuffix(_DIRECTORY)}{_STATE_DIRECTORY}"
+
+    @property
+    def s3(self) -> S3Options | None:
+        """How workers reach ``state_uri`` if it is in S3: as Spark does, by the same settings."""
+        return S3Options.of_hadoop(self._jvm, self._configuration, self.state_uri)
 
     def close(self) -> None:
         """Unlock the directory, so that other processes can use it. May be called twice."""

@@ -18,6 +18,7 @@ from headrace.interfaces.source import Source
 from headrace.plan.stages import idle_timeouts_us, tick_seconds
 from pyspark import cloudpickle as untyped_cloudpickle
 
+from headrace_spark.object_stores import S3Options
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output import print_to_driver
 from headrace_spark.state_files import state_files
@@ -48,6 +49,8 @@ class KeyedPlan:
     tick_seconds: float | None
     #: The directory of the shards' state, as a URI.
     state_uri: str = ""
+    #: How workers reach that directory if it is in S3.
+    s3: S3Options | None = None
     #: The smallest value that is added to the numbers of a job that begins: sinks have rows of smaller entries.
     base_least: int = 0
     #: What numbers are added to changes from the first to the second in micro-batches that are planned from now on.
@@ -63,7 +66,8 @@ class KeyedPlan:
 
         if not self.state_uri:
             return NoState()
-        return StateChain(state_files(self.state_uri), address, self.checkpoint, has_beginning=self.has_beginning)
+        files = state_files(self.state_uri, self.s3)
+        return StateChain(files, address, self.checkpoint, has_beginning=self.has_beginning)
 
     @classmethod
     def of(cls, plan: Plan, shards: int, state_uri: str = "") -> KeyedPlan | None:
@@ -242,7 +246,8 @@ def unpickled(content: bytes) -> Any:
         raise JobError(
             f"the job needs the module {error.name!r}, which this worker process cannot import",
             plugin="spark",
-            hint="install it where the workers run, or ship it: spark-submit --py-files, or conf spark.submit.pyFiles",
+            hint="pack it with the job (headrace package), install it where the workers run, "
+            "or ship it: spark-submit --py-files, or conf spark.submit.pyFiles",
         ) from error
 
 

@@ -21,6 +21,7 @@ from headrace.foundation.errors import CheckpointError, JobError
 from headrace.interfaces.backend import RunOptions
 from headrace.interfaces.output_definition import InputRead
 from headrace.interfaces.source import Source
+from headrace.jobs.job import DEFAULT_DEAD_LETTERS
 from headrace.plan.graph import Plan, input_schema
 from headrace.plan.outputs import check_same_input, tell_outputs
 from headrace.plan.state_check import check_definitions
@@ -35,8 +36,10 @@ from pyspark.util import PythonEvalType
 
 from headrace_spark.batch_run import BatchRun
 from headrace_spark.checkpoint import SparkCheckpoint
+from headrace_spark.driver_python import register
 from headrace_spark.failures import original_error
 from headrace_spark.numbering import numbered_behind_sinks
+from headrace_spark.object_stores import use_checkpoint_files
 from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
 from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of, tell_run, unpickled
 from headrace_spark.planner import ENDS, beginning_of, ends_from_json, ends_of, ends_to_json
@@ -103,6 +106,7 @@ def start_query(
     if savepoint is None and not _may_have_offsets(options.checkpoint):
         begin.find()  # what is wrong with a source is told before Spark has started
     in_use = session_for(settings)
+    _warn_of_lost_dead_letters(plan, options, in_use)
     with contextlib.ExitStack() as cleanup:
         run_place = temporary_directory("run")
         cleanup.callback(remove, run_place)
@@ -143,6 +147,17 @@ def start_query(
         kept = cleanup.pop_all()
         atexit.register(kept.close)
         return StartedQuery(query, run_directory, in_use, payload, checkpoint, found.read, kept)
+
+
+def _warn_of_lost_dead_letters(plan: Plan, options: RunOptions, in_use: SessionInUse) -> None:
+    """Warn if dead letters go to the working directories of workers on other machines: nobody finds them there."""
+    on_shared_disk = options.checkpoint is not None and "://" not in options.checkpoint
+    if not in_use.local and not on_shared_disk and DEFAULT_DEAD_LETTERS in plan.sinks:
+        logger.warning(
+            "job %s: dead letters are written to the working directories of Spark's workers; "
+            "name an output for them: dead_letters(lambda bad: bad.to_…)",
+            plan.job_name,
+        )
 
 
 def _may_have_offsets(checkpoint: str | None) -> bool:
@@ -313,6 +328,7 @@ def open_checkpoint(
     local = in_use.local or options.checkpoint is None
     checkpoint = SparkCheckpoint(in_use.session, place, local=local, job=plan.job_name)
     checkpoint.open()
+    use_checkpoint_files(in_use.session, checkpoint.location)
     cleanup.callback(checkpoint.close)
     return checkpoint
 
@@ -323,8 +339,8 @@ def _start(
     session = in_use.session
     source, sink = data_sources_of(payload)
     try:
-        session.dataSource.register(source)
-        session.dataSource.register(sink)
+        register(session, source)
+        register(session, sink)
         envelopes = session.readStream.format(source.name()).load()
         levels = int(payload.shuffles) if payload.keyed is None else len(payload.keyed.levels)
         for level in range(1, levels + 1):
@@ -366,7 +382,7 @@ def _keyed_plan(
     wanted = shards or in_use.session.sparkContext.defaultParallelism
     keyed = KeyedPlan.of(plan, wanted if before is None else before.shards, checkpoint.state_uri)
     if keyed is not None:
-        keyed = replace(keyed, checkpoint=checkpoint.id, has_beginning=checkpoint.began_at_savepoint)
+        keyed = replace(keyed, checkpoint=checkpoint.id, has_beginning=checkpoint.began_at_savepoint, s3=checkpoint.s3)
         if checkpoint.only_here and not in_use.local:
             raise CheckpointError(
                 "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
@@ -374,7 +390,7 @@ def _keyed_plan(
                 option="checkpoint",
                 hint="name a directory on a shared disk, or in hdfs, s3, gs or abfs",
             )
-        state_files(keyed.state_uri)  # tells now if workers could not reach it
+        state_files(keyed.state_uri, keyed.s3)  # tells now if workers could not reach it
     if stored is None:
         return keyed
     if (None if keyed is None else keyed.levels) != (None if before is None else before.levels):

@@ -11,7 +11,7 @@ _NO_PYTHON = re.compile(
 )
 _PYTHON_HINT = (
     "PYSPARK_PYTHON names the Python of Spark's workers; it must exist at this path on the driver and on every "
-    "worker, and have headrace with the plug-ins of the job"
+    "worker, and have headrace with the plug-ins of the job; or send them with the job: headrace package"
 )
 
 

@@ -188,7 +188,7 @@ def _answers(own: _OwnSpark) -> bool:
 
 
 def _refuse_start_options(settings: SparkSettings) -> None:
-    for name in ("master", "conf", "ui"):
+    for name in ("master", "conf", "archive", "ui"):
         if getattr(settings, name):
             raise OptionError(
                 "has no effect: this process already has a Spark session with its own settings",
@@ -202,7 +202,9 @@ def _submitted(settings: SparkSettings) -> SparkSession:
     builder = SparkSession.builder
     if settings.master is not None:
         builder = builder.master(settings.master)
-    conf = settings.revealed_conf()
+    SparkContext._ensure_initialized()
+    submitted = dict(SparkConf().getAll())
+    conf = settings.spark_conf(settings.master or submitted.get("spark.master", ""), submitted)
     for key, value in conf.items():
         builder = builder.config(key, value)
     with environment_with({"PYSPARK_PYTHON": python_of_workers(conf)}):
@@ -216,6 +218,7 @@ def _key(settings: SparkSettings) -> tuple[object, ...]:
         settings.log_level,
         settings.ui,
         tuple(sorted(settings.revealed_conf().items())),
+        settings.archive,
     )
 
 
@@ -273,7 +276,7 @@ def _start(settings: SparkSettings) -> _OwnSpark:
     java = find_or_install_java(install=settings.install_java)
     local = LocalSpark(java, startup_cache=settings.startup_cache)
     on_this_machine = master.startswith("local[")
-    given = settings.revealed_conf()
+    given = settings.spark_conf(master)
     python = python_of_workers(given)
     if on_this_machine:
         local.start_python(python)

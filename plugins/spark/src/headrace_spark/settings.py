@@ -23,6 +23,10 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
         Mapping[str, object],
         option("further settings of Spark, under Spark's own names; secrets among them are never shown"),
     ] = msgspec.field(default_factory=dict)
+    archive: Annotated[
+        str | None,
+        option("package of the job for the workers, made by `headrace package`; without effect with a local master"),
+    ] = None
     memory: Annotated[
         str, option("heap size of the Java process, in Spark's notation: 768m, 4g", pattern=r"^[0-9]+[kmgKMG]$")
     ] = "768m"
@@ -72,6 +76,19 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
         """Return ``conf`` with its secrets, for Spark itself. Raises OptionError for a secret that is not at its place."""
         return {name: value.reveal() if isinstance(value, Secret) else str(value) for name, value in self.conf.items()}
 
+    def spark_conf(self, master: str, submitted: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the settings of Spark, with those of the package if workers are on other machines.
+
+        ``submitted``: what spark-submit has set. Raises OptionError as ``revealed_conf`` does, and for a wrong package.
+        """
+        local = master.startswith("local") and not master.startswith("local-cluster")
+        conf = self.revealed_conf()
+        if local:
+            return conf
+        from headrace_spark.archives import conf_with_archive  # not at the top: most jobs run on one machine
+
+        return conf_with_archive(conf, self.archive, submitted or {})
+
     def validate(self) -> None:
         for name, value in self.conf.items():
             if not isinstance(value, str | int | float | Secret) or isinstance(value, bool):
@@ -82,7 +99,7 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
                     hint="write true and false as texts",
                 )
         if self.session is not None:
-            for name in ("master", "conf", "ui"):
+            for name in ("master", "conf", "archive", "ui"):
                 if getattr(self, name):
                     raise OptionError(
                         "has no effect: the given session has its own settings",

@@ -10,6 +10,8 @@ from headrace.foundation.errors import CheckpointError
 from headrace.foundation.private_files import private_opener
 from pyarrow import fs as untyped_fs
 
+from headrace_spark.object_stores import S3Options
+
 #: Schemes of stores where a file appears as a whole when it is closed; a rename would be a copy there.
 _APPEARS_WHOLE = ("s3", "gs", "gcs", "abfs", "abfss")
 
@@ -30,13 +32,19 @@ class StateFiles(Protocol):
         """Remove a file; it may be gone already."""
 
 
-def state_files(uri: str) -> StateFiles:
-    """Return the files below a URI. Raises CheckpointError when it is of no kind that can be reached from Python."""
+def state_files(uri: str, s3: S3Options | None = None) -> StateFiles:
+    """Return the files below a URI; ``s3``: how to reach it if it is in S3.
+
+    Raises CheckpointError when it is of no kind that can be reached from Python.
+    """
     if uri.startswith("file:"):
         return _LocalFiles(Path(cast(str, untyped_fs.FileSystem.from_uri(uri)[1])))
     scheme, _, rest = uri.partition("://")
     try:
-        files, path = untyped_fs.FileSystem.from_uri(f"{'s3' if scheme == 's3a' else scheme}://{rest}")
+        if s3 is not None:
+            files, path = s3.file_system(rest.partition("/")[0]), rest
+        else:
+            files, path = untyped_fs.FileSystem.from_uri(f"{'s3' if scheme == 's3a' else scheme}://{rest}")
     except Exception as error:  # pyarrow's, and those of the libraries that it looks for
         raise CheckpointError(
             f"keyed state cannot be kept in {uri!r}: {error}",
