@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
@@ -41,6 +41,10 @@ class SparkClusterOptions:
     """Of each worker."""
     memory: str = "2g"
     """Of each worker, for its executors; nothing is taken before an executor is started."""
+    conf: dict[str, str] = field(default_factory=dict)
+    """Settings of Spark for master and workers."""
+    recovers: bool = False
+    """Whether a master that is started again knows applications and workers of before."""
 
 
 @dataclass(kw_only=True)
@@ -55,6 +59,7 @@ class SparkCluster(Server[SparkClusterOptions]):
     worker_count: int = 3
     cores: int = 1
     memory: str = "2g"
+    conf: dict[str, str] = field(default_factory=dict)
 
     kind: ClassVar[str] = "spark-cluster"
     variable: ClassVar[str] = "HEADRACE_TEST_SPARK_CLUSTER"
@@ -77,8 +82,19 @@ class SparkCluster(Server[SparkClusterOptions]):
                 "the processes of a cluster are followed by /proc, which this system does not have"
             )
         port = reserve_ports(2 + 2 * options.workers, str(directory))
+        conf = dict(options.conf)
+        if options.recovers:
+            conf |= {
+                "spark.deploy.recoveryMode": "FILESYSTEM",
+                "spark.deploy.recoveryDirectory": f"{directory}/recovery",
+            }
         made = cls(
-            directory=directory, port=port, worker_count=options.workers, cores=options.cores, memory=options.memory
+            directory=directory,
+            port=port,
+            worker_count=options.workers,
+            cores=options.cores,
+            memory=options.memory,
+            conf=conf,
         )
         java_home(directory / "java", find_java(_JAVA_MINIMUM).executable)
         (directory / "log4j2.properties").write_text(_LOGGING)
@@ -136,7 +152,8 @@ class SparkCluster(Server[SparkClusterOptions]):
         record = processes.record_classes and label == "master"
         jvm = jvm_command(find_java(_JAVA_MINIMUM), archives, label, "256m", record_classes=record)
         log = self._own_directory() / "log4j2.properties"
-        return [*jvm, f"-Dlog4j2.configurationFile={log.as_uri()}", "-cp", f"{_spark_home()}/jars/*"]
+        settings = [f"-D{name}={value}" for name, value in self.conf.items()]
+        return [*jvm, *settings, f"-Dlog4j2.configurationFile={log.as_uri()}", "-cp", f"{_spark_home()}/jars/*"]
 
     def _environment(self) -> dict[str, str]:
         return {

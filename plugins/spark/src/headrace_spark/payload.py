@@ -9,7 +9,7 @@ import sysconfig
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +20,7 @@ from pyspark import cloudpickle as untyped_cloudpickle
 
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output import print_to_driver
+from headrace_spark.ownership import Ownership, Spans
 from headrace_spark.state_files import state_files
 from headrace_spark.topology import Address, Topology
 
@@ -56,12 +57,16 @@ class KeyedPlan:
     checkpoint: str | None = None
     #: Whether the shards began with the state of a savepoint.
     has_beginning: bool = False
+    #: Which run's state files count, by micro-batch.
+    spans: Spans = field(default_factory=Spans)
 
     def chain(self, address: Address) -> StateChain:
         """Return the state files of a shard."""
         from headrace_spark.shard_state import StateChain
 
-        return StateChain(state_files(self.state_uri), address, self.checkpoint, has_beginning=self.has_beginning)
+        return StateChain(
+            state_files(self.state_uri), address, self.checkpoint, has_beginning=self.has_beginning, spans=self.spans
+        )
 
     @classmethod
     def of(cls, plan: Plan, shards: int, state_uri: str = "") -> KeyedPlan | None:
@@ -111,6 +116,8 @@ class JobPayload:
     keyed: KeyedPlan | None = None
     #: Sinks that have all results of the keyed stages from an earlier run over the same input.
     known_outputs: frozenset[str] = frozenset()
+    #: The run's claim of its checkpoint; None: the run keeps none.
+    ownership: Ownership | None = None
 
     @property
     def shuffles(self) -> bool:
@@ -126,6 +133,16 @@ class JobPayload:
         """Return how long a range that was planned is waited for, when reading it fails with this error."""
         broken = isinstance(error, BrokenQueueError) and self.stops_on_broken_queues
         return 0.0 if broken else self.retry_seconds
+
+    def check_owned_on_driver(self) -> None:
+        """Check that no later run has claimed the checkpoint. Raises CheckpointError, RetriableError when it cannot be read."""
+        if self.ownership is not None:
+            self.ownership.check_on_driver()
+
+    def check_owned_in_worker(self, batch_id: int) -> None:
+        """Check that what a task of a micro-batch stores is still wanted. Raises CheckpointError, RetriableError."""
+        if self.ownership is not None:
+            self.ownership.check_in_worker(batch_id)
 
     def chain(self, address: Address) -> StateChain:
         """Return the state files of a shard of keyed stages."""
