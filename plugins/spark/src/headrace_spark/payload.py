@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.foundation.errors import BrokenQueueError, JobError, PlanError
+from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobError, PlanError
 from headrace.interfaces.source import Source
 from headrace.plan.stages import idle_timeouts_us, tick_seconds
 from pyspark import cloudpickle as untyped_cloudpickle
@@ -23,6 +23,7 @@ from headrace_spark.output import print_to_driver
 from headrace_spark.ownership import Ownership, Spans
 from headrace_spark.state_files import state_files
 from headrace_spark.topology import Address, Topology
+from headrace_spark.troubles import TroubleNotes
 
 if TYPE_CHECKING:
     from headrace.plan.graph import Plan
@@ -141,8 +142,13 @@ class JobPayload:
 
     def check_owned_in_worker(self, batch_id: int) -> None:
         """Check that what a task of a micro-batch stores is still wanted. Raises CheckpointError, RetriableError."""
-        if self.ownership is not None:
+        if self.ownership is None:
+            return
+        try:
             self.ownership.check_in_worker(batch_id)
+        except CheckpointError as error:
+            TroubleNotes(self.run_directory).fenced(batch_id, error.message)
+            raise
 
     def chain(self, address: Address) -> StateChain:
         """Return the state files of a shard of keyed stages."""
