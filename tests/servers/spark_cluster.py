@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
+import signal
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -45,6 +47,10 @@ class SparkClusterOptions:
     """Settings of Spark for master and workers."""
     recovers: bool = False
     """Whether a master that is started again knows applications and workers of before."""
+    own_addresses: bool = False
+    """Whether each worker has an address of its own (127.0.0.2, …): Spark runs the copy of a slow task on another machine only."""
+    later_workers: int = 0
+    """How many of the workers are not started at first, but by `add_worker`."""
 
 
 @dataclass(kw_only=True)
@@ -60,6 +66,8 @@ class SparkCluster(Server[SparkClusterOptions]):
     cores: int = 1
     memory: str = "2g"
     conf: dict[str, str] = field(default_factory=dict)
+    own_addresses: bool = False
+    later_workers: int = 0
 
     kind: ClassVar[str] = "spark-cluster"
     variable: ClassVar[str] = "HEADRACE_TEST_SPARK_CLUSTER"
@@ -95,6 +103,8 @@ class SparkCluster(Server[SparkClusterOptions]):
             cores=options.cores,
             memory=options.memory,
             conf=conf,
+            own_addresses=options.own_addresses,
+            later_workers=options.later_workers,
         )
         java_home(directory / "java", find_java(_JAVA_MINIMUM).executable)
         (directory / "log4j2.properties").write_text(_LOGGING)
@@ -124,6 +134,24 @@ class SparkCluster(Server[SparkClusterOptions]):
                 found += psutil.Process(record.pid).children()
         return found
 
+    def log(self, label: str) -> str:
+        """What a process of this cluster has logged so far."""
+        return self._processes().log(label).read_text()
+
+    def decommission(self, number: int) -> None:
+        """Tell a worker that its machine will be taken away, as a cloud does. It must run with `spark.decommission.enabled`."""
+        self._check_exclusive()
+        for record in self._processes().records():
+            if record.label == f"worker-{number}" and record.is_alive():
+                os.kill(record.pid, signal.SIGPWR)
+
+    def add_worker(self) -> str:
+        """Start one of the `later_workers`; return its label."""
+        self._check_exclusive()
+        self.later_workers -= 1
+        self.start()
+        return f"worker-{self.worker_count - self.later_workers - 1}"
+
     def _launch(self, processes: ProcessGroup) -> None:
         if not processes.is_alive("master"):
             arguments = ["--host", self.host, "--port", str(self.port), "--webui-port", str(self.port + 1)]
@@ -131,7 +159,8 @@ class SparkCluster(Server[SparkClusterOptions]):
                 "master", [*self._java("master", processes), _MASTER_CLASS, *arguments], environment=self._environment()
             )
             processes.wait_until_logged("master", "I have been elected leader", START_TIMEOUT)
-        missing = [n for n in range(self.worker_count) if not processes.is_alive(f"worker-{n}")]
+        wanted = range(self.worker_count - self.later_workers)
+        missing = [n for n in wanted if not processes.is_alive(f"worker-{n}")]
         for number in missing:
             self._spawn_worker(processes, number)
         for number in missing:
@@ -140,11 +169,12 @@ class SparkCluster(Server[SparkClusterOptions]):
     def _spawn_worker(self, processes: ProcessGroup, number: int) -> None:
         label = f"worker-{number}"
         port = self.port + 2 + 2 * number
-        arguments = ["--host", self.host, "--port", str(port), "--webui-port", str(port + 1)]
+        host = f"127.0.0.{number + 2}" if self.own_addresses else self.host
+        arguments = ["--host", host, "--port", str(port), "--webui-port", str(port + 1)]
         arguments += ["--cores", str(self.cores), "--memory", self.memory]
         arguments += ["--work-dir", str(self._own_directory() / label), self.master]
         command = [*self._java("worker", processes), _WORKER_CLASS, *arguments]
-        processes.spawn(label, command, environment=self._environment())
+        processes.spawn(label, command, environment={**self._environment(), "SPARK_LOCAL_IP": host})
 
     def _java(self, label: str, processes: ProcessGroup) -> list[str]:
         archives = _archives()
