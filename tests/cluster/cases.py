@@ -1,16 +1,24 @@
-"""The jobs of the cluster tests: those of the conformance tests with more input, so that they run for long enough to be disturbed."""
+"""The jobs of the cluster tests: those of the conformance tests with more input, SQL, the demo, and from Kafka into MySQL."""
 
 from __future__ import annotations
 
+import json
+import os
+import runpy
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import headrace as hr
 
+from demo.security_events import events
 from tests.conformance.case import Case
 from tests.conformance.run_cases import CASES as CONFORMANCE
 from tests.conformance.stateful_inputs import clicks, orders
 from tests.conformance.stateless_cases import people
 
+_DEMO = Path(__file__).resolve().parents[2] / "demo" / "suspicious_commands.py"
 _SQL = """
 CREATE TABLE clicks (
   id BIGINT, `key` STRING, v DOUBLE, ts TIMESTAMP_LTZ(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND
@@ -26,6 +34,30 @@ GROUP BY `key`, window_start, window_end;
 def sql(directory: Path) -> hr.Job:
     """Count and sum per key and window, as SQL."""
     return hr.sql(_SQL.format(place=directory), pipeline="cluster_sql")
+
+
+def demo_case(count: int) -> Case:
+    """Return the job of ``make demo`` over so many events and a few damaged lines."""
+    lines = [json.dumps(event) for event in events(count)]
+    lines += [line[: len(line) // 2] for line in lines[:5]]
+
+    def build(directory: Path) -> hr.Job:
+        with mock.patch.dict(os.environ, HEADRACE_DEMO=str(directory / "out")):
+            job: hr.Job = runpy.run_path(str(_DEMO))["job"]
+        return job
+
+    return Case("demo", {"../out/events/events-0.ndjson": lines}, build)
+
+
+def copy_case(kafka: Mapping[str, Any], mysql: Mapping[str, Any], table: str) -> Case:
+    """Return a job that copies numbers from a topic of Kafka into a table of MySQL, each once: not idempotently."""
+
+    def build(directory: Path) -> hr.Job:
+        numbers = hr.stream("cluster", f"copy_{table}").from_kafka(**kafka, format="json", schema={"n": "int64"})
+        written: hr.Job = numbers.where("n % 5 <> 0").to_mysql(**mysql, table=table, create_table=True)
+        return written
+
+    return Case(table, {}, build)
 
 
 def _larger(name: str, files: dict[str, list[str]]) -> Case:

@@ -71,4 +71,4 @@ def meeting_case(rows: int, at: int, into: Mapping[str, Any] | None = None) -> C
 def rows_of(directory: Path) -> list[tuple[Any, ...]]:
     """Return the rows that light has written, in an order."""
     lines = [line for part in (directory / "out" / "rows").glob("part-*") for line in part.read_text().splitlines()]
-    return sorted(tuple(json.loads(line).values()) for line in lines)
+    return sorted((tuple(json.loads(line).values()) for line in lines), key=str)
