@@ -33,7 +33,8 @@ GROUP BY `key`, window_start, window_end;
 
 def sql(directory: Path) -> hr.Job:
     """Count and sum per key and window, as SQL."""
-    return hr.sql(_SQL.format(place=directory), pipeline="cluster_sql")
+    job: hr.Job = hr.sql(_SQL.format(place=directory), pipeline="cluster_sql")
+    return job
 
 
 def demo_case(count: int) -> Case:

@@ -44,6 +44,7 @@ def test_an_executor_that_continues_after_its_task_was_given_to_another_stores_n
         frozen = eventually(
             lambda: Frozen.find(place), "a worker process has stopped", shown=log_of(tmp_path).read_text
         )
+        assert frozen is not None
         batch_id = completed(tmp_path, [case])
         assert batch_id < FROZEN_AT // 50 + 5
         eventually(
