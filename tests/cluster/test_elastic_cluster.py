@@ -49,10 +49,10 @@ def test_machines_that_are_taken_away_and_added_lose_and_double_nothing(
     start_spark_cluster: StartSparkCluster, tmp_path: Path
 ) -> None:
     cluster = start_spark_cluster(SparkClusterOptions(workers=3, later_workers=1, conf=_DECOMMISSION))
-    cases = [case for case in larger_cases(2000) if case.name == "tumbling"]
+    cases = [case for case in larger_cases(1200) if case.name == "tumbling"]
     lay_out(tmp_path, cases)
     # With more tasks than cores there is always work for one more executor.
-    options: dict[str, Any] = {"conf": _ELASTIC, "rows": 2000, "max_micro_batch_records": 50, "shards": 4}
+    options: dict[str, Any] = {"conf": _ELASTIC, "rows": 1200, "max_micro_batch_records": 50, "shards": 4}
     with program(cluster, tmp_path, cases, options) as process:
         said = log_of(tmp_path).read_text
         eventually(lambda: completed(tmp_path, cases) > 1, "two micro-batches", shown=said)

@@ -35,10 +35,10 @@ _WEIGHTS = (10, 3, 2, 3)
 class Storm:
     """A program that runs cases on a cluster, and kills of it."""
 
-    def __init__(self, cluster: SparkCluster, directory: Path, rows: int, seed: int) -> None:
+    def __init__(self, cluster: SparkCluster, directory: Path, cases: Sequence[Case], rows: int, seed: int) -> None:
         self._cluster = cluster
         self._directory = directory
-        self._cases = larger_cases(rows)
+        self._cases = cases
         self._options: dict[str, Any] = {"conf": _CONF, "rows": rows, "max_micro_batch_records": 50}
         self._rng = random.Random(seed)
         self._pause = threading.Event()
@@ -118,9 +118,9 @@ def _runs(process: psutil.Process) -> bool:
 
 @pytest.mark.timeout(900)
 def test_one_of_each_is_killed(start_spark_cluster: StartSparkCluster, tmp_path: Path) -> None:
-    cases: Sequence[Case] = larger_cases(400)
+    cases = [case for case in larger_cases(800) if case.name == "join-within"]
     lay_out(tmp_path, cases)
-    storm = Storm(start_spark_cluster(_CLUSTER), tmp_path, 400, seed=1)
+    storm = Storm(start_spark_cluster(_CLUSTER), tmp_path, cases, 800, seed=1)
     storm.run(_EVERY_KIND)
     assert storm.kills == Counter(_EVERY_KIND)
     same_as_light(tmp_path, cases)
@@ -133,11 +133,12 @@ def test_a_hundred_kills_at_random(start_spark_cluster: StartSparkCluster, tmp_p
     while total.total() < 100:
         turn += 1
         place, rows = tmp_path / str(turn), 2000
-        lay_out(place, larger_cases(rows))
-        storm = Storm(cluster, place, rows, seed=turn)
+        cases = larger_cases(rows)
+        lay_out(place, cases)
+        storm = Storm(cluster, place, cases, rows, seed=turn)
         storm.run(100 - total.total())
         total += storm.kills
         print(f"turn {turn}: {dict(storm.kills)}\n" + "\n".join(storm.log), flush=True)
-        same_as_light(place, larger_cases(rows))
+        same_as_light(place, cases)
     print(f"{total.total()} kills: {dict(total)}", flush=True)
     assert set(total) == set(_EVERY_KIND)

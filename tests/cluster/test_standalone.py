@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -152,3 +153,23 @@ def test_a_python_that_workers_do_not_have_is_named(spark_cluster: SparkCluster,
     assert "Spark did not start the job: " in said
     assert python in said
     assert "PYSPARK_PYTHON names the Python of Spark's workers" in said
+
+
+@pytest.mark.slow
+def test_a_python_without_headrace_is_told(spark_cluster: SparkCluster, tmp_path: Path) -> None:
+    python = Path(sys.base_prefix) / "bin" / "python3"
+    for name in ("pyspark", "py4j"):
+        (make(tmp_path / "packages") / name).symlink_to(Path(pyspark.__file__).parents[1] / name)
+    said = failing(spark_cluster.master, tmp_path, PYSPARK_PYTHON=str(python), PYTHONPATH=str(tmp_path / "packages"))
+    assert "ModuleNotFoundError: No module named 'headrace_spark'" in said
+    assert "and have headrace with the plug-ins of the job" in said
+
+
+@pytest.mark.slow
+def test_a_master_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    """Spark tries for a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    said = failing(f"spark://127.0.0.1:{port}", tmp_path)
+    assert f"Spark did not start with master 'spark://127.0.0.1:{port}': All masters are unresponsive" in said
+    assert "is this address the one with which the master was started, and does it run?" in said

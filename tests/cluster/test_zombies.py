@@ -23,7 +23,7 @@ _CONF = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.task.maxFailures": "100",
 }
-ROWS, FROZEN_AT = 2000, 300
+ROWS, FROZEN_AT = 1200, 200
 
 
 def state_files(directory: Path, batch_id: int) -> dict[str, bytes]:
