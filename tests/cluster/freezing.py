@@ -15,8 +15,10 @@ import psutil
 
 from tests.conformance.case import Case
 from tests.conformance.stateful_inputs import SCHEMA, clicks
+from tests.eventually import eventually
 
 _FROZEN, _WOKEN, _ASKED = "frozen.json", "woken", "freeze"
+_HOLD, _GO = "hold", "go"
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,25 @@ def ask_to_freeze(directory: Path) -> None:
     (directory / _ASKED).touch()
 
 
+def hold(directory: Path) -> None:
+    """Let the job of ``freezing_case`` wait at its row until ``let_go``."""
+    (directory / _HOLD).touch()
+
+
+def let_go(directory: Path) -> None:
+    """Let it continue."""
+    (directory / _GO).touch()
+
+
 def freezing_case(rows: int, at: int) -> Case:
-    """Return a job with state whose function stops its process and those above it at the row with id ``at``, if it was asked to."""
+    """Return a job with state whose function stops its process and those above it, or waits, at the row with id ``at``, if asked to."""
 
     def build(directory: Path) -> hr.Job:
         def numbered(row: dict[str, Any], state: dict[str, Any], timers: Any) -> Iterator[dict[str, Any]]:
             if row["id"] == at:
                 freeze_here(directory)
+                if (directory / _HOLD).exists():
+                    eventually((directory / _GO).exists, "the test lets the job go on")
             state["n"] = state.get("n", 0) + 1
             yield {"key": row["key"], "id": row["id"], "n": state["n"]}
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.sink import SinkBatch
 from headrace_spark import ownership
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.ownership import Ownership, Spans
-from headrace_spark.state_files import state_files
+from headrace_spark.state_files import StateFiles, _ArrowFiles, state_files
 from keyed_parts import found, stream_of, timed, windowed, windows_of
 from micro_batches import MicroBatches, another_process
-from spark_parts import CountingSource, LineSink
+from pyarrow import fs
+from spark_parts import CountingSource, DatabaseSink, LineSink
 
 pytestmark = pytest.mark.usefixtures("_no_kept_parts")
 
@@ -153,7 +158,50 @@ def test_a_checkpoint_is_claimed_by_one_run_after_the_other(tmp_path: Path) -> N
         third.check()
 
 
-def test_files_tell_whether_they_exist(tmp_path: Path) -> None:
+def each_row(row: dict[str, Any], state: dict[str, Any], timers: Any) -> Iterator[dict[str, Any]]:
+    state["n"] = state.get("n", 0) + 1
+    assert state["n"] == row["n"] // 5 + 1, "state is missing"
+    yield {"n": row["n"]}
+
+
+class CompletingSink(DatabaseSink):
+    """As if an earlier run of the job had made the same rows, and completed the second micro-batch at this moment."""
+
+    def insert(self, connection: sqlite3.Connection, batch: SinkBatch) -> None:
+        super().insert(connection, batch)
+        commits = Path("state/spark/commits")
+        if (commits / "0").exists() and not (commits / "1").exists():
+            (commits / "1").write_bytes((commits / "0").read_bytes())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_run_starts_again_if_an_earlier_one_completes_the_same_micro_batch(
+    source: CountingSource, tmp_path: Path, caplog: pytest.LogCaptureFixture, keyed: bool
+) -> None:
+    """It had looked whether it owns the checkpoint just before this run claimed it."""
+    source.set_count("a", 300)
+    sink = CompletingSink(tmp_path / "rows.db")
+    stream = stream_of(source)
+    if keyed:
+        stream = stream.key_by("k").process(each_row, schema={"n": "int64"})
+    options: dict[str, Any] = {"shards": 1} if keyed else {}
+    stream.to(sink).run(
+        master="local[2]",
+        checkpoint="state",
+        max_micro_batch_records=100,
+        parallelism=1,
+        show_progress=False,
+        **options,
+    )
+    assert "an earlier run of the job has completed the same micro-batch; it is started again" in caplog.text
+    assert sorted(n for _, n in sink.stored()) == list(range(300))
+
+
+@pytest.mark.parametrize("of_arrow", [False, True])
+def test_files_tell_whether_they_exist(tmp_path: Path, of_arrow: bool) -> None:
     (tmp_path / "a").touch()
-    files = state_files(tmp_path.as_uri())
+    files: StateFiles = _ArrowFiles(fs.LocalFileSystem(), str(tmp_path), renames=True)
+    if not of_arrow:
+        files = state_files(tmp_path.as_uri())
     assert (files.exists("a"), files.exists("b"), files.exists("c/d")) == (True, False, False)

@@ -79,11 +79,7 @@ class SparkCheckpoint:
         except CheckpointError:
             raise
         except Exception as error:  # py4j: whatever the file system says
-            raise CheckpointError(
-                f"checkpoint directory {self._checkpoint!r} cannot be used: {_java_message(error)}",
-                job=self._job,
-                option="checkpoint",
-            ) from error
+            raise self._unusable(error) from error
 
     @property
     def state_uri(self) -> str:
@@ -151,15 +147,21 @@ class SparkCheckpoint:
         return Spans()
 
     def _create(self, name: str, content: Mapping[str, Any]) -> bool:
-        """Write a file that must not be there yet; return whether it was not."""
+        """Write a file that must not be there yet; return whether it was not. Raises CheckpointError."""
         try:
-            stream = self._files.create(self._path(name), False)
-        except Exception as error:  # py4j's: Java's
-            if "FileAlreadyExistsException" in _java_message(error) or "already exists" in _java_message(error):
+            self._write(self._files.create(self._path(name), False), name, content)
+        except Exception as error:  # py4j: whatever the file system says
+            if "already exists" in _java_message(error).lower() or "AlreadyExists" in _java_message(error):
                 return False
-            raise
-        self._write(stream, name, content)
+            raise self._unusable(error) from error
         return True
+
+    def _unusable(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"checkpoint directory {self._checkpoint!r} cannot be used: {_java_message(error)}",
+            job=self._job,
+            option="checkpoint",
+        )
 
     def close(self) -> None:
         """Unlock the directory, so that other processes can use it. May be called twice."""

@@ -27,6 +27,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
 from headrace_spark.figures import Figures
+from headrace_spark.ownership import COMPLETED
 from headrace_spark.query import StartedQuery
 from headrace_spark.reasons import hint_for, reason_in
 from headrace_spark.savepoints import take_savepoint
@@ -213,13 +214,16 @@ class SparkHandle(JobHandle):
         """Return why the query can be started again from its checkpoint, after nothing of the job itself failed; None: it cannot."""
         if self._checkpoint is None or self._stop_asked or self._restarts >= _RESTARTS_MAX:
             return None
-        known = isinstance(raised, ConnectionError | Py4JNetworkError | HeadraceError)
-        if known or original_error(str(raised)) is not None:
+        if isinstance(raised, ConnectionError | Py4JNetworkError | HeadraceError):
+            return None
+        # If this run does not own the checkpoint any more, starting again raises.
+        found = original_error(str(raised))
+        if _SAME_MICRO_BATCH in str(raised) or (isinstance(found, CheckpointError) and COMPLETED in found.message):
+            return "an earlier run of the job has completed the same micro-batch"
+        if found is not None:
             return None
         if self._started.run_directory.planner_has_ended:
             return "the process that plans micro-batches has ended"
-        if _SAME_MICRO_BATCH in str(raised):  # if this run does not own the checkpoint, starting again raises
-            return "an earlier run of the job has completed the same micro-batch"
         return None
 
     def _look_whether_owned(self) -> None:

@@ -25,6 +25,8 @@ DIRECTORY = "spark/runs"
 _BATCHES_MAX = 1_000
 #: Runs that begin with the same micro-batch, because none of them completed it.
 _SAME_FIRST_MAX = 3
+#: What the error of a task says that comes too late; it reaches the driver as a text.
+COMPLETED = "was completed by another attempt"
 #: Within this time a process looks only once. The clock runs on while a process is stopped (SIGSTOP).
 _LOOK_AGAIN_SECONDS = 0.1
 
@@ -95,8 +97,7 @@ class Ownership:
             ) from error
         if completed:
             raise CheckpointError(
-                f"micro-batch {batch_id} was completed by another attempt of this task, while this one was stopped or slow: "
-                "this one stores nothing",
+                f"micro-batch {batch_id} {COMPLETED} of this task, while this one was stopped or slow: this one stores nothing",
                 job=self.job,
             )
 
