@@ -55,6 +55,8 @@ class Troubles:
         self._job = job
         self._away: set[str] = set()
         self._again: tuple[int, set[str]] = (-1, set())
+        #: The micro-batch in which a task was refused last.
+        self._refused_in: object = None
 
     def take(self, kind: str, **event: object) -> None:
         """Log an event of one of ``KINDS``, unless it says what is known."""
@@ -62,7 +64,9 @@ class Troubles:
             self._run_again(**event)  # type: ignore[arg-type]  # as ``begun`` noted it
             return
         if kind == FENCED:
-            logger.warning("job %s: a task was refused: %s", self._job, event["text"])
+            if event["batch_id"] != self._refused_in:
+                self._refused_in = event["batch_id"]
+                logger.warning("job %s: a task was refused: %s", self._job, event["text"])
             return
         what = str(event["what"])
         if kind == AWAY and what not in self._away:
@@ -78,6 +82,6 @@ class Troubles:
         if stage not in self._again[1]:
             self._again[1].add(stage)
             logger.warning(
-                "job %s: micro-batch %d: the %s is run again (attempt %d): a worker process was killed or has failed",
+                "job %s: micro-batch %d: the %s is run again (attempt %d): a worker process was killed or has failed, or was slow",
                 self._job, batch_id, stage, attempt + 1,
             )  # fmt: skip
