@@ -146,15 +146,24 @@ def test_a_checkpoint_is_claimed_by_one_run_after_the_other(tmp_path: Path) -> N
         assert "one driver of a job at a time" in str(raised.value)
     assert second.spans.spans == ((0, 0), (0, 1), (0, 2))
     second.check_owned()
+    second.keep_definitions({}, {})
+    # A restart of the same handle that went no further than its claim.
+    again = SparkCheckpoint(session, f"file://{tmp_path}/state", local=False, job="job")
+    again.open()
+    again.check(second)
+    again.claim(identity)
+    second.check_owned()
+    with pytest.raises(CheckpointError, match="taken over"):
+        first.check_owned()
     # A start that was killed while it made its claim.
-    (tmp_path / "state" / "spark" / "runs" / "3").touch()
+    (tmp_path / "state" / "spark" / "runs" / "4").touch()
     third = SparkCheckpoint(session, f"file://{tmp_path}/state", local=False, job="job")
     third.open()
     third.check()
     third.claim(identity)
-    assert third.spans.spans[-1] == (0, 4)
-    (tmp_path / "state" / "spark" / "runs" / "4").write_text("{}")
-    with pytest.raises(CheckpointError, match="runs/4 is damaged"):
+    assert third.spans.spans[-1] == (0, 5)
+    (tmp_path / "state" / "spark" / "runs" / "5").write_text("{}")
+    with pytest.raises(CheckpointError, match="runs/5 is damaged"):
         third.check()
 
 

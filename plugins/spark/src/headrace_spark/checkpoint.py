@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -64,6 +65,8 @@ class SparkCheckpoint:
         #: The number of this run's claim, 0: it has made none.
         self._run = 0
         self._spans = Spans()
+        #: Who claims: all queries of one job handle.
+        self._owner = uuid.uuid4().hex
 
     def open(self, clock: Clock | None = None) -> None:
         """Make the directory and, on the local disk, lock it for this process. Raises CheckpointError."""
@@ -116,7 +119,13 @@ class SparkCheckpoint:
             runs = self._batches(_RUNS)
             number, first = max(runs, default=0) + 1, self._next_batch()
             spans = self._spans_of(runs).followed_by(number, first)
-            claimed = {"spans": spans.spans, "host": socket.gethostname(), "process": os.getpid(), "at": _now()}
+            claimed = {
+                "spans": spans.spans,
+                "owner": self._owner,
+                "host": socket.gethostname(),
+                "process": os.getpid(),
+                "at": _now(),
+            }
             if self._create(f"{_RUNS}/{number}", claimed) and self._next_batch() == first:
                 break  # else another run has claimed it, or completed a micro-batch meanwhile
         self._run, self._spans = number, spans
@@ -125,10 +134,16 @@ class SparkCheckpoint:
                 self._files.delete(self._path(f"{_RUNS}/{old}"), False)
 
     def check_owned(self) -> None:
-        """Check that no later run has claimed the checkpoint. Raises CheckpointError."""
-        later = f"{_RUNS}/{self._run + 1}"
-        if self._run and self._files.exists(self._path(later)):
-            raise taken_over(self._job, self._run, self._find(later) or {})
+        """Check that no later run has claimed the checkpoint. Raises CheckpointError.
+
+        A claim of the same job handle is of its own restart that went no further, for example because the disk was full.
+        """
+        if not self._run or not self._files.exists(self._path(f"{_RUNS}/{self._run + 1}")):
+            return
+        newest = f"{_RUNS}/{max(self._batches(_RUNS))}"
+        found = (self._find(newest) or {}) if self._length(newest) else {}
+        if found.get("owner") != self._owner:
+            raise taken_over(self._job, self._run, found)
 
     def _next_batch(self) -> int:
         """Return the micro-batch that a start runs first."""
@@ -139,12 +154,15 @@ class SparkCheckpoint:
         """Return the spans of the last claim. One that is empty is of a start that was killed before it wrote anything."""
         for run in sorted(runs, reverse=True):
             name = f"{_RUNS}/{run}"
-            if self._files.getFileStatus(self._path(name)).getLen() > 0:
+            if self._length(name):
                 try:
                     return spans_from_json((self._find(name) or {})["spans"])
                 except (KeyError, TypeError, ValueError) as error:
                     raise self._damaged(name, f"{error!r}") from error
         return Spans()
+
+    def _length(self, name: str) -> int:
+        return int(self._files.getFileStatus(self._path(name)).getLen())
 
     def _create(self, name: str, content: Mapping[str, Any]) -> bool:
         """Write a file that must not be there yet; return whether it was not. Raises CheckpointError."""
@@ -153,6 +171,8 @@ class SparkCheckpoint:
         except Exception as error:  # py4j: whatever the file system says
             if "already exists" in _java_message(error).lower() or "AlreadyExists" in _java_message(error):
                 return False
+            with contextlib.suppress(Exception):  # py4j's: what is left of a claim is empty, which starts know
+                self._files.delete(self._path(name), False)
             raise self._unusable(error) from error
         return True
 
@@ -190,6 +210,8 @@ class SparkCheckpoint:
         a query that is started again would begin with nothing if the directory was removed meanwhile. Raises CheckpointError
         that names the file.
         """
+        if before is not None:
+            self._owner = before._owner
         planned, completed = self._batches("offsets"), self._batches("commits")
         self._check_spark_files(planned, completed)
         self._spans = self._spans_of(self._batches(_RUNS))

@@ -176,7 +176,8 @@ class SparkHandle(JobHandle):
                 error = None
             except Exception as raised:  # whatever Spark or py4j raise: the job has failed, wait() raises it
                 error = self._cause(raised)
-                if (why := self._why_to_start_again(raised)) is not None:
+                full = isinstance(error, StorageFullError)
+                if not full and (why := self._why_to_start_again(raised)) is not None:
                     try:
                         self._start_again(why)
                         continue
