@@ -47,6 +47,7 @@ _SPECULATION = {
 }
 
 
+@pytest.mark.slow
 def test_machines_that_are_taken_away_and_added_lose_and_double_nothing(
     start_spark_cluster: StartSparkCluster, tmp_path: Path
 ) -> None:

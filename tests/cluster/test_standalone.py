@@ -84,7 +84,8 @@ def kafka_world(kafka_server: KafkaServer) -> Iterator[KafkaWorld]:
     world.close()
 
 
-@pytest.mark.parametrize("submitted", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["run", "submitted"])
+@pytest.mark.slow
+@pytest.mark.parametrize("submitted", [False, True], ids=["run", "submitted"])
 def test_numbers_from_kafka_are_in_mysql_once(
     spark_cluster: SparkCluster,
     kafka_world: KafkaWorld,
