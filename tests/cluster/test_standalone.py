@@ -1,172 +1,176 @@
-"""Jobs on a standalone cluster: what light gives, whichever process of the cluster is killed meanwhile."""
+"""Jobs on a standalone cluster, by ``job.run(master=…)`` and by spark-submit: what light gives. And what errors say."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
-import random
-import signal
+import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import psutil
+import pymysql
 import pyspark
 import pytest
 
-from tests.cluster.program import CONF, ROOT
-from tests.conformance.case import differences, outputs
-from tests.conformance.run_cases import CASES
-from tests.conformance.running import make, run
+from tests.cluster.cases import copy_case, demo_case, larger_cases
+from tests.cluster.program import CONF, ROOT, VARIABLE
+from tests.cluster.running import completed, ended_well, lay_out, program, same_as_light, without_spark
+from tests.conformance.case import Case
+from tests.conformance.running import make
 from tests.eventually import eventually
-from tests.servers.fixtures import StartSparkCluster
-from tests.servers.spark_cluster import SparkCluster, SparkClusterOptions
+from tests.servers.kafka import KafkaServer
+from tests.servers.mysql import MySQLServer
+from tests.servers.spark_cluster import SparkCluster
+
+sys.path.append(str(ROOT / "connectors" / "kafka" / "tests"))
+
+from kafka_world import KafkaWorld
 
 pytestmark = pytest.mark.timeout(900)
-NAMES = ["where", "rules-of-several", "tumbling", "join-within"]
+ROWS, EVENTS = 400, 2000
 
 
-def lay_out(directory: Path, names: Sequence[str]) -> None:
-    for case in CASES:
-        if case.name in names:
-            case.lay_out(make(directory / "cluster" / case.name))
-
-
-def without_spark() -> dict[str, str]:
-    """Return the environment without what tells Spark how to start."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK_"))}
-
-
-@contextmanager
-def program(cluster: SparkCluster, directory: Path, names: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run cases on a cluster in a process of its own. PYSPARK_PYTHON is not set, and the shell's Python is another one."""
-    command = [sys.executable, "-m", "tests.cluster.program", cluster.master, str(directory / "cluster"), *names]
-    log_path = directory / "log.txt"
-    with log_path.open("a") as log:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=without_spark(), stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def ended_well(process: subprocess.Popen[bytes], directory: Path) -> None:
-    process.wait()
-    assert process.returncode == 0, (directory / "log.txt").read_text()[-4000:]
-
-
-def same_as_light(directory: Path, names: Sequence[str]) -> None:
-    for case in CASES:
-        if case.name in names:
-            run(case, make(directory / "light" / case.name), "light")
-            found, wanted = (outputs(directory / where / case.name) for where in ("cluster", "light"))
-            assert differences(found, wanted) == [], case.name
-
-
-def has_begun(directory: Path, name: str) -> bool:
-    """Return whether a micro-batch of a case has been completed."""
-    return (directory / "cluster" / name / "checkpoint" / "spark" / "commits" / "0").exists()
+def submit(
+    cluster: SparkCluster, directory: Path, cases: Sequence[Case], options: Mapping[str, Any], *more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run cases by spark-submit, as in a shell in which the virtual environment is activated."""
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", cluster.master, *more]
+    command += [part for name, value in CONF.items() for part in ("--conf", f"{name}={value}")]
+    command += [str(ROOT / "tests/cluster/program.py"), "submitted", str(directory / "cluster")]
+    environment = {**without_spark(), "PYTHONPATH": str(ROOT), VARIABLE: json.dumps(options)}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    return subprocess.run(
+        [*command, *(case.name for case in cases)],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_a_cluster_gives_what_light_gives(spark_cluster: SparkCluster, tmp_path: Path) -> None:
-    lay_out(tmp_path, NAMES)
-    with program(spark_cluster, tmp_path, NAMES) as process:
+    cases = [*larger_cases(ROWS), demo_case(EVENTS)]
+    lay_out(tmp_path, cases)
+    options = {"rows": ROWS, "demo": EVENTS, "max_micro_batch_records": 1000}
+    with program(spark_cluster, tmp_path, cases, options) as process:
         ended_well(process, tmp_path)
-    same_as_light(tmp_path, NAMES)
+    same_as_light(tmp_path, cases)
 
 
-def kill_again_and_again(
-    process: subprocess.Popen[bytes], directory: Path, name: str, kills: int, kill: Callable[[], bool], seed: int
-) -> int:
-    """Kill something at random moments from the first completed micro-batch on; return how often until the program ended."""
-    rng, pause = random.Random(seed), threading.Event()
-    eventually(lambda: has_begun(directory, name) or process.poll() is not None, "the first micro-batch", seconds=120)
-    done = 0
-    while done < kills and process.poll() is None:
-        done += kill()
-        pause.wait(rng.uniform(0.5, 2.5))
-    return done
-
-
-@pytest.mark.parametrize("kills", [2, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
-def test_executors_that_are_killed_lose_and_double_nothing(
-    start_spark_cluster: StartSparkCluster, kills: int, tmp_path: Path
+@pytest.mark.parametrize("which", [["tumbling"], pytest.param([], marks=pytest.mark.slow)], ids=["one", "all"])
+def test_a_program_that_is_submitted_gives_what_light_gives(
+    spark_cluster: SparkCluster, which: list[str], tmp_path: Path
 ) -> None:
-    cluster, rng, done, turn = start_spark_cluster(), random.Random(kills), 0, 0
-
-    def kill() -> bool:
-        running = cluster.executors()
-        if len(running) < 2:  # one stays: a standalone master gives up an application without any
-            return False
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
-            rng.choice(running).kill()
-            return True
-        return False
-
-    while done < kills:
-        place, turn = tmp_path / str(turn), turn + 1
-        lay_out(place, ["tumbling"])
-        with program(cluster, place, ["tumbling"]) as process:
-            done += kill_again_and_again(process, place, "tumbling", kills - done, kill, seed=turn)
-            ended_well(process, place)
-        same_as_light(place, ["tumbling"])
-
-
-def test_a_worker_and_the_master_that_are_killed_lose_and_double_nothing(
-    start_spark_cluster: StartSparkCluster, tmp_path: Path
-) -> None:
-    cluster = start_spark_cluster(SparkClusterOptions(workers=2))
-    lay_out(tmp_path, ["join-within"])
-    with program(cluster, tmp_path, ["join-within"]) as process:
-        eventually(lambda: has_begun(tmp_path, "join-within"), "the first micro-batch", seconds=120)
-        cluster.kill("worker-0")
-        cluster.kill("master")
-        assert process.poll() is None, "it ended before anything was killed"
-        ended_well(process, tmp_path)
-    same_as_light(tmp_path, ["join-within"])
-
-
-def test_a_program_that_is_killed_goes_on_from_its_checkpoint(spark_cluster: SparkCluster, tmp_path: Path) -> None:
-    names = ["tumbling", "where"]
-    lay_out(tmp_path, names)
-    with program(spark_cluster, tmp_path, names) as process:
-        eventually(lambda: has_begun(tmp_path, "tumbling"), "the first micro-batch", seconds=120)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
-    with program(spark_cluster, tmp_path, names) as process:
-        ended_well(process, tmp_path)
-    same_as_light(tmp_path, names)
-
-
-def test_a_program_that_is_submitted_runs_on_the_cluster(spark_cluster: SparkCluster, tmp_path: Path) -> None:
-    lay_out(tmp_path, ["tumbling"])
-    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", spark_cluster.master]
-    submit += [part for name, value in CONF.items() for part in ("--conf", f"{name}={value}")]
-    program = [str(ROOT / "tests/cluster/program.py"), "submitted", str(tmp_path / "cluster"), "tumbling"]
-    # As in a shell in which the virtual environment is activated.
-    environment = {**without_spark(), "PYTHONPATH": str(ROOT)}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    ended = subprocess.run(
-        [*submit, *program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    cases = [case for case in (*larger_cases(ROWS), demo_case(EVENTS)) if not which or case.name in which]
+    lay_out(tmp_path, cases)
+    options = {"rows": ROWS, "demo": EVENTS, "max_micro_batch_records": 1000}
+    ended = submit(spark_cluster, tmp_path, cases, options)
     assert ended.returncode == 0, ended.stderr[-4000:]
-    same_as_light(tmp_path, ["tumbling"])
+    same_as_light(tmp_path, cases)
+
+
+# ------------------------------------------------------------------------------------------------ Kafka and MySQL
+
+
+@pytest.fixture
+def kafka_world(kafka_server: KafkaServer) -> Iterator[KafkaWorld]:
+    world = KafkaWorld(kafka_server.bootstrap)
+    yield world
+    world.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("submitted", [False, True], ids=["run", "submitted"])
+def test_numbers_from_kafka_are_in_mysql_once(
+    spark_cluster: SparkCluster,
+    kafka_world: KafkaWorld,
+    mysql_server: MySQLServer,
+    mysql_database: str,
+    topic: str,
+    consumer_group: str,
+    submitted: bool,
+    tmp_path: Path,
+) -> None:
+    """The program is killed in the middle, and started again from its checkpoint."""
+    kafka_world.create_topic(topic, 3)
+    for partition in range(3):
+        kafka_world.write(topic, [b'{"n": %d}' % n for n in range(partition, 6000, 3)], partition=partition)
+    login = {"host": mysql_server.host, "port": mysql_server.port, "user": mysql_server.user}
+    mysql = {**login, "password": mysql_server.password, "database": mysql_database}
+    kafka = {"topic": topic, "servers": kafka_world.servers, "group": consumer_group}
+    case = copy_case(kafka, mysql, "numbers")
+    make(tmp_path / "cluster" / case.name)
+    options = {"copies": [kafka, mysql, "numbers"], "max_micro_batch_records": 300}
+    with program(spark_cluster, tmp_path, [case], options) as process:
+        eventually(lambda: completed(tmp_path, [case]) > 2 or process.poll() is not None, "three micro-batches")
+        process.kill()
+        assert process.wait() < 0, "it ended before it was killed"
+    if submitted:
+        ended = submit(spark_cluster, tmp_path, [case], options)
+        assert ended.returncode == 0, ended.stderr[-4000:]
+    else:
+        with program(spark_cluster, tmp_path, [case], options) as process:
+            ended_well(process, tmp_path)
+    copy_case(kafka, mysql, "by_light").build(tmp_path).run("light", checkpoint=tmp_path / "light", show_progress=False)
+    with pymysql.connect(**mysql) as connection, connection.cursor() as cursor:
+        found = {}
+        for table in ("numbers", "by_light"):
+            cursor.execute(f"SELECT n FROM {table}")  # noqa: S608
+            found[table] = Counter(n for (n,) in cursor.fetchall())
+    assert found["numbers"] == found["by_light"] == Counter(n for n in range(6000) if n % 5)
+
+
+# --------------------------------------------------------------------------------------------- what errors say
+
+
+def test_cluster_deploy_mode_is_refused_by_spark(spark_cluster: SparkCluster, tmp_path: Path) -> None:
+    ended = submit(spark_cluster, tmp_path, [], {}, "--deploy-mode", "cluster")
+    assert ended.returncode != 0
+    assert "Cluster deploy mode is currently not supported for python applications on standalone clusters" in (
+        ended.stderr + ended.stdout
+    )
+
+
+def failing(master: str, directory: Path, **environment: str) -> str:
+    """Run a case that cannot start; return what the program says."""
+    [case] = [case for case in larger_cases(ROWS) if case.name == "where"]
+    lay_out(directory, [case])
+    command = [sys.executable, "-m", "tests.cluster.program", master, str(directory / "cluster"), case.name]
+    ended = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode != 0
+    return ended.stderr
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/usr/bin/env"])
 def test_a_python_that_workers_do_not_have_is_named(spark_cluster: SparkCluster, python: str, tmp_path: Path) -> None:
-    lay_out(tmp_path, ["where"])
-    command = [sys.executable, "-m", "tests.cluster.program", spark_cluster.master, str(tmp_path / "cluster"), "where"]
-    ended = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYSPARK_PYTHON": python}, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode != 0
-    assert "Spark did not start the job: " in ended.stderr
-    assert python in ended.stderr
-    assert "PYSPARK_PYTHON names the Python of Spark's workers" in ended.stderr
+    said = failing(spark_cluster.master, tmp_path, PYSPARK_PYTHON=python)
+    assert "Spark did not start the job: " in said
+    assert python in said
+    assert "PYSPARK_PYTHON names the Python of Spark's workers" in said
+
+
+@pytest.mark.slow
+def test_a_python_without_headrace_is_told(spark_cluster: SparkCluster, tmp_path: Path) -> None:
+    python = Path(sys.base_prefix) / "bin" / "python3"
+    for name in ("pyspark", "py4j"):
+        (make(tmp_path / "packages") / name).symlink_to(Path(pyspark.__file__).parents[1] / name)
+    said = failing(spark_cluster.master, tmp_path, PYSPARK_PYTHON=str(python), PYTHONPATH=str(tmp_path / "packages"))
+    assert "ModuleNotFoundError: No module named 'headrace_spark'" in said
+    assert "and have headrace with the plug-ins of the job" in said
+
+
+@pytest.mark.slow
+def test_a_master_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    """Spark tries for a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    said = failing(f"spark://127.0.0.1:{port}", tmp_path)
+    assert f"Spark did not start with master 'spark://127.0.0.1:{port}': All masters are unresponsive" in said
+    assert "is this address the one with which the master was started, and does it run?" in said

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from dataclasses import dataclass
+import os
+import signal
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
@@ -41,6 +43,14 @@ class SparkClusterOptions:
     """Of each worker."""
     memory: str = "2g"
     """Of each worker, for its executors; nothing is taken before an executor is started."""
+    conf: dict[str, str] = field(default_factory=dict)
+    """Settings of Spark for master and workers."""
+    recovers: bool = False
+    """Whether a master that is started again knows applications and workers of before."""
+    own_addresses: bool = False
+    """Whether each worker has an address of its own (127.0.0.2, …): Spark runs the copy of a slow task on another machine only."""
+    later_workers: int = 0
+    """How many of the workers are not started at first, but by `add_worker`."""
 
 
 @dataclass(kw_only=True)
@@ -55,6 +65,9 @@ class SparkCluster(Server[SparkClusterOptions]):
     worker_count: int = 3
     cores: int = 1
     memory: str = "2g"
+    conf: dict[str, str] = field(default_factory=dict)
+    own_addresses: bool = False
+    later_workers: int = 0
 
     kind: ClassVar[str] = "spark-cluster"
     variable: ClassVar[str] = "HEADRACE_TEST_SPARK_CLUSTER"
@@ -77,8 +90,21 @@ class SparkCluster(Server[SparkClusterOptions]):
                 "the processes of a cluster are followed by /proc, which this system does not have"
             )
         port = reserve_ports(2 + 2 * options.workers, str(directory))
+        conf = dict(options.conf)
+        if options.recovers:
+            conf |= {
+                "spark.deploy.recoveryMode": "FILESYSTEM",
+                "spark.deploy.recoveryDirectory": f"{directory}/recovery",
+            }
         made = cls(
-            directory=directory, port=port, worker_count=options.workers, cores=options.cores, memory=options.memory
+            directory=directory,
+            port=port,
+            worker_count=options.workers,
+            cores=options.cores,
+            memory=options.memory,
+            conf=conf,
+            own_addresses=options.own_addresses,
+            later_workers=options.later_workers,
         )
         java_home(directory / "java", find_java(_JAVA_MINIMUM).executable)
         (directory / "log4j2.properties").write_text(_LOGGING)
@@ -108,6 +134,24 @@ class SparkCluster(Server[SparkClusterOptions]):
                 found += psutil.Process(record.pid).children()
         return found
 
+    def log(self, label: str) -> str:
+        """What a process of this cluster has logged so far."""
+        return self._processes().log(label).read_text()
+
+    def decommission(self, number: int) -> None:
+        """Tell a worker that its machine will be taken away, as a cloud does. It must run with `spark.decommission.enabled`."""
+        self._check_exclusive()
+        for record in self._processes().records():
+            if record.label == f"worker-{number}" and record.is_alive():
+                os.kill(record.pid, signal.SIGPWR)
+
+    def add_worker(self) -> str:
+        """Start one of the `later_workers`; return its label."""
+        self._check_exclusive()
+        self.later_workers -= 1
+        self.start()
+        return f"worker-{self.worker_count - self.later_workers - 1}"
+
     def _launch(self, processes: ProcessGroup) -> None:
         if not processes.is_alive("master"):
             arguments = ["--host", self.host, "--port", str(self.port), "--webui-port", str(self.port + 1)]
@@ -115,7 +159,8 @@ class SparkCluster(Server[SparkClusterOptions]):
                 "master", [*self._java("master", processes), _MASTER_CLASS, *arguments], environment=self._environment()
             )
             processes.wait_until_logged("master", "I have been elected leader", START_TIMEOUT)
-        missing = [n for n in range(self.worker_count) if not processes.is_alive(f"worker-{n}")]
+        wanted = range(self.worker_count - self.later_workers)
+        missing = [n for n in wanted if not processes.is_alive(f"worker-{n}")]
         for number in missing:
             self._spawn_worker(processes, number)
         for number in missing:
@@ -124,11 +169,12 @@ class SparkCluster(Server[SparkClusterOptions]):
     def _spawn_worker(self, processes: ProcessGroup, number: int) -> None:
         label = f"worker-{number}"
         port = self.port + 2 + 2 * number
-        arguments = ["--host", self.host, "--port", str(port), "--webui-port", str(port + 1)]
+        host = f"127.0.0.{number + 2}" if self.own_addresses else self.host
+        arguments = ["--host", host, "--port", str(port), "--webui-port", str(port + 1)]
         arguments += ["--cores", str(self.cores), "--memory", self.memory]
         arguments += ["--work-dir", str(self._own_directory() / label), self.master]
         command = [*self._java("worker", processes), _WORKER_CLASS, *arguments]
-        processes.spawn(label, command, environment=self._environment())
+        processes.spawn(label, command, environment={**self._environment(), "SPARK_LOCAL_IP": host})
 
     def _java(self, label: str, processes: ProcessGroup) -> list[str]:
         archives = _archives()
@@ -136,7 +182,8 @@ class SparkCluster(Server[SparkClusterOptions]):
         record = processes.record_classes and label == "master"
         jvm = jvm_command(find_java(_JAVA_MINIMUM), archives, label, "256m", record_classes=record)
         log = self._own_directory() / "log4j2.properties"
-        return [*jvm, f"-Dlog4j2.configurationFile={log.as_uri()}", "-cp", f"{_spark_home()}/jars/*"]
+        settings = [f"-D{name}={value}" for name, value in self.conf.items()]
+        return [*jvm, *settings, f"-Dlog4j2.configurationFile={log.as_uri()}", "-cp", f"{_spark_home()}/jars/*"]
 
     def _environment(self) -> dict[str, str]:
         return {

@@ -6,6 +6,7 @@ A module that workers import.
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterable
 
 import headrace as hr
@@ -15,8 +16,24 @@ from headrace.flow.schema import Schema
 from headrace.interfaces.operator import RejectedRows, StatefulOperator, StatefulSpec
 from headrace.jobs.keyed import shuffled
 from headrace_stateful.keys.watermark import WatermarkSpec
+from spark_parts import CountingSource, LineSink
 
 WINDOW_SECONDS = 100
+SCHEMA = {"n": "int64", "queue": "string"}
+
+
+def stream_of(source: CountingSource, keys: int = 5) -> hr.Stream:
+    return hr.stream("test", "keyed").from_(source, format="json", schema=SCHEMA).with_columns(k=f"n % {keys}")
+
+
+def windows_of(counts: dict[str, int], keys: int = 5, begin: int = 0) -> Counter[tuple[int, int]]:
+    return Counter((n % keys, n // WINDOW_SECONDS) for count in counts.values() for n in range(begin, count))
+
+
+def found(sink: LineSink) -> Counter[tuple[int, int]]:
+    rows = [(row["k"], row["w"], row["n"]) for row in sink.rows()]
+    assert len({row[:2] for row in rows}) == len(rows), "a window came twice"
+    return Counter({(k, w): n for k, w, n in rows})
 
 
 def timed(stream: hr.Stream, *, idle_timeout: str | None = None) -> hr.Stream:

@@ -22,13 +22,12 @@ from headrace_spark.shard_state import StateChain, StateVersion
 from headrace_spark.shipping import Outbox
 from headrace_spark.state_files import _ArrowFiles, state_files
 from headrace_spark.topology import Address, Topology
-from keyed_parts import WINDOW_SECONDS, Clocked, Pairs, timed, windowed
+from keyed_parts import SCHEMA, Clocked, Pairs, found, stream_of, timed, windowed, windows_of
 from micro_batches import MicroBatches, another_process
 from pyarrow import fs
 from spark_parts import CountingSource, DatabaseSink, LineSink
 
 pytestmark = pytest.mark.usefixtures("_no_kept_parts")
-SCHEMA = {"n": "int64", "queue": "string"}
 
 
 @pytest.fixture
@@ -36,20 +35,6 @@ def sink(tmp_path: Path) -> LineSink:
     made = LineSink(tmp_path / "lines")
     made.prepare(None)
     return made
-
-
-def stream_of(source: CountingSource, keys: int = 5) -> Stream:
-    return hr.stream("test", "keyed").from_(source, format="json", schema=SCHEMA).with_columns(k=f"n % {keys}")
-
-
-def windows_of(counts: dict[str, int], keys: int = 5, begin: int = 0) -> Counter[tuple[int, int]]:
-    return Counter((n % keys, n // WINDOW_SECONDS) for count in counts.values() for n in range(begin, count))
-
-
-def found(sink: LineSink) -> Counter[tuple[int, int]]:
-    rows = [(row["k"], row["w"], row["n"]) for row in sink.rows()]
-    assert len({row[:2] for row in rows}) == len(rows), "a window came twice"
-    return Counter({(k, w): n for k, w, n in rows})
 
 
 @pytest.mark.parametrize(("records_max", "shards"), [(None, 1), (13, 3), (250, 2)])

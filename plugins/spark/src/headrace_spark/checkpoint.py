@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +22,17 @@ from headrace.interfaces.state_definition import DefinedState, definitions_from_
 from pyspark.sql import SparkSession
 
 from headrace_spark.object_stores import S3Options
-from headrace_spark.offsets import JobOffsets
+from headrace_spark.offsets import JobIdentity, JobOffsets
+from headrace_spark.ownership import Ownership, Spans, reaches, spans_from_json, taken_over
 
 logger = logging.getLogger(__name__)
 #: How long a start waits for an earlier run to end: the Java process of a run that was killed ends a little later.
 _LOCK_WAIT_SECONDS = 20.0
 _LOCK_PAUSE_SECONDS = 0.1
 _DIRECTORY = "spark"
+_RUNS = "runs"
+#: Claims of earlier runs that are kept: those runs may still exist.
+_CLAIMS_MAX = 1_000
 _STATE_DIRECTORY = "shards"
 _BEGINNING = "beginning.json"
 _DEFINITIONS = "definitions.json"
@@ -56,6 +64,11 @@ class SparkCheckpoint:
         self._lock_path = Path(checkpoint).absolute() / _DIRECTORY / "headrace.lock" if on_disk else None
         self._lock: Any = None
         self._id: str | None = None
+        #: The number of this run's claim, 0: it has made none.
+        self._run = 0
+        self._spans = Spans()
+        #: Who claims: all queries of one job handle.
+        self._owner = uuid.uuid4().hex
 
     def open(self, clock: Clock | None = None) -> None:
         """Make the directory and, on the local disk, lock it for this process. Raises CheckpointError."""
@@ -71,11 +84,7 @@ class SparkCheckpoint:
         except CheckpointError:
             raise
         except Exception as error:  # py4j: whatever the file system says
-            raise CheckpointError(
-                f"checkpoint directory {self._checkpoint!r} cannot be used: {_java_message(error)}",
-                job=self._job,
-                option="checkpoint",
-            ) from error
+            raise self._unusable(error) from error
 
     @property
     def state_uri(self) -> str:
@@ -87,6 +96,100 @@ class SparkCheckpoint:
     def s3(self) -> S3Options | None:
         """How workers reach ``state_uri`` if it is in S3: as Spark does, by the same settings."""
         return S3Options.of_hadoop(self._jvm, self._configuration, self.state_uri)
+
+    @property
+    def spans(self) -> Spans:
+        """Which run's state files count, by micro-batch: after ``check`` of earlier runs, after ``claim`` of this one too."""
+        return self._spans
+
+    def ownership(self, *, keyed: bool) -> Ownership | None:
+        """Return the claim of this run for its other processes; None when it has made none.
+
+        ``keyed``: the job has keyed stages, so that Python reaches the checkpoint in all of its processes. Without them it
+        does where the checkpoint is a directory or in S3; elsewhere only Java may have the credentials.
+        """
+        if self._run == 0:
+            return None
+        uri = self.state_uri.removesuffix(f"/{_STATE_DIRECTORY}")
+        s3 = self.s3
+        seen = (keyed or s3 is not None or uri.startswith("file:")) and reaches(uri, self._run, s3)
+        return Ownership(self._job, uri, self._run, s3, by_driver=seen, by_workers=seen)
+
+    def claim(self, identity: JobIdentity) -> None:
+        """Take the checkpoint over from earlier runs that may still exist: from now on they plan, complete and store nothing.
+
+        Called when the directory was checked. Raises CheckpointError when it belongs to another job, whose run goes on then.
+        """
+        stored = self.offsets()
+        if stored is not None:
+            stored[1].check_belongs_to(identity)
+        while True:
+            runs = self._batches(_RUNS)
+            number, first = max(runs, default=0) + 1, self._next_batch()
+            spans = self._spans_of(runs).followed_by(number, first)
+            claimed = {
+                "spans": spans.spans,
+                "owner": self._owner,
+                "host": socket.gethostname(),
+                "process": os.getpid(),
+                "at": _now(),
+            }
+            if self._create(f"{_RUNS}/{number}", claimed) and self._next_batch() == first:
+                break  # else another run has claimed it, or completed a micro-batch meanwhile
+        self._run, self._spans = number, spans
+        for old in runs:
+            if old <= number - _CLAIMS_MAX:
+                self._files.delete(self._path(f"{_RUNS}/{old}"), False)
+
+    def check_owned(self) -> None:
+        """Check that no later run has claimed the checkpoint. Raises CheckpointError.
+
+        A claim of the same job handle is of its own restart that went no further, for example because the disk was full.
+        """
+        if not self._run or not self._files.exists(self._path(f"{_RUNS}/{self._run + 1}")):
+            return
+        newest = f"{_RUNS}/{max(self._batches(_RUNS))}"
+        found = (self._find(newest) or {}) if self._length(newest) else {}
+        if found.get("owner") != self._owner:
+            raise taken_over(self._job, self._run, found)
+
+    def _next_batch(self) -> int:
+        """Return the micro-batch that a start runs first."""
+        interrupted = self.interrupted_batch()
+        return max(self._batches("commits"), default=-1) + 1 if interrupted is None else interrupted
+
+    def _spans_of(self, runs: set[int]) -> Spans:
+        """Return the spans of the last claim. One that is empty is of a start that was killed before it wrote anything."""
+        for run in sorted(runs, reverse=True):
+            name = f"{_RUNS}/{run}"
+            if self._length(name):
+                try:
+                    return spans_from_json((self._find(name) or {})["spans"])
+                except (KeyError, TypeError, ValueError) as error:
+                    raise self._damaged(name, f"{error!r}") from error
+        return Spans()
+
+    def _length(self, name: str) -> int:
+        return int(self._files.getFileStatus(self._path(name)).getLen())
+
+    def _create(self, name: str, content: Mapping[str, Any]) -> bool:
+        """Write a file that must not be there yet; return whether it was not. Raises CheckpointError."""
+        try:
+            self._write(self._files.create(self._path(name), False), name, content)
+        except Exception as error:  # py4j: whatever the file system says
+            if "already exists" in _java_message(error).lower() or "AlreadyExists" in _java_message(error):
+                return False
+            with contextlib.suppress(Exception):  # py4j's: what is left of a claim is empty, which starts know
+                self._files.delete(self._path(name), False)
+            raise self._unusable(error) from error
+        return True
+
+    def _unusable(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"checkpoint directory {self._checkpoint!r} cannot be used: {_java_message(error)}",
+            job=self._job,
+            option="checkpoint",
+        )
 
     def close(self) -> None:
         """Unlock the directory, so that other processes can use it. May be called twice."""
@@ -115,8 +218,11 @@ class SparkCheckpoint:
         a query that is started again would begin with nothing if the directory was removed meanwhile. Raises CheckpointError
         that names the file.
         """
+        if before is not None:
+            self._owner = before._owner
         planned, completed = self._batches("offsets"), self._batches("commits")
         self._check_spark_files(planned, completed)
+        self._spans = self._spans_of(self._batches(_RUNS))
         found = self._find(_DEFINITIONS) or self._find(f"{_DEFINITIONS}.new")
         last = None if not planned else self._offsets_of(max(planned))[1]
         known = None if last is None else last.checkpoint
@@ -297,15 +403,19 @@ class SparkCheckpoint:
 
     def _keep(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a file of ours, over one that may be there; a crash leaves one of them."""
+        self.check_owned()
         path = self._path(name)
         written = self._java_path(self._root, f"{name}.new")
-        stream = self._files.create(written, True)
-        whole: dict[str, Any] = {"of": name, "content": content}
-        stream.write(bytearray(json.dumps({**whole, "checksum": checksum_of(whole)}).encode()))
-        stream.close()
+        self._write(self._files.create(written, True), name, content)
         # A rename does not replace; an older file is there only where definitions have changed.
         self._files.delete(path, False)
         self._files.rename(written, path)
+
+    @staticmethod
+    def _write(stream: Any, name: str, content: Mapping[str, Any]) -> None:
+        whole: dict[str, Any] = {"of": name, "content": content}
+        stream.write(bytearray(json.dumps({**whole, "checksum": checksum_of(whole)}).encode()))
+        stream.close()
 
     def _batches(self, directory: str) -> set[int]:
         path = self._java_path(self._root, directory)
@@ -350,6 +460,10 @@ class SparkCheckpoint:
                     hint="stop the other process, or give this job a directory of its own",
                 )
             clock.wait(never, _LOCK_PAUSE_SECONDS)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _java_message(error: Exception) -> str:

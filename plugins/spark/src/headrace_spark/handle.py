@@ -27,6 +27,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
 from headrace_spark.figures import Figures
+from headrace_spark.ownership import COMPLETED
 from headrace_spark.query import StartedQuery
 from headrace_spark.reasons import hint_for, reason_in
 from headrace_spark.savepoints import take_savepoint
@@ -40,6 +41,10 @@ _STOP_LOOK_SECONDS = 0.02
 _RESTARTS_MAX = 3
 _ROOM_PAUSE_SECONDS_FIRST = 0.2
 _ROOM_PAUSE_SECONDS_MAX = 5.0
+#: How often a run looks whether it still owns its checkpoint, if the process that plans micro-batches cannot.
+_OWNED_LOOK_SECONDS = 2.0
+#: Spark's condition when another query has planned or completed the same micro-batch.
+_SAME_MICRO_BATCH = "CONCURRENT_STREAM_LOG_UPDATE"
 
 
 @dataclass
@@ -84,6 +89,7 @@ class SparkHandle(JobHandle):
         self._started = start(None)
         self._batch_seconds = self._clock.monotonic()
         self._retry_seconds = self._started.payload.retry_seconds
+        self._owned_at = self._batch_seconds
         self._hooks.headrace_job_started(job=self._job, backend="spark")
         threading.Thread(target=self._follow, name=f"headrace {self._job}", daemon=True).start()
 
@@ -172,13 +178,15 @@ class SparkHandle(JobHandle):
             try:
                 while not self._started.query.awaitTermination(_FOLLOW_SECONDS):  # type: ignore[arg-type]
                     self._take_events()
+                    self._look_whether_owned()
                     self._progress.show(self.status)
                 error = None
             except Exception as raised:  # whatever Spark or py4j raise: the job has failed, wait() raises it
                 error = self._cause(raised)
-                if self._planner_was_killed(raised):
+                full = isinstance(error, StorageFullError)
+                if not full and (why := self._why_to_start_again(raised)) is not None:
                     try:
-                        self._start_again()
+                        self._start_again(why)
                         continue
                     except Exception as again:  # wait() raises it, with the first error as its context
                         error = again
@@ -210,13 +218,34 @@ class SparkHandle(JobHandle):
             finally:
                 self._ended.set()
 
-    def _planner_was_killed(self, raised: Exception) -> bool:
-        """Return whether the query failed only because the process that plans it ended, and can be started again."""
+    def _why_to_start_again(self, raised: Exception) -> str | None:
+        """Return why the query can be started again from its checkpoint, after nothing of the job itself failed; None: it cannot."""
         if self._checkpoint is None or self._stop_asked or self._restarts >= _RESTARTS_MAX:
-            return False
-        if isinstance(raised, ConnectionError | Py4JNetworkError) or original_error(str(raised)) is not None:
-            return False
-        return self._started.run_directory.planner_has_ended
+            return None
+        if isinstance(raised, ConnectionError | Py4JNetworkError | HeadraceError):
+            return None
+        # If this run does not own the checkpoint any more, starting again raises.
+        found = original_error(str(raised))
+        if _SAME_MICRO_BATCH in str(raised) or (isinstance(found, CheckpointError) and COMPLETED in found.message):
+            return "an earlier run of the job has completed the same micro-batch"
+        if found is not None:
+            return None
+        if self._started.run_directory.planner_has_ended:
+            return "the process that plans micro-batches has ended"
+        return None
+
+    def _look_whether_owned(self) -> None:
+        """Stop the query if a later run has claimed its checkpoint, where only Java reaches it. Raises CheckpointError."""
+        claim = self._started.payload.ownership
+        now = self._clock.monotonic()
+        if claim is None or claim.by_driver or now - self._owned_at < _OWNED_LOOK_SECONDS:
+            return
+        self._owned_at = now
+        try:
+            self._started.checkpoint.check_owned()
+        except CheckpointError:
+            self._started.query.stop()
+            raise
 
     def _goes_on_with_room(self, error: Exception) -> bool:
         """Start the query again once its checkpoint can be written, if that is why it has failed; return whether it runs.
@@ -243,13 +272,14 @@ class SparkHandle(JobHandle):
             return True
         return False
 
-    def _start_again(self) -> None:
-        """Start the query again from its checkpoint, after the process that plans it was killed."""
+    def _start_again(self, why: str) -> None:
+        """Start the query again from its checkpoint."""
         self._restarts += 1
-        logger.warning("job %s: the process that plans micro-batches has ended; it is started again", self._job)
+        logger.warning("job %s: %s; it is started again", self._job, why)
         self._start_anew()
 
     def _start_anew(self) -> None:
+        self._started.checkpoint.check_owned()
         self._take_events()
         self._started.clean_up()
         self._started = self._start(self._started.checkpoint)
@@ -312,6 +342,8 @@ class SparkHandle(JobHandle):
 
     def _cause(self, raised: Exception) -> Exception:
         """Return what made the query fail: the error of a worker, else the first line of what Spark says."""
+        if isinstance(raised, HeadraceError):
+            return raised
         text = str(raised)
         logger.debug("job %s failed: %s", self._job, text)
         found = original_error(text)

@@ -114,6 +114,7 @@ def _run_shard(
     late = shard.late_rows() - late_before
     shard.checkpoint(control.sequence)
     fault_point("shard.before_state")
+    payload.check_owned_in_worker(batch_id)
     # Operators may call user aggregates now, for rows that they have kept back.
     with waiting(_how_to_wait(payload, shard)):
         kept.at = chain.save(shard, kept.at, batch_id)

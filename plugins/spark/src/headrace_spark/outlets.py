@@ -55,7 +55,7 @@ def write_envelopes(payload: JobPayload, envelopes: Iterable[Envelope], batch_id
     kept = _kept.pop(payload.token, None) or _KeptOutlets(Outlets(plan, auto_flush=False))
     kept.outlets.known = payload.known_outputs
     try:
-        counts = _write(kept, envelopes, batch_id, repeated=repeated)
+        counts = _write(payload, kept, envelopes, batch_id, repeated=repeated)
     except BaseException:
         kept.outlets.close(flush=False)
         raise
@@ -67,7 +67,9 @@ def write_envelopes(payload: JobPayload, envelopes: Iterable[Envelope], batch_id
     return counts
 
 
-def _write(kept: _KeptOutlets, envelopes: Iterable[Envelope], batch_id: int, *, repeated: bool) -> TaskCounts:
+def _write(
+    payload: JobPayload, kept: _KeptOutlets, envelopes: Iterable[Envelope], batch_id: int, *, repeated: bool
+) -> TaskCounts:
     outlets = kept.outlets
     written_before, skipped_before = dict(outlets.rows_written()), dict(_skipped(outlets))
     dead_before = dict(outlets.dead_letters_by_queue)
@@ -76,6 +78,7 @@ def _write(kept: _KeptOutlets, envelopes: Iterable[Envelope], batch_id: int, *, 
     for envelope in envelopes:
         queue = envelope.queue
         if envelope.kind == "rows":
+            payload.check_owned_in_worker(batch_id)  # a full cache is flushed
             outlets.deliver([envelope.delivery()])
         elif envelope.kind == "begin":
             kept.begin(queue, envelope.first)
@@ -92,6 +95,7 @@ def _write(kept: _KeptOutlets, envelopes: Iterable[Envelope], batch_id: int, *, 
             kept.forget(queue)
         else:
             raise ValueError(f"envelope of kind {envelope.kind!r} has missed its shard")
+    payload.check_owned_in_worker(batch_id)
     outlets.on_system(Checkpoint(batch_id))
     fault_point("checkpoint.after_flush")
     for sink_id, total in outlets.rows_written().items():

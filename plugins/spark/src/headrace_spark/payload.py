@@ -9,11 +9,11 @@ import sysconfig
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.foundation.errors import BrokenQueueError, JobError, PlanError
+from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobError, PlanError
 from headrace.interfaces.source import Source
 from headrace.plan.stages import idle_timeouts_us, tick_seconds
 from pyspark import cloudpickle as untyped_cloudpickle
@@ -21,8 +21,10 @@ from pyspark import cloudpickle as untyped_cloudpickle
 from headrace_spark.object_stores import S3Options
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output import print_to_driver
+from headrace_spark.ownership import Ownership, Spans
 from headrace_spark.state_files import state_files
 from headrace_spark.topology import Address, Topology
+from headrace_spark.troubles import TroubleNotes
 
 if TYPE_CHECKING:
     from headrace.plan.graph import Plan
@@ -59,6 +61,8 @@ class KeyedPlan:
     checkpoint: str | None = None
     #: Whether the shards began with the state of a savepoint.
     has_beginning: bool = False
+    #: Which run's state files count, by micro-batch.
+    spans: Spans = field(default_factory=Spans)
 
     def chain(self, address: Address) -> StateChain:
         """Return the state files of a shard."""
@@ -67,7 +71,7 @@ class KeyedPlan:
         if not self.state_uri:
             return NoState()
         files = state_files(self.state_uri, self.s3)
-        return StateChain(files, address, self.checkpoint, has_beginning=self.has_beginning)
+        return StateChain(files, address, self.checkpoint, has_beginning=self.has_beginning, spans=self.spans)
 
     @classmethod
     def of(cls, plan: Plan, shards: int, state_uri: str = "") -> KeyedPlan | None:
@@ -137,6 +141,8 @@ class JobPayload:
     in_user_query: bool = False
     #: Whether state belongs to a query as Spark knows it, by the id in its checkpoint, because no planner plans what is read.
     state_by_query: bool = False
+    #: The run's claim of its checkpoint; None: the run keeps none.
+    ownership: Ownership | None = None
 
     def of_query(self, query_id: str) -> JobPayload:
         """Return the payload as it is for a query: its state is in a directory of its own."""
@@ -165,6 +171,21 @@ class JobPayload:
         """Return how long a range that was planned is waited for, when reading it fails with this error."""
         broken = isinstance(error, BrokenQueueError) and self.stops_on_broken_queues
         return 0.0 if broken else self.retry_seconds
+
+    def check_owned_on_driver(self) -> None:
+        """Check that no later run has claimed the checkpoint. Raises CheckpointError, RetriableError when it cannot be read."""
+        if self.ownership is not None:
+            self.ownership.check_on_driver()
+
+    def check_owned_in_worker(self, batch_id: int) -> None:
+        """Check that what a task of a micro-batch stores is still wanted. Raises CheckpointError, RetriableError."""
+        if self.ownership is None:
+            return
+        try:
+            self.ownership.check_in_worker(batch_id)
+        except CheckpointError as error:
+            TroubleNotes(self.run_directory).fenced(batch_id, error.message)
+            raise
 
     def chain(self, address: Address) -> StateChain:
         """Return the state files of a shard of keyed stages."""

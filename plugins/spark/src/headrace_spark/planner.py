@@ -112,6 +112,7 @@ class Planner:
             self._tell_latest()
             now = self._clock.monotonic()
             if end != start or self._payload.until == "end" or now - begun >= _IDLE_SECONDS_MAX:
+                self._retrying(self._payload.check_owned_on_driver, "the checkpoint")
                 return end
             self._rest(max(self._payload.idle_wait_seconds, min((now - looked) * _IDLE_RATIO, _IDLE_SECONDS_MAX)))
 

@@ -115,6 +115,8 @@ def start_query(
         cleanup.callback(run_directory.remove)
         checkpoint = open_checkpoint(plan, options, in_use, cleanup)
         checkpoint.check(before)
+        if options.checkpoint is not None:
+            checkpoint.claim(replace(identity, checkpoint=checkpoint.id))
         found = _gone_on_from(plan, plan_bytes, options, settings, checkpoint, in_use, begin, savepoint)
         parallelism = settings.parallelism or in_use.session.sparkContext.defaultParallelism
         payload = JobPayload(
@@ -140,6 +142,7 @@ def start_query(
             cuts_ranges=found.keyed is not None or 0 < found.queues < parallelism,
             keyed=found.keyed,
             known_outputs=found.known,
+            ownership=checkpoint.ownership(keyed=found.keyed is not None),
         )
         query = _start(payload, checkpoint.location, options, settings, in_use)
         note_query(query)
@@ -382,7 +385,13 @@ def _keyed_plan(
     wanted = shards or in_use.session.sparkContext.defaultParallelism
     keyed = KeyedPlan.of(plan, wanted if before is None else before.shards, checkpoint.state_uri)
     if keyed is not None:
-        keyed = replace(keyed, checkpoint=checkpoint.id, has_beginning=checkpoint.began_at_savepoint, s3=checkpoint.s3)
+        keyed = replace(
+            keyed,
+            checkpoint=checkpoint.id,
+            has_beginning=checkpoint.began_at_savepoint,
+            spans=checkpoint.spans,
+            s3=checkpoint.s3,
+        )
         if checkpoint.only_here and not in_use.local:
             raise CheckpointError(
                 "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 #: An executor or the driver's Java cannot start a Python worker with what the job needs.
 _NO_PYTHON = re.compile(
     r"Error from python worker|Cannot run program \"[^\"]*\"[^:]*: error=(2|13),|No module named '(headrace|pyspark)"
+    r"|PYTHON_VERSION_MISMATCH"
 )
+_TRACEBACK = "Traceback (most recent call last):"
+#: A line of a traceback that is not indented: the exception, with its module.
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(: |$)")
+_KILLED = re.compile(r"Application has been killed. Reason: (.+)")
 _PYTHON_HINT = (
     "PYSPARK_PYTHON names the Python of Spark's workers; it must exist at this path on the driver and on every "
-    "worker, and have headrace with the plug-ins of the job; or send them with the job: headrace package"
+    "worker, be of the driver's minor version, and have headrace with the plug-ins of the job; or send them with the job: headrace package"
 )
 
 
@@ -25,14 +31,37 @@ def reason_of(error: Exception) -> str:
 def reason_in(text: str) -> str:
     """Return the first line of a text that says something, with the headings before it; "" when there is none.
 
-    Spark's messages may begin with the name of an exception, and its text on the next lines.
+    Spark's messages may begin with the name of an exception, and its text on the next lines. Of a traceback of Python the
+    exception is taken.
     """
     said: list[str] = []
-    for line in filter(None, map(str.strip, text.splitlines())):
-        said.append(line)
-        if not line.endswith(":"):
+    lines = text.splitlines()
+    for place, line in enumerate(map(str.strip, lines)):
+        if line.endswith(_TRACEBACK):
+            said += filter(None, (line.removesuffix(_TRACEBACK).strip(), _raised_in(lines[place + 1 :])))
             break
+        if line:
+            said.append(line)
+            if not line.endswith(":"):
+                break
     return " ".join(said)
+
+
+def _raised_in(lines: Sequence[str]) -> str:
+    """Return the exception at the end of a traceback, the last one if it has several; "" when there is none."""
+    raised = ""
+    for line in lines:
+        if line.startswith("\tat "):  # where Java's begins
+            break
+        if _RAISED.match(line):
+            raised = line.strip()
+    return raised
+
+
+def killed_because(log: str) -> str | None:
+    """Return why the master gave the application up, by Spark's log: for errors that say only that the context is stopped."""
+    found = _KILLED.findall(log)
+    return str(found[-1]).strip() if found else None
 
 
 def hint_for(text: str, log_file: Path | None) -> str | None:

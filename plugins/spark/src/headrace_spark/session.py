@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.java import find_or_install_java
 from headrace_spark.launch import LocalSpark, environment_with, python_of_workers
-from headrace_spark.reasons import reason_of
+from headrace_spark.reasons import killed_because, reason_of
 from headrace_spark.settings import SparkSettings, local_master
 
 logger = logging.getLogger(__name__)
@@ -318,10 +318,12 @@ def _session_in(gateway: Any, conf: Mapping[str, str], local: LocalSpark) -> Spa
         reason = reason_of(error)  # asked of Java, which ends with the gateway
         gateway.shutdown()
         _forget_gateway()
+        hint = f"its log is {local.log_file}"
+        killed = killed_because(local.log_file.read_text(errors="replace")) if local.log_file.exists() else None
+        if killed is not None:
+            reason, hint = killed, f"is this address the one with which the master was started, and does it run? {hint}"
         raise JobError(
-            f"Spark did not start with master {conf['spark.master']!r}: {reason}",
-            plugin="spark",
-            hint=f"its log is {local.log_file}",
+            f"Spark did not start with master {conf['spark.master']!r}: {reason}", plugin="spark", hint=hint
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():

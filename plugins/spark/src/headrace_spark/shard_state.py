@@ -1,7 +1,8 @@
 """How a shard's state is stored: a delta per micro-batch, and now and then a snapshot, as files in the job's checkpoint.
 
 A file is written before its micro-batch is completed, and read by none but a later one: what a micro-batch that failed
-has left is overwritten when it is run again. Its first bytes are a token, by which a process that has kept the shard
+has left is overwritten when it is run again. Its name has the number of the run that wrote it, so that a run which was taken
+for dead overwrites nothing (see ``ownership``). Its first bytes are a token, by which a process that has kept the shard
 knows whether its copy is the one that the file holds; it then lacks only what came after. A snapshot has the token of
 the delta beside it.
 """
@@ -18,6 +19,7 @@ from headrace.foundation.checksums import sealed, unsealed
 from headrace.foundation.errors import CheckpointError
 from headrace.runtime.shard import Shard
 
+from headrace_spark.ownership import Spans
 from headrace_spark.state_files import StateFiles
 from headrace_spark.topology import Address
 
@@ -25,7 +27,7 @@ from headrace_spark.topology import Address
 _DELTAS_MAX = 200
 _DELTA_BYTES_MIN = 1024**2
 _TOKEN_BYTES = 16
-_NAME = re.compile(r"^(\d+)\.(delta|snapshot)$")
+_NAME = re.compile(r"^(\d+)(?:\.(\d+))?\.(delta|snapshot)$")
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,19 @@ class StateChain:
     """The files of one shard."""
 
     def __init__(
-        self, files: StateFiles, address: Address, checkpoint: str | None = None, *, has_beginning: bool = False
+        self,
+        files: StateFiles,
+        address: Address,
+        checkpoint: str | None = None,
+        *,
+        has_beginning: bool = False,
+        spans: Spans | None = None,
     ) -> None:
-        """``checkpoint``: the id of the checkpoint, None where an older version began it; ``has_beginning``: it began at a savepoint."""
+        """``checkpoint``: the id of the checkpoint, None where an older version began it; ``has_beginning``: it began at a savepoint.
+
+        ``spans``: which run's files count, by micro-batch; None: there is only one run.
+        """
+        self._spans = spans or Spans()
         self._files = files
         self._checkpoint = checkpoint
         self._has_beginning = has_beginning
@@ -71,11 +83,12 @@ class StateChain:
         first = 0 if at.batch_id is None else at.batch_id + 1
         if at.batch_id is None:
             for number in self._snapshots(batch_id):
-                content = self._files.read(self._path(number, "snapshot"))
+                path = self._path(number, "snapshot")
+                content = self._files.read(path)
                 if content is not None and content[:_TOKEN_BYTES] == self._token(number):
                     at = StateVersion(number, content[:_TOKEN_BYTES], number, len(content))
                     first = number + 1
-                    yield self._state_in(content, number, "snapshot"), at
+                    yield self._state_in(content, path), at
                     break
             else:
                 begun = self._files.read(self._beginning)
@@ -87,13 +100,13 @@ class StateChain:
                         hint="go back to a copy of the checkpoint, or begin anew",
                     )
         for number in range(first, batch_id):
-            content = self._files.read(self._path(number, "delta"))
+            content, path = self._delta(number)
             if content is None:
                 raise CheckpointError(
                     f"the state of shard {self._address} after micro-batch {number} is missing",
                     hint="files were removed from the checkpoint directory: go back to a copy of it, or begin anew",
                 )
-            state = self._state_in(content, number, "delta")
+            state = self._state_in(content, path)
             at = at.after_delta(number, content[:_TOKEN_BYTES], len(content))
             yield state, at
 
@@ -117,7 +130,16 @@ class StateChain:
         return now
 
     def _token(self, batch_id: int) -> bytes | None:
-        return self._files.read(self._path(batch_id, "delta"), _TOKEN_BYTES)
+        return self._delta(batch_id, _TOKEN_BYTES)[0]
+
+    def _delta(self, batch_id: int, length: int | None = None) -> tuple[bytes | None, str]:
+        """Return the delta of a completed micro-batch, and its path."""
+        for run in self._spans.runs(batch_id):
+            path = self._path(batch_id, "delta", run)
+            content = self._files.read(path, length)
+            if content is not None:
+                return content, path
+        return None, self._path(batch_id, "delta")
 
     def _sealed(self, number: int, kind: str, content: bytes) -> bytes:
         """Return a file's content with a checksum that is right under its name, in this checkpoint, only."""
@@ -134,9 +156,8 @@ class StateChain:
         what = f"state file {path} of the checkpoint"
         return unsealed(content, what, self._place(path), required=self._checkpoint is not None)
 
-    def _state_in(self, content: bytes, number: int, kind: str) -> bytes:
+    def _state_in(self, content: bytes, path: str) -> bytes:
         """Return the state that a file holds. Raises CheckpointError when it is damaged or empty."""
-        path = self._path(number, kind)
         found = self._opened(content, path)
         if len(found) <= _TOKEN_BYTES:
             raise CheckpointError(
@@ -148,7 +169,10 @@ class StateChain:
     def _snapshots(self, before: int) -> list[int]:
         """Return which micro-batches before one have a snapshot, the last first."""
         found = [_NAME.match(name) for name in self._files.names(self._directory)]
-        numbers = [int(match[1]) for match in found if match is not None and match[2] == "snapshot"]
+        snapshots = [
+            (int(match[1]), int(match[2] or 0)) for match in found if match is not None and match[3] == "snapshot"
+        ]
+        numbers = [number for number, run in snapshots if run == next(self._spans.runs(number), None)]
         return sorted((number for number in numbers if number < before), reverse=True)
 
     def _remove_before(self, batch_id: int) -> None:
@@ -164,8 +188,10 @@ class StateChain:
     def _beginning(self) -> str:
         return f"{self._directory}/beginning.snapshot"
 
-    def _path(self, batch_id: int, kind: str) -> str:
-        return f"{self._directory}/{batch_id:012}.{kind}"
+    def _path(self, batch_id: int, kind: str, run: int | None = None) -> str:
+        """Return the path of a run's file; without ``run``: of the run that owns the micro-batch."""
+        run = next(self._spans.runs(batch_id), 0) if run is None else run
+        return f"{self._directory}/{batch_id:012}{f'.{run}' if run else ''}.{kind}"
 
     def newest(self) -> int | None:
         """Return the last micro-batch whose state is stored, None when there is none."""

@@ -25,6 +25,9 @@ class StateFiles(Protocol):
     def read(self, path: str, length: int | None = None) -> bytes | None:
         """Return the first ``length`` bytes of a file, or all of it; None when there is no such file."""
 
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file. Raises OSError when that cannot be told."""
+
     def write(self, path: str, content: bytes) -> None:
         """Write a file, over one that may be there. Others see all of it or nothing."""
 
@@ -72,6 +75,13 @@ class _LocalFiles:
         except FileNotFoundError:
             return None
 
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(self._root / path)
+        except FileNotFoundError:
+            return False
+        return True
+
     def write(self, path: str, content: bytes) -> None:
         to = self._root / path
         new = to.with_name(f".{to.name}.{os.getpid()}.new")
@@ -107,6 +117,9 @@ class _ArrowFiles:
                 return bytes(file.read(length))
         except FileNotFoundError:
             return None
+
+    def exists(self, path: str) -> bool:
+        return bool(self._files.get_file_info(f"{self._root}/{path}").is_file)
 
     def write(self, path: str, content: bytes) -> None:
         to = f"{self._root}/{path}"

@@ -171,6 +171,7 @@ class LaneWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         with carried_to_driver():
+            self._payload.check_owned_on_driver()
             done = [message.counts for message in messages if isinstance(message, TaskDone)]
             RunDirectory(self._payload.run_directory).add_event(
                 "batch", batch_id=batchId, tasks=[asdict(counts) for counts in done]

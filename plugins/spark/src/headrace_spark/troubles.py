@@ -11,8 +11,8 @@ import logging
 from headrace_spark.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
-AWAY, BACK, AGAIN = "away", "back", "again"
-KINDS = frozenset({AWAY, BACK, AGAIN})
+AWAY, BACK, AGAIN, FENCED = "away", "back", "again", "fenced"
+KINDS = frozenset({AWAY, BACK, AGAIN, FENCED})
 
 
 class TroubleNotes:
@@ -39,6 +39,10 @@ class TroubleNotes:
         if attempt > 0:
             self._add(AGAIN, stage=stage, batch_id=batch_id, attempt=attempt)
 
+    def fenced(self, batch_id: int, text: str) -> None:
+        """Note that a task stored nothing because another one has replaced it."""
+        self._add(FENCED, batch_id=batch_id, text=text)
+
     def _add(self, kind: str, **values: object) -> None:
         with contextlib.suppress(FileNotFoundError):  # another machine than the driver's, or the run is over
             self._run.add_event(kind, **values)
@@ -51,11 +55,18 @@ class Troubles:
         self._job = job
         self._away: set[str] = set()
         self._again: tuple[int, set[str]] = (-1, set())
+        #: The micro-batch in which a task was refused last.
+        self._refused_in: object = None
 
     def take(self, kind: str, **event: object) -> None:
         """Log an event of one of ``KINDS``, unless it says what is known."""
         if kind == AGAIN:
             self._run_again(**event)  # type: ignore[arg-type]  # as ``begun`` noted it
+            return
+        if kind == FENCED:
+            if event["batch_id"] != self._refused_in:
+                self._refused_in = event["batch_id"]
+                logger.warning("job %s: a task was refused: %s", self._job, event["text"])
             return
         what = str(event["what"])
         if kind == AWAY and what not in self._away:
@@ -71,6 +82,6 @@ class Troubles:
         if stage not in self._again[1]:
             self._again[1].add(stage)
             logger.warning(
-                "job %s: micro-batch %d: the %s is run again (attempt %d): a worker process was killed or has failed",
+                "job %s: micro-batch %d: the %s is run again (attempt %d): a worker process was killed or has failed, or was slow",
                 self._job, batch_id, stage, attempt + 1,
             )  # fmt: skip
