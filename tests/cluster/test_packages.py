@@ -13,7 +13,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from tests.cluster.test_standalone import without_spark
+from tests.cluster.running import without_spark
 from tests.servers.fixtures import StartSparkCluster
 from tests.servers.spark_cluster import SparkClusterOptions
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.program import CONF, ROOT
-from tests.cluster.test_standalone import ended_well, lay_out, same_as_light, without_spark
+from tests.cluster.running import cases_of, ended_well, lay_out, same_as_light, without_spark
 from tests.eventually import eventually
 from tests.servers.fixtures import StartSparkCluster
 from tests.servers.s3 import S3Server
@@ -79,7 +79,7 @@ def test_a_driver_that_is_killed_goes_on_from_s3(
     s3_server: S3Server, s3_bucket: str, s3_jars: list[Path], tmp_path: Path, cloud: bool
 ) -> None:
     jars = [jar for jar in s3_jars if cloud or not jar.name.startswith(CLOUD)]
-    lay_out(tmp_path, NAMES)
+    lay_out(tmp_path, cases_of(NAMES))
     place, conf = f"s3a://{s3_bucket}/jobs", settings(s3_server, jars, {})
     with program("local[2]", tmp_path, place, conf) as process:
         eventually(lambda: has_completed(s3_server, place, "tumbling") or process.poll() is not None, "a micro-batch")
@@ -87,7 +87,7 @@ def test_a_driver_that_is_killed_goes_on_from_s3(
         process.kill()
     with program("local[2]", tmp_path, place, conf) as process:
         ended_well(process, tmp_path)
-    same_as_light(tmp_path, NAMES)
+    same_as_light(tmp_path, cases_of(NAMES))
     stored = files_of(s3_server, s3_bucket)
     assert [path for path in stored if "/tumbling/shards/" in path and path.endswith(".delta")]
     assert s3_server.secret_key not in (tmp_path / "log.txt").read_text()
@@ -99,11 +99,11 @@ def test_an_executor_that_is_killed_goes_on_from_s3(
     s3_server: S3Server, s3_bucket: str, s3_jars: list[Path], start_spark_cluster: StartSparkCluster, tmp_path: Path
 ) -> None:
     cluster = start_spark_cluster(SparkClusterOptions(workers=2))
-    lay_out(tmp_path, NAMES)
+    lay_out(tmp_path, cases_of(NAMES))
     place, conf = f"s3a://{s3_bucket}/jobs", settings(s3_server, s3_jars, CONF)
     with program(cluster.master, tmp_path, place, conf) as process:
         eventually(lambda: has_completed(s3_server, place, "tumbling") or process.poll() is not None, "a micro-batch")
         assert process.poll() is None, (tmp_path / "log.txt").read_text()[-4000:]
         cluster.executors()[0].kill()
         ended_well(process, tmp_path)
-    same_as_light(tmp_path, NAMES)
+    same_as_light(tmp_path, cases_of(NAMES))

@@ -77,7 +77,7 @@ class Start:
         patience = Patience(self._plan.job_name, options.start_timeout, SystemClock())
         begin = query._Begin(JobIdentity.of(self._plan), self._sources, "end", patience)
         with contextlib.ExitStack() as cleanup:
-            checkpoint = query._open_checkpoint(self._plan, options, self._in_use, cleanup)
+            checkpoint = query.open_checkpoint(self._plan, options, self._in_use, cleanup)
             checkpoint.check()
             settings = SparkSettings(shards=SHARDS)
             found = query._gone_on_from(
