@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 import uuid
 import zipfile
 from pathlib import Path
@@ -16,8 +18,9 @@ from headrace.flow.messages import INDEX, OFFSET, Batch, Bodies, Queue, RawBatch
 from headrace.foundation.errors import DataError, RetriableError
 from headrace.runtime.lane import Delivery
 from headrace_spark import lanes, outlets
+from headrace_spark.carried_ranges import carried, ranges_in
 from headrace_spark.envelopes import BLOB_BYTES_MAX, Envelope, from_arrow, of_delivery, to_arrow
-from headrace_spark.lanes import carried, ranges_in, read_ranges
+from headrace_spark.lanes import read_ranges
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.outlets import write_envelopes
 from headrace_spark.payload import JobPayload, pickled, unpickled
@@ -187,3 +190,12 @@ def test_a_plan_that_cannot_travel_is_refused(source: CountingSource, sink: Data
         job = hr.stream("t", "j").from_(source, format="json", schema=SCHEMA).map(lambda row: file.name).to(sink)
         with pytest.raises(hr.PlanError, match="cannot be sent to Spark's workers"):
             pickled(job.plan(), job.name)
+
+
+def test_a_process_that_only_hands_ranges_over_need_not_have_polars_in_memory() -> None:
+    program = (
+        "import sys; from headrace_spark import streaming; from headrace_spark.carried_ranges import carried; "
+        "from headrace_spark.envelopes import to_arrow; list(to_arrow([carried([])])); print('polars' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -36,12 +36,14 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import polars as pl
 import pyarrow as pa
 from headrace.flow.messages import OFFSET, Batch, Queue
 from headrace.runtime.lane import Delivery
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Kind = Literal["begin", "rows", "end", "gone", "shard", "stored", "ship", "control", "ranges"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -89,6 +91,8 @@ class Envelope:
 
     def frame(self) -> pl.DataFrame:
         """Return the rows of a ``rows`` or ``ship`` envelope."""
+        import polars as pl  # not at the top: some processes pass envelopes on and need not have it in memory
+
         return pl.read_ipc_stream(self.payload) if self.rows is None else self.rows
 
     @property

@@ -6,10 +6,9 @@ kept is set to where the range begins, and is put back only after the range is d
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -26,7 +25,7 @@ from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane
 
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.marks import Control
-from headrace_spark.payload import JobPayload, unpickled
+from headrace_spark.payload import JobPayload
 from headrace_spark.ranges import QueueRange
 from headrace_spark.shipping import PLACES_PER_RANGE, Outbox, addressed, control_envelopes
 from headrace_spark.troubles import TroubleNotes
@@ -53,20 +52,6 @@ class _KeptLane:
 
 
 _kept: OrderedDict[tuple[str, Queue], _KeptLane] = OrderedDict()
-
-
-def carried(ranges: Sequence[QueueRange]) -> Envelope:
-    """Return an envelope with the ranges of a task, for a later step of it; ``ranges_in`` reads it.
-
-    It is pickled as Spark has pickled the same ranges to bring them to the task.
-    """
-    return Envelope("ranges", Queue("", ""), 0, 0, len(ranges), payload=pickle.dumps(list(ranges)))
-
-
-def ranges_in(envelopes: Iterable[Envelope]) -> Iterator[QueueRange]:
-    """Yield the ranges that ``carried`` has put into envelopes."""
-    for each in envelopes:
-        yield from unpickled(each.payload)
 
 
 def read_ranges(

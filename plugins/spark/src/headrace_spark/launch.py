@@ -24,8 +24,16 @@ from headrace_spark.java import JavaRuntime
 from headrace_spark.output import VARIABLE, OutputRelay
 from headrace_spark.temporary import remove, remove_abandoned, temporary_directory
 
-#: Spark moves blobs; the work is done in Python. Little is gained by compiling Java well, much by starting it quickly.
-_JVM_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto", "-Xlog:disable")
+#: Spark moves blobs; the work is done in Python. Little is gained by compiling Java well, much by starting it quickly. A heap begins with
+#: a 64th of the machine's memory otherwise, of which new objects would use a third before garbage is collected.
+_JVM_FLAGS = (
+    "-Xms64m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Xlog:disable",
+)
 #: What drivers make in the temporary directory: of Spark itself, of a run, and checkpoints of jobs that keep none.
 TEMPORARY_KINDS = ("spark", "run", "checkpoint")
 #: The command line is made by a Java program of its own.

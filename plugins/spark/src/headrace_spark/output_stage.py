@@ -119,7 +119,8 @@ class OutputStage:
 
             return rows_through_lane(payload, self._source_id, batches, task)
         if payload.keyed is None:
-            from headrace_spark.lanes import ranges_in, read_ranges
+            from headrace_spark.carried_ranges import ranges_in
+            from headrace_spark.lanes import read_ranges
 
             return read_ranges(payload, ranges_in(from_arrow(batches)), task.batch_id)
         from headrace_spark.keyed_stage import run_shards

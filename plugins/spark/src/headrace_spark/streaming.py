@@ -117,13 +117,15 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with carried_to_driver():
+            from headrace_spark.carried_ranges import carried
             from headrace_spark.envelopes import to_arrow
-            from headrace_spark.lanes import carried, read_ranges
 
             assert isinstance(partition, LanePartition)
             if not self._payload.shuffles:  # the sink stage, in the same task, reads them
                 yield from to_arrow([carried(partition.value)])
                 return
+            from headrace_spark.lanes import read_ranges
+
             _note_attempt(self._payload, "source stage")
             yield from to_arrow(read_ranges(self._payload, partition.value, _batch_id(), partition.control))
             _spare_the_collector("read")
@@ -203,9 +205,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 def _written(given: JobPayload, batches: Iterator[pa.RecordBatch]) -> TaskDone:
     """Write what the last stage makes of a task's envelopes."""
+    from headrace_spark.carried_ranges import ranges_in
     from headrace_spark.envelopes import from_arrow
     from headrace_spark.keyed_stage import run_shards
-    from headrace_spark.lanes import ranges_in, read_ranges
+    from headrace_spark.lanes import read_ranges
     from headrace_spark.outlets import write_envelopes
     from headrace_spark.shipping import in_order
     from headrace_spark.tasks import BatchClock, in_task
@@ -302,13 +305,15 @@ class _BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with reported(self._payload):
+            from headrace_spark.carried_ranges import carried
             from headrace_spark.envelopes import to_arrow
-            from headrace_spark.lanes import carried, read_ranges
 
             assert isinstance(partition, LanePartition)
             if not self._payload.shuffles:
                 yield from to_arrow([carried(partition.value)])
                 return
+            from headrace_spark.lanes import read_ranges
+
             yield from to_arrow(read_ranges(self._payload, partition.value, 0, partition.control))
 
 
