@@ -27,6 +27,27 @@ def test_a_micro_batch_becomes_what_takes_three_seconds(speed: int, keyed: bool,
     assert sizes(clock, MicroBatchSize(clock, keyed=keyed), speed, 8)[-1] == pytest.approx(wanted, rel=0.01)
 
 
+def test_a_pause_between_micro_batches_does_not_make_them_smaller() -> None:
+    clock = ManualClock()
+    size = MicroBatchSize(clock, keyed=False, interval_seconds=60.0)
+    for wanted in (1_000_000, 2_000_000, 4_000_000, 8_000_000, 10_000_000):
+        assert size.records() == wanted
+        size.planned(wanted)
+        clock.advance(60.0)
+    size.planned(10_000_000)
+    clock.advance(100.0)
+    assert size.records() == 6_000_000
+
+
+def test_in_a_query_of_the_user_it_never_shrinks() -> None:
+    clock = ManualClock()
+    size = MicroBatchSize(clock, keyed=False, interval_seconds=None)
+    for _ in range(5):
+        assert size.records() == 1_000_000
+        size.planned(1_000_000)
+        clock.advance(60.0)
+
+
 def test_it_changes_by_no_more_than_twice() -> None:
     clock = ManualClock()
     assert sizes(clock, MicroBatchSize(clock, keyed=False), 1_000_000_000, 4) == [1_000_000, 2_000_000, 4_000_000, 8_000_000]  # fmt: skip

@@ -164,3 +164,15 @@ def test_late_rows_that_are_wanted_are_not_combined() -> None:
     plan = counted.late().to(MemorySink()).plan()
     (shuffle,) = plan.shuffles.values()
     assert combining_before(plan, shuffle) is None
+
+
+@pytest.mark.parametrize(("branches", "combines"), [(1, True), (2, False)])
+def test_branches_of_one_source_with_watermarks_of_their_own_are_not_combined(branches: int, combines: bool) -> None:
+    job = hr.stream("test", "union")
+    stream = job.from_(MemorySource({"q": []}), format="json", schema=SCHEMA)
+    parts = [stream.where(f"k = '{number}'").watermark("ts") for number in range(branches)]
+    united = parts[0] if branches == 1 else parts[0].union(*parts[1:])
+    counted = united.key_by("k").window(hr.tumbling("10 s", on="ts")).agg(n="count(*)")
+    plan = counted.to(MemorySink()).plan()
+    (shuffle,) = plan.shuffles.values()
+    assert (combining_before(plan, shuffle) is not None) == combines

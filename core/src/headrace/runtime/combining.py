@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.flow.messages import COMBINED
 from headrace.interfaces.operator import Combiner, StatefulSpec
-from headrace.plan.graph import OperatorNode, Plan, ShuffleNode, input_schema
+from headrace.plan.graph import Node, OperatorNode, Plan, ShuffleNode, UnionNode, input_schema
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,5 +47,28 @@ def combining_before(plan: Plan, shuffle: ShuffleNode) -> Combining | None:
         return None
     if any(edge.output for _, _, edge in plan.consumers(taker)):
         return None  # late rows are wanted as they came
+    if _meet_again(shuffle.sides[0].node):
+        return None
     combiner = taker.spec.combiner(input_schema(taker.input))
     return None if combiner is None else Combining(combiner)
+
+
+def _meet_again(node: Node) -> bool:
+    """Return whether branches of one source or shuffle come together before a node.
+
+    Each may have a watermark of its own. Those of the rows then go up and down, and what is late depends on each row.
+    """
+    if isinstance(node, UnionNode):
+        roots = [root for edge in node.merged for root in _roots(edge.node)]
+        if len(roots) > len(set(roots)):
+            return True
+    if isinstance(node, ShuffleNode):
+        return False
+    return any(_meet_again(edge.node) for edge in node.inputs)
+
+
+def _roots(node: Node) -> set[int]:
+    """Return the sources and shuffles that a node gets rows from, by identity."""
+    if isinstance(node, ShuffleNode) or not node.inputs:
+        return {id(node)}
+    return set().union(*(_roots(edge.node) for edge in node.inputs))

@@ -134,7 +134,10 @@ class SparkCheckpoint:
                 "process": os.getpid(),
                 "at": _now(),
             }
-            if self._create(f"{_RUNS}/{number}", claimed) and self._next_batch() == first:
+            name = f"{_RUNS}/{number}"
+            # Stores of objects may let two runs create a file at one moment: then it is of the run that wrote last.
+            mine = self._create(name, claimed) and (self._find(name) or {}).get("owner") == self._owner
+            if mine and self._next_batch() == first:
                 break  # else another run has claimed it, or completed a micro-batch meanwhile
         self._run, self._spans = number, spans
         for old in runs:

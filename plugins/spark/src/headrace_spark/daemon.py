@@ -57,8 +57,8 @@ def _keep_freed_memory() -> None:
     a tenth of a worker's time.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:  # musl has none
-        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES_MAX)
+    # musl has none. Before version 2.35, glibc takes no more than 32 MiB.
+    if mallopt is not None and any(mallopt(_M_MMAP_THRESHOLD, most) for most in (_KEPT_BYTES_MAX, 32 * 1024**2)):
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
 
 

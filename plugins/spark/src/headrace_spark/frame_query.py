@@ -154,6 +154,8 @@ def _payload(
     checkpoint.keep_frames(about)
     checkpoint.keep_definitions(plan.state_definitions, plan.output_digests)
     keyed = KeyedPlan.of(plan, begun.parts, checkpoint.state_uri if streaming else "")
+    if keyed is not None and streaming:
+        keyed = replace(keyed, s3=checkpoint.s3)
     if keyed is not None and streaming and checkpoint.only_here and not in_use.local:
         raise CheckpointError(
             "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",

@@ -70,7 +70,11 @@ def _through_lane(
         lane = Lane(plan, node, queue, decode_columns=plan.decode_columns()[source_id])
         lane.on_system(QueueAdded(queue))
     lane.queue = queue
-    outbox = None if payload.keyed is None else Outbox(plan, payload.topology(), Queue(ROWS, source_id))
+    # Rows without an order are put in that of their values, which combined rows do not have.
+    combines = source.keep_order
+    outbox = None
+    if payload.keyed is not None:
+        outbox = Outbox(plan, payload.topology(), Queue(ROWS, source_id), combines=combines)
     first = place = task.batch_id * ROWS_PER_TASK
     try:
         for batch in _of_size(batches, payload.batch_records):

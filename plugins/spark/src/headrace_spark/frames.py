@@ -25,6 +25,7 @@ from pyspark.sql import types as spark
 from headrace_spark.envelopes import COLUMNS, SPARK_SCHEMA
 from headrace_spark.frame_source import DataFrameSource, is_of_connect
 from headrace_spark.frame_types import schema_to_spark
+from headrace_spark.object_stores import S3Options
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output_stage import FrameStage, Output, OutputStage
 from headrace_spark.payload import FrameInput, JobPayload, KeyedPlan, pickled, sources_of
@@ -354,16 +355,22 @@ def _keyed_plan(plan: Plan, options: FrameOptions, session: SparkSession, *, bat
             option="checkpoint",
             hint="name a directory in hdfs, s3, gs or abfs, or a shared disk as file:///…",
         )
-    return replace(_as_described(plan, keyed, uri, options.shards), state_uri=f"{uri}/{_STATE}")
+    s3 = None
+    if hasattr(session, "_jsparkSession"):  # a session of Spark Connect does not show Hadoop's settings
+        context = session.sparkContext
+        jvm: Any = context._jvm
+        s3 = S3Options.of_hadoop(jvm, context._jsc.hadoopConfiguration(), uri)
+    described = _as_described(plan, keyed, uri, options.shards, s3)
+    return replace(described, state_uri=f"{uri}/{_STATE}", s3=s3)
 
 
 def _uri(place: str) -> str:
     return place.rstrip("/") if "://" in place else Path(place).absolute().as_uri()
 
 
-def _as_described(plan: Plan, keyed: KeyedPlan, uri: str, wanted: int | None) -> KeyedPlan:
+def _as_described(plan: Plan, keyed: KeyedPlan, uri: str, wanted: int | None, s3: S3Options | None) -> KeyedPlan:
     """Compare the job with the one whose state is in a directory, and store what it is. Raises CheckpointError."""
-    files = state_files(uri)
+    files = state_files(uri, s3)
     found = files.read(_DESCRIPTION)
     if found is None:
         about = {"format": 1, "job": plan.job_name, "shards": keyed.shards, "levels": keyed.levels}

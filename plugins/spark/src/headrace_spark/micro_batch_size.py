@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from headrace.foundation.clock import Clock
 
+#: Stands for a limit that the planner finds; Spark has no such one. More records than there can be.
+FOUND_BY_PLANNER = 2**62
 #: Planning and committing take about a tenth of a second for each micro-batch, while which the cores rest.
 _SECONDS_WANTED = 3.0
+#: Spark begins a micro-batch a little after its turn.
+_IN_TIME = 1.05
 _RECORDS_FIRST = 1_000_000
 _RECORDS_MIN = 50_000
 _RECORDS_MAX = 10_000_000
@@ -20,8 +24,10 @@ class MicroBatchSize:
     that were planned are in the checkpoint.
     """
 
-    def __init__(self, clock: Clock, *, keyed: bool) -> None:
+    def __init__(self, clock: Clock, *, keyed: bool, interval_seconds: float | None = 0.0) -> None:
+        """``interval_seconds``: the shortest time between two micro-batches; None: the user's own query decides it."""
         self._clock = clock
+        self._interval_seconds = interval_seconds
         self._records_max = _RECORDS_MAX_KEYED if keyed else _RECORDS_MAX
         self._records = _RECORDS_FIRST
         #: When the last micro-batch was planned, if it read as much as it could; what it took says something then.
@@ -31,10 +37,19 @@ class MicroBatchSize:
         """Return how many records the next micro-batch may read. Called when the one before has ended."""
         if self._full_at is not None:
             seconds = max(self._clock.monotonic() - self._full_at, 0.001)
-            factor = min(2.0, max(0.5, _SECONDS_WANTED / seconds))
-            self._records = round(min(self._records_max, max(_RECORDS_MIN, self._records * factor)))
+            self._records = round(min(self._records_max, max(_RECORDS_MIN, self._records * self._factor(seconds))))
             self._full_at = None
         return self._records
+
+    def _factor(self, seconds: float) -> float:
+        """Return by how much the next micro-batch is larger, where ``seconds`` lie between the last two."""
+        interval = self._interval_seconds
+        if interval is None:
+            return 2.0 if seconds <= _SECONDS_WANTED / 2 else 1.0  # a pause of unknown length may be in it
+        if interval > _SECONDS_WANTED:
+            # It waited for its turn, so it could have read more, or took longer than its turn.
+            return 2.0 if seconds <= interval * _IN_TIME else max(0.5, interval / seconds)
+        return min(2.0, max(0.5, _SECONDS_WANTED / seconds))
 
     def planned(self, records: int) -> None:
         """Note that a micro-batch of so many records begins now."""

@@ -143,6 +143,8 @@ class JobPayload:
     state_by_query: bool = False
     #: The run's claim of its checkpoint; None: the run keeps none.
     ownership: Ownership | None = None
+    #: The shortest time between the starts of two micro-batches.
+    trigger_seconds: float = 0.0
 
     def of_query(self, query_id: str) -> JobPayload:
         """Return the payload as it is for a query: its state is in a directory of its own."""

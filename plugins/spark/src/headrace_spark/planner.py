@@ -21,7 +21,7 @@ from headrace.interfaces.source import EARLIEST, Reader, Source, StartPosition
 from headrace.runtime.broken_queues import BrokenQueues
 
 from headrace_spark.marks import MarkKeeper
-from headrace_spark.micro_batch_size import MicroBatchSize
+from headrace_spark.micro_batch_size import FOUND_BY_PLANNER, MicroBatchSize
 from headrace_spark.offsets import JobIdentity, JobOffsets
 from headrace_spark.payload import JobPayload
 from headrace_spark.ranges import Cuts, QueueRange, cut, numbered, packed, pieces_of
@@ -70,7 +70,11 @@ class Planner:
         self._broken = BrokenQueues(self._job, self._clock, payload.retry_seconds, logs=False)
         self._restored = False
         self._cuts = Cuts()
-        self._size = MicroBatchSize(self._clock, keyed=payload.keyed is not None)
+        self._size = MicroBatchSize(
+            self._clock,
+            keyed=payload.keyed is not None,
+            interval_seconds=None if payload.in_user_query else payload.trigger_seconds,
+        )
         keyed = payload.keyed
         self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.closes_windows)
         self._latest_told: dict[Queue, int] = {}
@@ -92,14 +96,14 @@ class Planner:
     def next_end(self, start: JobOffsets, records_max: int | None) -> JobOffsets:
         """Return the end of the micro-batch that begins at ``start``; ``start`` itself when there is nothing to do.
 
-        Reads at most ``records_max``; None: as much as takes a few seconds. Waits a little for records when there are none, so
-        that an idle job costs nothing.
+        Reads at most ``records_max``; None: all; ``FOUND_BY_PLANNER``: as much as takes a few seconds. Waits a little for
+        records when there are none, so that an idle job costs nothing.
         """
         if not self._restored:
             self._restore(start)
         if self._payload.until == "end" and self._ends is None:
             self._fix_ends(start)
-        if records_max is None:
+        if records_max == FOUND_BY_PLANNER:
             records_max = self._size.records()
         begun = self._clock.monotonic()
         while True:

@@ -116,6 +116,7 @@ def start_query(
         checkpoint = open_checkpoint(plan, options, in_use, cleanup)
         checkpoint.check(before)
         if options.checkpoint is not None:
+            _check_fits(plan, settings, checkpoint, in_use, savepoint)
             checkpoint.claim(replace(identity, checkpoint=checkpoint.id))
         found = _gone_on_from(plan, plan_bytes, options, settings, checkpoint, in_use, begin, savepoint)
         parallelism = settings.parallelism or in_use.session.sparkContext.defaultParallelism
@@ -143,6 +144,7 @@ def start_query(
             keyed=found.keyed,
             known_outputs=found.known,
             ownership=checkpoint.ownership(keyed=found.keyed is not None),
+            trigger_seconds=settings.trigger_interval.total_seconds(),
         )
         query = _start(payload, checkpoint.location, options, settings, in_use)
         note_query(query)
@@ -150,6 +152,23 @@ def start_query(
         kept = cleanup.pop_all()
         atexit.register(kept.close)
         return StartedQuery(query, run_directory, in_use, payload, checkpoint, found.read, kept)
+
+
+def _check_fits(
+    plan: Plan,
+    settings: SparkSettings,
+    checkpoint: SparkCheckpoint,
+    in_use: SessionInUse,
+    savepoint: SavepointStart | None,
+) -> None:
+    """Compare the job with its checkpoint and change nothing: an earlier run goes on when this one is refused. Raises JobError."""
+    stored = checkpoint.offsets()
+    if stored is None:
+        return
+    stored[1].check_belongs_to(replace(JobIdentity.of(plan), checkpoint=checkpoint.id))
+    keyed = _keyed_plan(plan, stored[1], shards_wanted(settings.shards, savepoint), checkpoint, in_use)
+    if keyed is not None:
+        _check_definitions(plan, keyed, stored[0], checkpoint)
 
 
 def _warn_of_lost_dead_letters(plan: Plan, options: RunOptions, in_use: SessionInUse) -> None:

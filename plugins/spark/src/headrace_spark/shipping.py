@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import msgspec
 import polars as pl
-from headrace.flow.messages import WATERMARK, Batch, Queue, Watermark
+from headrace.flow.messages import WATERMARK, Batch, Queue, Watermark, watermark_times
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.runtime.lane import Shipment
 from headrace.runtime.shuffle import by_shard
@@ -24,6 +24,7 @@ from headrace_spark.topology import Address, Topology
 PLACES_PER_RANGE = 2**32
 #: What a lane has shipped is sent on before the end of its range when it is about so large.
 _HELD_BYTES_MAX = 32 * 1024**2
+_NEVER = -(2**63)
 
 
 class ShardControl(msgspec.Struct, frozen=True):
@@ -65,14 +66,15 @@ def control_envelopes(topology: Topology, control: Control, batch_id: int) -> It
 class Outbox:
     """Gathers what one queue's lane, or one shard, ships in a micro-batch."""
 
-    def __init__(self, plan: Plan, topology: Topology, queue: Queue) -> None:
+    def __init__(self, plan: Plan, topology: Topology, queue: Queue, *, combines: bool = True) -> None:
+        """``combines``: whether rows may be combined before they are sent; not where their order has no meaning."""
         self._plan = plan
         self._topology = topology
         self._queue = queue
         self._frames: dict[tuple[str, int], list[pl.DataFrame]] = {}
         self._marks: dict[tuple[str, int], int] = {}
         self._bytes = 0
-        self._combining = topology.combining
+        self._combining = topology.combining if combines else {}
 
     def take(self, shipments: Iterable[Shipment]) -> Iterator[Envelope]:
         """Add shipments, in order. Yields what cannot wait because it is large.
@@ -95,8 +97,8 @@ class Outbox:
     def rest(self) -> Iterator[Envelope]:
         """Yield everything that is left, and the watermarks behind it. Called at the end of a range or entry."""
         for at in sorted({*self._frames, *self._marks}):
-            mark = self._marks.get(at)
             frames = dict(self._by_shard(at))
+            mark = self._marks.get(at)
             for number in range(self._topology.shards):
                 if number in frames or mark is not None:
                     yield from self._shipped(at, number, frames.get(number), mark)
@@ -110,6 +112,10 @@ class Outbox:
         self._bytes -= sum(int(each.estimated_size()) for each in frames)
         combining = self._combining.get(at[0])
         if combining is not None:
+            # What is combined has the watermark of its first row. The shard learns that of the last one by the mark.
+            reached = int(watermark_times(frame).max())
+            if reached > _NEVER:
+                self._marks[at] = max(reached, self._marks.get(at, reached))
             frame = combining.combined(frame)
         node = self._plan.nodes[at[0]]
         assert isinstance(node, ShuffleNode)

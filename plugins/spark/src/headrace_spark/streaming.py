@@ -24,9 +24,10 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from headrace_spark.failures import carried_to_driver, reported
+from headrace_spark.micro_batch_size import FOUND_BY_PLANNER
 from headrace_spark.payload import JobPayload
 from headrace_spark.run_directory import RunDirectory
 
@@ -93,7 +94,7 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         records_max = self._payload.micro_batch_records
-        return ReadAllAvailable() if records_max is None else ReadMaxRows(records_max)
+        return ReadMaxRows(FOUND_BY_PLANNER if records_max is None else records_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
         # The planner takes the ends when it is first asked: only then does it know where the job is.

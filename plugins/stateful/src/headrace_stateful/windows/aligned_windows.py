@@ -149,16 +149,16 @@ class AlignedWindows(WindowOperator):
     def _in_time(self, entries: pl.DataFrame, times: Times, watermarks: Times) -> tuple[pl.DataFrame, int]:
         """Return entries with the windows that still take them, and how many rows are too late for all of theirs."""
         rows, ends = window_ends(self.shape.window, times)
-        spread = np.arange(len(ends)) if rows is None else rows
-        in_time = _in_time(ends, watermarks[spread], self.shape.emit.until_us)
+        in_time = _in_time(ends, watermarks if rows is None else watermarks[rows], self.shape.emit.until_us)
         if in_time.all():
             taken = entries if rows is None else entries[rows]
             return with_column(taken, pl.Series(END, ends)), 0
-        late = np.setdiff1d(spread, spread[in_time])
-        counts = (
-            entries[COMBINED].to_numpy() if COMBINED in entries.columns else np.ones(entries.height, dtype=np.int64)
-        )
-        return with_column(entries[spread[in_time]], pl.Series(END, ends[in_time])), int(counts[late].sum())
+        places = np.flatnonzero(in_time) if rows is None else rows[in_time]
+        late = np.ones(entries.height, dtype=bool)
+        late[places] = False
+        stands_for = entries[COMBINED].to_numpy() if COMBINED in entries.columns else None
+        count = int(np.count_nonzero(late) if stands_for is None else stands_for[late].sum())
+        return with_column(entries[places], pl.Series(END, ends[in_time])), count
 
     def _put_aside(self, entries: pl.DataFrame, least: int) -> None:
         self._pending.append(entries)

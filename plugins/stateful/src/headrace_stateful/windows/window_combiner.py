@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 from headrace.flow.messages import COMBINED, HEADER_COLUMNS, INDEX, OFFSET, WATERMARK, watermark_times
 from headrace.interfaces.operator import Combiner
@@ -39,9 +40,9 @@ class WindowCombiner(Combiner):
     def combine(self, frame: pl.DataFrame) -> pl.DataFrame:
         shape, on = self._shape, self._shape.window.on
         assert on is not None
-        times = event_times_us(frame[on])
+        times, watermarks = event_times_us(frame[on]), watermark_times(frame)
         begins, first_ends = panes(shape.window, times)
-        fit = (times > NEVER) & (first_ends > watermark_times(frame))
+        fit = (times > NEVER) & (first_ends > np.maximum.accumulate(watermarks))
         inputs, failures = shape.plan.inputs(frame)
         fit[[place for place, _ in failures]] = False
         whole = bool(fit.all())
