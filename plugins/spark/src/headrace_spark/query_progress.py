@@ -34,7 +34,7 @@ class JobFigures:
     batch_id: int
     #: Per source.
     records_read: Mapping[str, int]
-    #: Per sink, with the one for dead letters.
+    #: Per sink, without those for dead letters.
     rows_written: Mapping[str, int]
     #: Rows that sinks had already.
     rows_skipped: int
