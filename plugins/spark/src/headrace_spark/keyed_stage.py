@@ -122,6 +122,7 @@ def _run_shard(
     figures = {
         "watermark_us": shard.watermark_us,
         "state_rows": shard.state_rows(),
+        # Not the same when a micro-batch is run again: the first file that a process writes is larger.
         "state_bytes": kept.at.snapshot_bytes + kept.at.delta_bytes,
         "late_rows": late,
     }
