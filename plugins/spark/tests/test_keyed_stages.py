@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
@@ -170,7 +171,16 @@ def test_what_is_run_again_gives_the_same(source: CountingSource, sink: LineSink
 
 
 def _content(envelopes: Iterable[Envelope]) -> list[Any]:
-    return sorted((each.kind, each.queue, each.place, each.first, each.count, each.content) for each in envelopes)
+    """Return what envelopes hold, but for the size of state files: the first one that a process writes is larger."""
+    found = []
+    for each in envelopes:
+        content = each.content
+        if each.kind == "shard":
+            figures = json.loads(content)
+            assert figures.pop("state_bytes") > 0
+            content = json.dumps(figures).encode()
+        found.append((each.kind, each.queue, each.place, each.first, each.count, content))
+    return sorted(found)
 
 
 def test_processes_that_take_turns_bring_their_copies_up_to_date(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import threading
 import urllib.request
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -22,6 +25,8 @@ from spark_program import run
 pytestmark = pytest.mark.spark
 PROGRAM = str(Path(__file__).parent / "spark_program.py")
 RECORDS = {"a": 4000, "b": 2500, "c": 100}
+#: What the UI says of the stages of the job that copies.
+NODES = re.compile(r"test\.killed [0-9a-f]+: \[counting.*to_database")
 ROWS = sorted((f"counting/{queue}", n) for queue, count in RECORDS.items() for n in range(count) if n % 3)
 
 
@@ -154,8 +159,22 @@ def test_the_ui_of_spark_is_on_this_machine_only_and_shows_the_job(tmp_path: Pat
     assert "finished" in program.stdout.readline()
     with urllib.request.urlopen(f"{link}/StreamingQuery/") as page:
         assert "test.killed" in page.read().decode()
+    (application,) = get_json(f"{link}/api/v1/applications")
+    stages = get_json(f"{link}/api/v1/applications/{application['id']}/stages")
+    assert stages
+    assert all(NODES.search(stage["description"]) for stage in stages), stages[0]
     _, errors = program.communicate(timeout=280)
     assert program.returncode == 0, errors
+    (log,) = (tmp_path / "events").glob("*/events_*")
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    submitted = [event for event in events if event["Event"] == "SparkListenerStageSubmitted"]
+    assert len(submitted) == len(stages), "what the history server shows"
+    assert all(NODES.search(event["Properties"]["spark.job.description"]) for event in submitted)
+
+
+def get_json(link: str) -> Any:
+    with urllib.request.urlopen(link) as answer:
+        return json.load(answer)
 
 
 def is_forked(process: psutil.Process) -> bool:

@@ -12,16 +12,35 @@ if TYPE_CHECKING:
     from headrace_spark.first_rows import preview as preview
     from headrace_spark.frame_source import source as source
     from headrace_spark.frames import to_dataframe as to_dataframe
+    from headrace_spark.query_progress import JobFigures as JobFigures
+    from headrace_spark.query_progress import JobProgress as JobProgress
+    from headrace_spark.query_progress import on_progress as on_progress
+    from headrace_spark.query_progress import progress as progress
 
 _PLACES = {
+    "JobFigures": "headrace_spark.query_progress",
+    "JobProgress": "headrace_spark.query_progress",
     "Preview": "headrace_spark.first_rows",
     "SparkBackend": "headrace_spark.backend",
+    "on_progress": "headrace_spark.query_progress",
     "preview": "headrace_spark.first_rows",
+    "progress": "headrace_spark.query_progress",
     "source": "headrace_spark.frame_source",
     "to_dataframe": "headrace_spark.frames",
     "to_spark": "headrace_spark.backend",
 }
-__all__ = ["Preview", "SparkBackend", "preview", "source", "to_dataframe", "to_spark"]
+__all__ = [
+    "JobFigures",
+    "JobProgress",
+    "Preview",
+    "SparkBackend",
+    "on_progress",
+    "preview",
+    "progress",
+    "source",
+    "to_dataframe",
+    "to_spark",
+]
 
 
 def __getattr__(name: str) -> Any:

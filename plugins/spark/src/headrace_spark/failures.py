@@ -42,7 +42,8 @@ def carried_to_driver() -> Iterator[None]:
     except WorkerFailure:
         raise
     except Exception as error:  # whatever it is, the driver is to see it
-        raise WorkerFailure(describe(error)) from error
+        # Its text has the traceback. As its cause Spark would leave it out, or log it a second time.
+        raise WorkerFailure(describe(error)) from None
 
 
 def reported(payload: JobPayload) -> AbstractContextManager[None]:
@@ -51,7 +52,7 @@ def reported(payload: JobPayload) -> AbstractContextManager[None]:
 
 
 def describe(error: BaseException) -> str:
-    """Return a text that names the error and holds all that ``original_error`` needs."""
+    """Return a text that names the error, with its traceback for Spark's log, and holds all that ``original_error`` needs."""
     attributes = {}
     if isinstance(error, HeadraceError):
         attributes = {
@@ -67,7 +68,7 @@ def describe(error: BaseException) -> str:
         "trace": trace,
     }
     encoded = base64.b64encode(json.dumps(content).encode()).decode()
-    return f"{type(error).__name__}: {error}\n{_MARK}<{encoded}>"
+    return f"{type(error).__name__}: {error}\n{trace.rstrip()}\n{_MARK}<{encoded}>"
 
 
 def original_error(text: str) -> Exception | None:

@@ -40,6 +40,7 @@ from headrace_spark.reasons import hint_for, reason_of
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.session import SessionInUse, active, note_query, session_of
 from headrace_spark.settings import SparkSettings
+from headrace_spark.stage_names import query_name, stage_names
 from headrace_spark.streaming import data_sources_of
 from headrace_spark.temporary import remove, temporary_directory
 
@@ -80,7 +81,9 @@ def start_frame_query(
         envelopes = _to_sinks(plan, frames, payload, in_use)
         query: StreamingQuery | BatchRun
         if streaming:
-            query = _start_streaming(envelopes, payload, checkpoint, options, settings, in_use)
+            levels = () if payload.keyed is None else payload.keyed.levels
+            name = query_name(plan.job_name, payload.token, stage_names(plan, levels, cuts_ranges=True))
+            query = _start_streaming(envelopes, name, payload, checkpoint, options, settings, in_use)
             note_query(query)
         else:
             query = _start_batch(envelopes, payload, checkpoint, in_use)
@@ -229,12 +232,13 @@ def _to_sinks(
 ) -> DataFrame:
     envelopes = envelopes_of(plan, frames, payload, in_use.session)
     if payload.keyed is not None:
-        return behind_shuffles(envelopes, payload)
+        return behind_shuffles(envelopes, payload, plan)
     return envelopes.repartitionById(payload.partitions, "partition")
 
 
 def _start_streaming(
     envelopes: DataFrame,
+    name: str,
     payload: JobPayload,
     checkpoint: SparkCheckpoint,
     options: RunOptions,
@@ -247,7 +251,7 @@ def _start_streaming(
         trigger = {"availableNow": True}
     try:
         in_use.session.dataSource.register(sink)
-        writer = envelopes.writeStream.format(sink.name()).queryName(f"{payload.identity.job} {payload.token}")
+        writer = envelopes.writeStream.format(sink.name()).queryName(name)
         with active(in_use.session):
             return writer.option("checkpointLocation", checkpoint.location).trigger(**trigger).start()
     except Exception as error:  # py4j's and pyspark's: what Spark finds before the query runs

@@ -30,6 +30,7 @@ from headrace_spark.offsets import JobIdentity
 from headrace_spark.output_stage import FrameStage, Output, OutputStage
 from headrace_spark.payload import FrameInput, JobPayload, KeyedPlan, pickled, sources_of
 from headrace_spark.settings import SparkSettings
+from headrace_spark.stage_names import source_name, stage_names
 from headrace_spark.state_files import state_files
 from headrace_spark.streaming import KeyedStage, batch_source_of, data_sources_of
 from headrace_spark.tasks import TIME_COLUMN
@@ -116,8 +117,9 @@ def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **give
             made = [mapped(_envelopes(payload, spark_session), OutputStage(payload, output), spark_schema, COLUMNS)]
         return _union(made)
     envelopes = envelopes_of(plan, frames, payload, spark_session)
-    behind = behind_shuffles(envelopes, payload)
-    return mapped(behind, OutputStage(payload, output), spark_schema, envelope_columns(payload))
+    behind = behind_shuffles(envelopes, payload, plan)
+    last = stage_names(plan, payload.keyed.levels)[-1]
+    return mapped(behind, OutputStage(payload, output), spark_schema, envelope_columns(payload), last)
 
 
 # ---------------------------------------------------------------------------------------------------- what is given
@@ -420,10 +422,10 @@ def envelope_columns(payload: JobPayload) -> Sequence[str]:
     return (*COLUMNS, TIME_COLUMN) if ticks else COLUMNS
 
 
-def behind_shuffles(envelopes: DataFrame, payload: JobPayload) -> DataFrame:
+def behind_shuffles(envelopes: DataFrame, payload: JobPayload, plan: Plan) -> DataFrame:
     """Return what comes to the last level of keyed stages, which is run by whoever takes it."""
     assert payload.keyed is not None
-    last = len(payload.keyed.levels)
+    last, names = len(payload.keyed.levels), stage_names(plan, payload.keyed.levels)
     for level in range(1, last + 1):
         envelopes = envelopes.repartitionById(payload.partitions, "partition")
         if TIME_COLUMN in envelope_columns(payload):
@@ -431,27 +433,33 @@ def behind_shuffles(envelopes: DataFrame, payload: JobPayload) -> DataFrame:
             now = functions.unix_micros(functions.current_timestamp())
             envelopes = envelopes.withColumn(TIME_COLUMN, now)
         if level < last:
-            envelopes = mapped(envelopes, KeyedStage(payload, level), _ENVELOPE, envelope_columns(payload))
+            envelopes = mapped(
+                envelopes, KeyedStage(payload, level), _ENVELOPE, envelope_columns(payload), names[level]
+            )
     return envelopes
 
 
-def mapped(frame: DataFrame, stage: Any, schema: spark.StructType, columns: Sequence[str]) -> DataFrame:
+def mapped(
+    frame: DataFrame, stage: Any, schema: spark.StructType, columns: Sequence[str], name: str | None = None
+) -> DataFrame:
     """Return what a stage makes of Arrow batches: ``DataFrame.mapInArrow`` but for its wish to have pandas installed.
 
-    ``columns`` are those of the DataFrame.
+    ``columns`` are those of the DataFrame. ``name`` stands in the plan that Spark's UI shows.
     """
     if is_of_connect(frame):
-        return _mapped_by_server(frame, stage, schema, columns)
+        return _mapped_by_server(frame, stage, schema, columns, name)
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
-    function = UserDefinedFunction(stage, schema, type(stage).__name__, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    function = UserDefinedFunction(stage, schema, name or type(stage).__name__, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column: Any = function(*[frame[_quoted(name)] for name in columns])
     return ClassicDataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
-def _mapped_by_server(frame: Any, stage: Any, schema: spark.StructType, columns: Sequence[str]) -> DataFrame:
+def _mapped_by_server(
+    frame: Any, stage: Any, schema: spark.StructType, columns: Sequence[str], name: str | None
+) -> DataFrame:
     """Return the same with Spark Connect, without asking the server for the columns, as its ``mapInArrow`` does.
 
     In a function of a declarative pipeline the server must not be asked.
@@ -460,7 +468,9 @@ def _mapped_by_server(frame: Any, stage: Any, schema: spark.StructType, columns:
     from pyspark.sql.connect.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
-    function = UserDefinedFunction(stage, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    function = UserDefinedFunction(
+        stage, returnType=schema, name=name or type(stage).__name__, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    )
     plan = MapPartitions(child=frame._plan, function=function, cols=list(columns), is_barrier=False, profile=None)
     made: DataFrame = type(frame)(plan, frame.sparkSession)
     return made
@@ -474,7 +484,8 @@ def _stage_over(name: str, source: DataFrameSource, plan: Plan, stage: Any, sche
     if not source.has_bodies:
         columns = [each for each in plan.decode_columns()[name] if each not in node.metadata]
         columns = columns or list(node.body_schema or {})[:1]  # rows are counted, so some column must come
-    return mapped(frame.select(*[functions.col(_quoted(each)) for each in columns]), stage, schema, columns)
+    selected = frame.select(*[functions.col(_quoted(each)) for each in columns])
+    return mapped(selected, stage, schema, columns, source_name(plan, name))
 
 
 def _quoted(name: str) -> str:

@@ -23,12 +23,14 @@ from headrace.runtime.broken_queues import tell_mended, tell_set_aside
 from headrace.runtime.progress import ProgressLine
 from headrace.runtime.savepoints import check_free
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.checkpoint import SparkCheckpoint
 from headrace_spark.failures import original_error
 from headrace_spark.figures import Figures
 from headrace_spark.ownership import COMPLETED
 from headrace_spark.query import StartedQuery
+from headrace_spark.query_progress import JobProgress, on_progress, progress
 from headrace_spark.reasons import hint_for, reason_in
 from headrace_spark.savepoints import take_savepoint
 from headrace_spark.storage import StorageFullError, check_room, is_storage_full, storage_full
@@ -86,6 +88,7 @@ class SparkHandle(JobHandle):
         self._restarts = 0
         #: Since when the checkpoint cannot be written; None: it can.
         self._full_since: float | None = None
+        self._told: list[Callable[[JobProgress], object]] = []
         self._started = start(None)
         self._batch_seconds = self._clock.monotonic()
         self._retry_seconds = self._started.payload.retry_seconds
@@ -103,6 +106,22 @@ class SparkHandle(JobHandle):
             if end is not None:
                 return self._figures.status(end.state, end.seconds, None if end.error is None else str(end.error))
             return self._figures.status(state, self._clock.monotonic() - self._begun, None)
+
+    def progress(self) -> JobProgress | None:
+        """Return Spark's progress of the last micro-batch with the figures of the job; None: there is none yet, or Spark runs no
+        streaming query for the job.
+        """
+        query = self._started.query
+        return progress(query) if isinstance(query, StreamingQuery) else None
+
+    def on_progress(self, function: Callable[[JobProgress], object]) -> None:
+        """Call a function after each micro-batch, in a thread of Spark's listeners, also if the query is started again."""
+        self._told.append(function)
+        self._tell(function)
+
+    def _tell(self, function: Callable[[JobProgress], object]) -> None:
+        if isinstance(self._started.query, StreamingQuery):
+            on_progress(self._started.query, function)
 
     def savepoint(self, path: str | os.PathLike[str], timeout: timedelta = timedelta(minutes=5)) -> Path:
         """Write a savepoint of the last micro-batch that was completed; the next ones run meanwhile."""
@@ -283,6 +302,8 @@ class SparkHandle(JobHandle):
         self._take_events()
         self._started.clean_up()
         self._started = self._start(self._started.checkpoint)
+        for function in self._told:
+            self._tell(function)
         if self._stop_asked:
             self._started.run_directory.ask_to_stop()
 

@@ -119,7 +119,13 @@ def _run_shard(
     with waiting(_how_to_wait(payload, shard)):
         kept.at = chain.save(shard, kept.at, batch_id)
     fault_point("shard.after_state")
-    figures = {"watermark_us": shard.watermark_us, "state_rows": shard.state_rows(), "late_rows": late}
+    figures = {
+        "watermark_us": shard.watermark_us,
+        "state_rows": shard.state_rows(),
+        # Not the same when a micro-batch is run again: the first file that a process writes is larger.
+        "state_bytes": kept.at.snapshot_bytes + kept.at.delta_bytes,
+        "late_rows": late,
+    }
     if payload.batch:
         shard.close()
     else:

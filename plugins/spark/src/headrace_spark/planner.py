@@ -26,6 +26,7 @@ from headrace_spark.offsets import JobIdentity, JobOffsets
 from headrace_spark.payload import JobPayload
 from headrace_spark.ranges import Cuts, QueueRange, cut, numbered, packed, pieces_of
 from headrace_spark.run_directory import RunDirectory
+from headrace_spark.totals import Totals
 from headrace_spark.troubles import TroubleNotes
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,9 @@ class Planner:
         )
         keyed = payload.keyed
         self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.closes_windows)
+        self._totals = Totals(() if keyed is None else keyed.levels[0])
+        #: Where the micro-batch ends that was planned last.
+        self._planned: Mapping[Queue, ReadPosition] = {}
         self._latest_told: dict[Queue, int] = {}
         self._latest_told_at = self._clock.monotonic() - _TELL_SECONDS
 
@@ -117,6 +121,7 @@ class Planner:
             now = self._clock.monotonic()
             if end != start or self._payload.until == "end" or now - begun >= _IDLE_SECONDS_MAX:
                 self._retrying(self._payload.check_owned_on_driver, "the checkpoint")
+                self._planned = end.queues
                 return end
             self._rest(max(self._payload.idle_wait_seconds, min((now - looked) * _IDLE_RATIO, _IDLE_SECONDS_MAX)))
 
@@ -167,6 +172,16 @@ class Planner:
     def latest(self) -> Mapping[Queue, int]:
         """Return the end of each queue as it was when last looked at, for the lag."""
         return self._latest
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of the run as a JSON object: those of completed micro-batches, and the lag behind the planned one."""
+        for event in self._run.new_events():
+            self._totals.take(event)
+        lag = dict.fromkeys(self._sources, 0)
+        for queue, latest in self._latest.items():
+            at = self._planned.get(queue)
+            lag[queue.source] += 0 if at is None else max(0, latest - at.offset)
+        return self._totals.to_json(lag)
 
     def close(self) -> None:
         """Give readers and sources back."""

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -49,6 +49,7 @@ from headrace_spark.savepoints import begin_at, shards_wanted
 from headrace_spark.session import SessionInUse, active, note_query, session_for
 from headrace_spark.settings import SparkSettings
 from headrace_spark.shard_state import StateVersion
+from headrace_spark.stage_names import query_name, stage_names
 from headrace_spark.state_files import state_files
 from headrace_spark.streaming import KeyedStage, data_sources_of
 from headrace_spark.temporary import remove, temporary_directory
@@ -146,7 +147,8 @@ def start_query(
             ownership=checkpoint.ownership(keyed=found.keyed is not None),
             trigger_seconds=settings.trigger_interval.total_seconds(),
         )
-        query = _start(payload, checkpoint.location, options, settings, in_use)
+        names = stage_names(plan, () if found.keyed is None else found.keyed.levels, cuts_ranges=payload.cuts_ranges)
+        query = _start(payload, names, checkpoint.location, options, settings, in_use)
         note_query(query)
         # A process that ends without waiting for its job leaves nothing behind either.
         kept = cleanup.pop_all()
@@ -356,8 +358,14 @@ def open_checkpoint(
 
 
 def _start(
-    payload: JobPayload, location: str, options: RunOptions, settings: SparkSettings, in_use: SessionInUse
+    payload: JobPayload,
+    names: Sequence[str],
+    location: str,
+    options: RunOptions,
+    settings: SparkSettings,
+    in_use: SessionInUse,
 ) -> StreamingQuery:
+    """Start the query. ``names``: what each stage is called in Spark's UI."""
     session = in_use.session
     source, sink = data_sources_of(payload)
     try:
@@ -368,10 +376,10 @@ def _start(
         for level in range(1, levels + 1):
             envelopes = envelopes.repartitionById(payload.partitions, "partition")
             if level < levels:  # the sink stage runs the last one
-                envelopes = _mapped(envelopes, KeyedStage(payload, level))
+                envelopes = _mapped(envelopes, KeyedStage(payload, level), names[level])
         writer = (
             envelopes.writeStream.format(sink.name())
-            .queryName(f"{payload.identity.job} {payload.token}")
+            .queryName(query_name(payload.identity.job, payload.token, names))
             .option("checkpointLocation", location)
         )
         trigger: dict[str, Any] = {"processingTime": f"{settings.trigger_interval // _MILLISECOND} milliseconds"}
@@ -389,9 +397,12 @@ def _start(
         ) from None
 
 
-def _mapped(envelopes: DataFrame, stage: KeyedStage) -> DataFrame:
-    """Return what a keyed stage makes of envelopes: ``DataFrame.mapInArrow`` but for its wish to have pandas installed."""
-    function = UserDefinedFunction(stage, envelopes.schema, "keyed_stage", PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+def _mapped(envelopes: DataFrame, stage: KeyedStage, name: str) -> DataFrame:
+    """Return what a keyed stage makes of envelopes: ``DataFrame.mapInArrow`` but for its wish to have pandas installed.
+
+    ``name`` stands in the plan that Spark's UI shows.
+    """
+    function = UserDefinedFunction(stage, envelopes.schema, name, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column: Any = function(*[envelopes[name] for name in envelopes.columns])
     return DataFrame(envelopes._jdf.mapInArrow(column._jc, False, None), envelopes.sparkSession)
 

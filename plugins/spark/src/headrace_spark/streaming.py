@@ -30,6 +30,7 @@ from headrace_spark.failures import carried_to_driver, reported
 from headrace_spark.micro_batch_size import FOUND_BY_PLANNER
 from headrace_spark.payload import JobPayload
 from headrace_spark.run_directory import RunDirectory
+from headrace_spark.totals import KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,7 +106,9 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         with carried_to_driver():
-            return {queue.id: offset for queue, offset in self._plan().latest().items()}
+            # Spark only shows it, so the figures of the job can stand there too.
+            offsets = {queue.id: offset for queue, offset in self._plan().latest().items()}
+            return {**offsets, KEY: self._plan().figures()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with carried_to_driver():

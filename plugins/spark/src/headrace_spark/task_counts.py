@@ -17,5 +17,5 @@ class TaskCounts:
     dead_letters: dict[str, int] = field(default_factory=dict)
     #: Their reasons: origin, error, reason, count.
     reasons: list[tuple[str, str, str, int]] = field(default_factory=list)
-    #: Figures of shards per queue id: ``watermark_us``, ``state_rows``, ``late_rows`` (those of this micro-batch).
+    #: Figures of shards per queue id: ``watermark_us``, ``state_rows``, ``state_bytes``, ``late_rows`` (of this micro-batch).
     shards: dict[str, dict[str, int | None]] = field(default_factory=dict)
