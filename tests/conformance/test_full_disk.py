@@ -229,7 +229,7 @@ def test_a_file_system_that_becomes_read_only_while_the_job_runs(backend: str, w
     output = disk.place / "out" if what == "output" else Path("out")
     state = disk.place / "state" if what == "checkpoint" else Path("state")
     append(0, 100)
-    options = {"retry_timeout": "500 ms"} if what == "checkpoint" and backend == "light" else {}
+    options = {"retry_timeout": "500 ms"} if what == "checkpoint" else {}
     build = partial(job, output, keyed=False, retry_timeout="500 ms")
     handle = build().start(backend, checkpoint=state, checkpoint_interval="50 ms", **options)
     eventually(lambda: len(rows(output)) == 100, "the first rows")

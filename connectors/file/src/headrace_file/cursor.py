@@ -202,7 +202,8 @@ class Cursor:
         stream = self._open()
         tail = self._read_tail(stream)
         lead, wanted = len(tail), self._window_bytes(max_records)
-        if not build and not self._window:
+        counts = not build and isinstance(stream, PlainStream)
+        if counts and not self._window:
             wanted = min(wanted, _COUNTED_BYTES)
         rest = None
         if bound is not None and bound.generation == self.generation:
@@ -216,7 +217,7 @@ class Cursor:
         if at_bound:
             data, at_end = data[: lead + (rest or 0)], True
         begin = lead + len(BOM) if not self.byte and data.startswith(BOM) else lead
-        if not build and (counted := self._count(data, lead, begin, max_records, at_end)) is not None:
+        if counts and (counted := self._count(data, lead, begin, max_records, at_end)) is not None:
             return counted
         ends = self._context.framing.ends(data, begin, final=False, limit=self._context.max_record_bytes)
         begin, ends = self._pass_over(data, lead, begin, ends)

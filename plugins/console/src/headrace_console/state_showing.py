@@ -121,6 +121,7 @@ def _of_light(path: Path, plan: Plan | None) -> Stored:
 
 def _of_spark(path: Path, plan: Plan | None) -> Stored:
     try:
+        from headrace_spark.ownership import spans_below
         from headrace_spark.shard_state import StateChain, StateVersion
         from headrace_spark.state_files import state_files
         from headrace_spark.topology import Address
@@ -141,9 +142,10 @@ def _of_spark(path: Path, plan: Plan | None) -> Stored:
     ]
     stored = Stored("checkpoint", about, positions, {} if plan is None else operators_of(plan))
     files = state_files((path / "shards").absolute().as_uri())
+    spans = spans_below(state_files(path.absolute().as_uri()))
     for shuffle in (name for names in (keyed or {"levels": []})["levels"] for name in names):
         for number in range(keyed["shards"]):
-            chain = StateChain(files, Address(unquote(shuffle), number), value.get("checkpoint"))
+            chain = StateChain(files, Address(unquote(shuffle), number), value.get("checkpoint"), spans=spans)
             versions = [state for state, _ in chain.after(StateVersion(), last + 1)]
             _add_shard(stored, plan, shuffle, number, versions)
     return stored

@@ -152,3 +152,20 @@ def taken_over(job: str, number: int, successor: Mapping[str, Any]) -> Checkpoin
 def spans_from_json(value: Sequence[Sequence[int]]) -> Spans:
     """Read what a claim holds. Raises ValueError or TypeError."""
     return Spans(tuple((int(first), int(run)) for first, run in value))
+
+
+def spans_below(files: StateFiles) -> Spans:
+    """Return the spans of the last claim in a checkpoint, for programs that only look. ``files``: those of the checkpoint's directory.
+
+    Raises CheckpointError when the claim is damaged.
+    """
+    for number in sorted((int(name) for name in files.names(DIRECTORY) if name.isdigit()), reverse=True):
+        path = f"{DIRECTORY}/{number}"
+        found = files.read(path)
+        if not found:  # of a start that was killed before it wrote anything
+            continue
+        try:
+            return spans_from_json(json.loads(found)["content"]["spans"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{path} of the checkpoint is damaged: {error!r}") from error
+    return Spans()
