@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -29,11 +30,8 @@ def history_server(events: Path) -> Iterator[str]:
         "spark.history.ui.port": "0",
         "spark.history.fs.update.interval": "1s",
     }
-    command = [
-        str(find_or_install_java(install=False).home / "bin" / "java"),
-        "-Xmx512m",
-        *(f"-D{name}={value}" for name, value in options.items()),
-    ]
+    java = find_or_install_java(install=False).home / "bin" / "java"
+    command = [str(java), "-Xmx512m", *(f"-D{name}={value}" for name, value in options.items())]
     command += ["-cp", f"{home}/jars/*", "org.apache.spark.deploy.history.HistoryServer"]
     server = subprocess.Popen(
         command,
@@ -48,7 +46,7 @@ def history_server(events: Path) -> Iterator[str]:
     reader = threading.Thread(target=lambda: [lines.put(line) for line in output], daemon=True)
     reader.start()
     try:
-        said = []
+        said: list[str] = []
         while (found := ADDRESS.search(said[-1] if said else "")) is None:
             assert server.poll() is None, "".join(said)
             said.append(lines.get(timeout=120))
@@ -66,7 +64,8 @@ def test_a_job_that_has_ended_is_shown_with_the_names_of_its_nodes(tmp_path: Pat
     _, errors = program.communicate(timeout=280)
     assert program.returncode == 0, errors
     with history_server(tmp_path / "events") as address:
-        applications, pause = [], threading.Event()
+        applications: list[dict[str, Any]] = []
+        pause = threading.Event()
         while not applications:
             applications = get_json(f"{address}/api/v1/applications")
             pause.wait(0.2)
