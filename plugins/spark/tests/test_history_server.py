@@ -43,7 +43,12 @@ def history_server(events: Path) -> Iterator[str]:
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     output = server.stdout
     assert output is not None
-    reader = threading.Thread(target=lambda: [lines.put(line) for line in output], daemon=True)
+
+    def read() -> None:
+        for line in output:
+            lines.put(line)
+
+    reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
         said: list[str] = []
