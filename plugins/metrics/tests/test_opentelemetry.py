@@ -96,11 +96,13 @@ def test_what_is_stored_is_linked_to_its_batches(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     spans = spans_of(stateless(MemorySink()), max_batch_records=250)
     batches = {span.context.span_id: span for span in spans if span.name == "batch memory"}
-    [store] = [span for span in spans if span.name == "store to_memory"]
+    stores = [span for span in spans if span.name == "store to_memory"]
     assert [(span.attributes or {})["headrace.offset.first"] for span in batches.values()] == [0, 250, 500, 750]
-    assert links_of(store) == set(batches)
-    assert store.parent is not None
-    assert store.context.trace_id == batches[store.parent.span_id].context.trace_id
+    assert set().union(*map(links_of, stores)) == set(batches)
+    for store in stores:
+        assert store.parent is not None
+        assert store.parent.span_id in links_of(store)
+        assert store.context.trace_id == batches[store.parent.span_id].context.trace_id
     assert all(span.parent is None and not span.links for span in batches.values())
     assert all((span.start_time or 0) <= (span.end_time or 0) for span in spans)
 
@@ -203,5 +205,6 @@ def test_a_real_receiver_gets_figures_and_spans(
     assert histogram.count == sum(histogram.bucket_counts) == 4
     spans = [s for t in receiver.traces for r in t.resource_spans for each in r.scope_spans for s in each.spans]
     assert sorted({span.name for span in spans}) == ["batch memory", "store to_memory"]
-    [store] = [span for span in spans if span.name == "store to_memory"]
-    assert len(store.links) == 4
+    linked = {link.span_id for span in spans for link in span.links}
+    assert linked == {span.span_id for span in spans if span.name == "batch memory"}
+    assert len(linked) == 4
