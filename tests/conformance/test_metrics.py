@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,3 +178,54 @@ def test_the_dashboard_shows_every_family() -> None:
                     "job.uptime"}  # fmt: skip
     panels = json.loads(text)["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels) > 10
+
+
+def test_the_page_has_a_line_for_every_figure() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    for each in [*m.METRICS.values(), *metric_definitions().values()]:
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        line = f"| `{each.prometheus_name}` | `{each.full_name}` | {each.kind} | {labels} | {each.help} |"
+        assert line in page.splitlines()
+
+
+def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    first, second, third = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "a.ndjson").write_text('{"id": "a", "amount": 200}\n', encoding="utf-8")
+    names: dict[str, object] = {}
+    exec(first.replace(":9464", ":0"), names)
+    exec(second.replace("port=9464", "port=0"), names)
+    assert (
+        "configure(" in third
+    )  # it would change the logging of the tests; core/tests/foundation/test_logs.py calls it
+
+
+# ---------------------------------------------------------------------------------------------- the real Prometheus
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    "arguments",
+    [("check", "rules", "headrace-alerts.yaml"), ("test", "rules", "headrace-alerts-test.yaml")],
+    ids=["check", "test"],
+)
+def test_prometheus_takes_the_alerts(arguments: tuple[str, ...]) -> None:
+    done = subprocess.run([_promtool(), *arguments], cwd=ROOT / "deploy" / "prometheus", capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.servers
+def test_prometheus_reads_the_text(light: Ended) -> None:
+    done = subprocess.run([_promtool(), "check", "metrics"], input=light.text, capture_output=True, text=True)
+    assert "error" not in done.stderr.lower(), done.stderr
+    # 3: it can be read, but a name is not to its taste.
+    assert done.returncode in (0, 3), done.stderr
+
+
+def _promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("no promtool: apt-get install prometheus")
+    return found
