@@ -45,14 +45,16 @@ def write_input(path: Path, records: int) -> None:
 def stateless(source: Path, target: Path) -> hr.Job:
     """where and select."""
     stream = hr.stream("cost", "stateless").from_file(str(source), format="json", schema=SCHEMA)
-    return stream.where("v % 3 <> 0").select("k", "ts", double="v * 2").to_file(str(target), format="json")
+    job: hr.Job = stream.where("v % 3 <> 0").select("k", "ts", double="v * 2").to_file(str(target), format="json")
+    return job
 
 
 def windows(source: Path, target: Path) -> hr.Job:
     """A tumbling window by key."""
     stream = hr.stream("cost", "windows").from_file(str(source), format="json", schema=SCHEMA)
     counted = stream.key_by("k").window(hr.tumbling("1 min", on="ts")).agg(n="count(*)", total="sum(v)")
-    return counted.to_file(str(target), format="json")
+    job: hr.Job = counted.to_file(str(target), format="json")
+    return job
 
 
 def cpu_seconds(build: Callable[[Path, Path], hr.Job], source: Path, records: int, metrics: Any) -> float:

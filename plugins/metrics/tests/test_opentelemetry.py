@@ -46,7 +46,7 @@ def values(data: MetricsData) -> dict[str, float]:
     """Return the sum of each figure over its points; of a histogram, how many were observed."""
     return {
         metric.name: sum(
-            getattr(point, "value", None) or getattr(point, "count", 0) for point in metric.data.data_points
+            float(getattr(point, "value", None) or getattr(point, "count", 0)) for point in metric.data.data_points
         )
         for resource in data.resource_metrics
         for scope in resource.scope_metrics
