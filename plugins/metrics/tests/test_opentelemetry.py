@@ -44,14 +44,11 @@ class Memory(MetricExporter):
 
 def values(data: MetricsData) -> dict[str, float]:
     """Return the sum of each figure over its points; of a histogram, how many were observed."""
-    return {
-        metric.name: sum(
-            float(getattr(point, "value", None) or getattr(point, "count", 0)) for point in metric.data.data_points
-        )
-        for resource in data.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
+    found: dict[str, float] = {}
+    for metric in (each for r in data.resource_metrics for scope in r.scope_metrics for each in scope.metrics):
+        points: Sequence[Any] = metric.data.data_points
+        found[metric.name] = sum(each.count if hasattr(each, "count") else each.value for each in points)
+    return found
 
 
 def source(records: int = 1_000) -> MemorySource:
