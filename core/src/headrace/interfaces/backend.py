@@ -16,6 +16,7 @@ from headrace.foundation.errors import CheckpointError, JobError
 from headrace.interfaces.settings import Settings
 
 if TYPE_CHECKING:
+    from headrace.interfaces.metrics import Snapshot
     from headrace.jobs.dsl import Stream
     from headrace.jobs.job import Job
     from headrace.plan.graph import Plan
@@ -173,6 +174,8 @@ class RunOptions:
     ``drop_state``: ids of verbs whose state in the savepoint is left out. ``sinks_ahead``: what happens if a sink has
     rows from after the checkpoint or savepoint at which the job starts: "refuse" raises an error, "write" writes
     these rows once more, behind the old ones.
+    ``metrics``: who is given the figures of the job: a URL ("prometheus://127.0.0.1:9464"), a ``MetricsExporter``, or several
+    of these; True: they are counted for ``handle.metrics()`` only.
     """
 
     until: Literal["end"] | None = "end"
@@ -189,6 +192,7 @@ class RunOptions:
     from_savepoint: str | None = None
     drop_state: Sequence[str] = ()
     sinks_ahead: Literal["refuse", "write"] = "refuse"
+    metrics: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -229,6 +233,16 @@ class JobHandle(ABC):
 
         Raises JobFailedError (with the cause chained) when it failed, TimeoutError when it has not ended in time.
         """
+
+    def metrics(self) -> Snapshot:
+        """Return the figures of the job at this moment. Without the option ``metrics`` only those that ``status`` has."""
+        from headrace.interfaces.meter import Meter
+        from headrace.interfaces.registry import default_registry
+
+        registry = default_registry()
+        definitions = {name: registry.find("metric", name) for name in registry.names("metric")}
+        meter = Meter(enabled=False) if self.plan is None or not self.plan.meter.enabled else self.plan.meter
+        return meter.snapshot(self.status(), definitions)
 
     def update_rules(self, rules: Any, *, node: str | None = None, who: str | None = None) -> Any:
         """Replace the rules of a ``rules`` verb while the job runs. The job does not pause and reads nothing again.

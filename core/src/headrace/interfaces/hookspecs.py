@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.interfaces.codec import Codec
     from headrace.interfaces.functions import UserFunction
     from headrace.interfaces.language import Language
+    from headrace.interfaces.metrics import Metric, MetricsExporter
     from headrace.interfaces.operator import OperatorSpec
     from headrace.interfaces.sink import Sink
     from headrace.interfaces.source import Source
@@ -84,6 +85,16 @@ def headrace_secret_stores() -> Mapping[str, Callable[[str], str] | str]:  # typ
     The function is called in every process that uses the secret, whenever it is used. It returns the secret, or raises
     HeadraceError without it in the message.
     """
+
+
+@hookspec
+def headrace_metrics() -> Mapping[str, Metric | str]:  # type: ignore[empty-body]
+    """Offer figures that operators of the plug-in count, by the name of the ``Metric``."""
+
+
+@hookspec
+def headrace_metrics_exporters() -> Mapping[str, type[MetricsExporter] | str]:  # type: ignore[empty-body]
+    """Offer exporters of figures: ``{"prometheus": PrometheusExporter}`` makes ``metrics="prometheus://…"`` work."""
 
 
 @hookspec

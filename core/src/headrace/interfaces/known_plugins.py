@@ -12,6 +12,7 @@ PLUGINS: Mapping[str, str] = {
     "file": "headrace-file",
     "kafka": "headrace-kafka",
     "light": "headrace-light",
+    "metrics": "headrace-metrics",
     "mysql": "headrace-mysql",
     "print": "headrace-print",
     "rocketmq": "headrace-rocketmq",
@@ -93,5 +94,13 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "mysql-cdc": "headrace-mysql",
         "rds": "headrace-mysql",
         "upsert-kafka": "headrace-kafka",
+    },
+    "metric": {
+        "rule.hits": "headrace-rules",
+    },
+    "metrics exporter": {
+        "otlp": "headrace-metrics",
+        "otlps": "headrace-metrics",
+        "prometheus": "headrace-metrics",
     },
 }

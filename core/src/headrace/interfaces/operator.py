@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.flow.messages import Batch, SystemMessage, Watermark
 from headrace.foundation.errors import CheckpointError, PlanError
+from headrace.interfaces.meter import NO_NODE_METER, NodeMeter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +41,9 @@ class Operator(ABC):
     The output must depend only on the input rows and their order, not on the clock, on batch borders or on other
     queues.
     """
+
+    #: Counts figures of the operator's own (hook ``headrace_metrics``). The lane sets it before the first batch.
+    meter: NodeMeter = NO_NODE_METER
 
     @abstractmethod
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows | Watermark]:

@@ -28,6 +28,8 @@ HOOKS: Mapping[str, str] = {
     "language": "headrace_languages",
     "connector": "headrace_connectors",
     "secret store": "headrace_secret_stores",
+    "metric": "headrace_metrics",
+    "metrics exporter": "headrace_metrics_exporters",
 }
 
 

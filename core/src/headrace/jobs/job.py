@@ -163,10 +163,22 @@ class Job:
         run_options, backend_settings = options_of(backend_class, name, {**shared, **given})
         runner: Backend = backend_class(backend_settings)
         plan = self.plan(run_options)
-        handle = runner.start(plan, run_options)
         from headrace.runtime.control import watch
+        from headrace.runtime.job_meter import meter_of
 
+        meter = meter_of(self.name, run_options.metrics)
+        if meter is not None:
+            plan.meter = meter
+            meter.open()
+        try:
+            handle = runner.start(plan, run_options)
+        except BaseException:
+            if meter is not None:
+                meter.close()
+            raise
         handle.plan = plan
+        if meter is not None:
+            meter.started(handle.metrics)
         watch(handle, run_options.checkpoint, self.name)
         return handle
 

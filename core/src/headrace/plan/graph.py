@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.foundation.errors import JobError, PlanError, did_you_mean
+from headrace.interfaces.meter import NO_METER, Meter
 from headrace.interfaces.operator import Changes, StatefulSpec
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ class Plan:
             raise PlanError("the job has no sink", job=f"{namespace}.{pipeline}", hint="end it with to_<name>(...)")
         self.namespace = namespace
         self.pipeline = pipeline
+        #: What the processes of the job count with.
+        self.meter: Meter = NO_METER
         #: The directory where the job keeps its progress, for optimizers whose operators keep something beside it.
         self.checkpoint: str | None = None
         #: Whether a job goes on over its state although what feeds an operator with state has changed.
@@ -511,7 +514,7 @@ def rebuilt(plan: Plan, changes: Mapping[Node, Node]) -> Plan:
         made[id(node)] = new
     sinks = [node for node in made.values() if isinstance(node, SinkNode)]
     renewed = Plan(plan.namespace, plan.pipeline, sinks)
-    renewed.checkpoint = plan.checkpoint
+    renewed.checkpoint, renewed.meter = plan.checkpoint, plan.meter
     renewed.allow_changed_input = plan.allow_changed_input
     renewed._definitions, renewed._outputs = plan.state_definitions, plan.output_definitions
     return renewed

@@ -29,6 +29,7 @@ from headrace.flow.messages import (
 )
 from headrace.foundation import at_work
 from headrace.foundation.errors import DataError, JobFailedError
+from headrace.interfaces.meter import NodeMeter
 from headrace.interfaces.operator import Operator, RejectedRows, StatefulOperator, renumber
 from headrace.plan.graph import (
     Input,
@@ -42,6 +43,7 @@ from headrace.plan.graph import (
     input_schema,
 )
 from headrace.runtime.batch_trials import Made, may_be_the_rows_fault, process_by_rows
+from headrace.runtime.lane_figures import LaneFigures
 from headrace.runtime.waiting import until_answered
 
 if TYPE_CHECKING:
@@ -196,12 +198,15 @@ class Lane:
         self._sequence = 0
         self._stamped = 0
         root_id = plan.id_of(root)
+        self._figures = LaneFigures(plan.meter, root_id) if plan.meter.enabled else None
         if isinstance(root, SourceNode):
             columns = decode_columns if decode_columns is not None else plan.decode_columns()[root_id]
             self._decoder = SourceDecoder(root_id, root, columns)
         for node_id, node in self._nodes.items():
             if isinstance(node, OperatorNode):
-                self._operators[node_id] = node.spec.open(input_schema(node.input))
+                operator = self._operators[node_id] = node.spec.open(input_schema(node.input))
+                if plan.meter.enabled:
+                    operator.meter = NodeMeter(plan.meter, node_id)
         self._sink_columns: dict[str, list[str] | None] = {
             node_id: None if (schema := input_schema(node.input)) is None else list(schema)
             for node_id, node in self._nodes.items()
@@ -220,17 +225,33 @@ class Lane:
     def process(self, raw: RawBatch) -> list[Delivery]:
         """Decode a raw batch and take it through the operators."""
         assert self._decoder is not None, "only the lane of a source takes raw batches"
+        figures = self._figures
+        begun = 0.0 if figures is None else figures.begin()
         batch, bad = self._decoder.decode(self.queue, raw)
+        if figures is not None:
+            figures.decoded(raw, batch.frame, begun)
         deliveries = self._dead_letters([bad]) if bad is not None else []
-        return deliveries + self.process_batch(batch)
+        deliveries += self._run(batch, None)
+        if figures is not None:
+            figures.through()
+            figures.read(self.queue, raw, begun)
+        return deliveries
 
     def process_batch(self, batch: Batch) -> list[Delivery]:
         """Take a decoded batch through the operators."""
-        return self._run(batch, None)
+        return self._counted(batch, None)
 
     def on_system(self, message: SystemMessage) -> list[Delivery]:
         """Take a system message through the operators, each after what came before it."""
-        return self._run(None, message)
+        return self._counted(None, message)
+
+    def _counted(self, batch: Batch | None, message: SystemMessage | None) -> list[Delivery]:
+        if self._figures is None:
+            return self._run(batch, message)
+        self._figures.begin()
+        deliveries = self._run(batch, message)
+        self._figures.through()
+        return deliveries
 
     def take_shipments(self) -> list[Shipment]:
         """Return the shipments for shuffles since the last call, in order."""
@@ -282,9 +303,11 @@ class Lane:
         operator = self._operators[node_id]
         made: list[Batch | RejectedRows | Watermark] = []
         mark = marks.get(id(node.input.node))
+        came = flowing.get((id(node.input.node), node.input.output), [])
+        begun = 0.0 if self._figures is None else self._figures.now()
         at_work.begin(self._plan.job_name, node_id, self.queue.id)
         try:
-            for batch in flowing.get((id(node.input.node), node.input.output), ()):
+            for batch in came:
                 if batch.frame.height:
                     made += self._made_by(node_id, operator, batch)
             for each in (message if not isinstance(message, Watermark) else None, mark):
@@ -292,6 +315,8 @@ class Lane:
                     made += self._asked(operator, operator.on_system, each)
         finally:
             at_work.end()
+        if self._figures is not None and (came or made):
+            self._figures.worked(node_id, came, (each for each in made if isinstance(each, Batch)), begun)
         rejected: list[Batch] = []
         for result in made:
             if isinstance(result, Watermark):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from headrace.flow.dead_letters import DeadLetterReason, ReasonCounts
 from headrace.flow.messages import Batch, Queue, QueueRemoved, SystemMessage
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import DataError
+from headrace.interfaces.metrics import DEAD_LETTERS as DEAD_LETTERS_METRIC
 from headrace.interfaces.sink import Sink, TransactionalSink
 from headrace.plan.dead_letter_places import dead_letter_places
 from headrace.plan.graph import Plan
@@ -53,6 +55,7 @@ class Outlets:
                 clock=clock or SystemClock(),
                 auto_flush=auto_flush,
                 stopping=stopping,
+                meter=plan.meter,
             )
             for sink_id, node in plan.sinks.items()
         }
@@ -84,6 +87,7 @@ class Outlets:
                 self.writers[delivery.target].counts.duplicates_dropped += len(delivery.batch)
             elif delivery.target == DEAD_LETTERS and self.known and is_result:
                 self.dead_letters += len(delivery.batch)  # they were stored with the results that are known
+                self._count_dead_letters(delivery.batch)
             elif delivery.target == DEAD_LETTERS:
                 self._deliver_dead_letters(delivery.batch)
             else:
@@ -173,6 +177,7 @@ class Outlets:
                 assert lane is not None, "a lane that stops on bad records delivers no dead letters"
                 self._dead_letter_lanes[batch.queue] = lane
             self.dead_letters += len(batch)
+            self._count_dead_letters(batch)
             self._reasons.add(batch.frame)
             origin = batch.queue.branched("").id
             self.dead_letters_by_queue[origin] = self.dead_letters_by_queue.get(origin, 0) + len(batch)
@@ -181,6 +186,11 @@ class Outlets:
                 writer.write(delivery.batch)
                 if flush:
                     writer.flush()
+
+    def _count_dead_letters(self, batch: Batch) -> None:
+        if self._plan.meter.enabled:
+            for (origin, error), count in Counter(batch.frame.select("origin", "error").iter_rows()).items():
+                self._plan.meter.add(DEAD_LETTERS_METRIC, count, origin, error)
 
 
 def _place(queue: Queue) -> tuple[str, str]:

@@ -37,6 +37,7 @@ from headrace.interfaces.operator import PartedOperator
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.plan.state_check import StateFit
 from headrace.runtime.lane import Delivery, Lane, Shipment
+from headrace.runtime.lane_figures import LaneFigures
 from headrace.runtime.shuffle import Envelope
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class Shard:
         self.number = number
         self._side_names = node.side_names
         self._lane = Lane(plan, node, self.queue)
+        self._figures = LaneFigures(plan.meter, shuffle_id) if plan.meter.enabled else None
+        self._entry_rows = 0
+        #: Of operators that are closed.
+        self._late_rows = 0
         self._upstreams: dict[tuple[Queue, int], _Upstream] = {}
         self._watermark_us = _NEVER
         self._told_us = _NEVER
@@ -99,6 +104,8 @@ class Shard:
         With ``end_of_input`` the run ends: after the envelopes all windows, joins and timers are closed.
         """
         self._touched = True
+        begun = 0.0 if self._figures is None else self._figures.now()
+        self._entry_rows = 0
         self._output, self._opening = self._opening, ShardOutput()
         self._lane.begin_entry(sequence)
         self._system(Tick(time_us))
@@ -106,7 +113,10 @@ class Shard:
             self._take(envelope)
         if end_of_input:
             self._system(EndOfInput())
-        return self._finished(sequence)
+        output = self._finished(sequence)
+        if self._figures is not None:
+            self._figures.entry(self.queue, sequence, self._entry_rows, begun)
+        return output
 
     def _take(self, envelope: Envelope) -> None:
         place = (envelope.queue, envelope.side)
@@ -127,6 +137,7 @@ class Shard:
             assert envelope.frame is not None
             upstream.idle = False
             frame = _after(envelope.frame, upstream.last)
+            self._entry_rows += frame.height
             if frame.height:
                 upstream.last = position_of(frame, -1)
                 frame = self._with_watermarks(frame, place, upstream)
@@ -370,14 +381,15 @@ class Shard:
 
     def late_rows(self) -> int:
         """Return the number of late rows in this process."""
-        return sum(each.late_rows() for each in self._lane.stateful_operators.values())
+        return self._late_rows + sum(each.late_rows() for each in self._lane.stateful_operators.values())
 
     def checkpoint(self, checkpoint_id: int) -> None:
         """Send a checkpoint message to the operators. They give no output then, because it is not an entry."""
         self._lane.on_system(Checkpoint(checkpoint_id))
 
     def close(self) -> None:
-        """Close the lane. May be called twice."""
+        """Close the lane. May be called twice. The count of late rows stays: the report of the job is made later."""
+        self._late_rows = self.late_rows()
         self._lane.close()
 
     def _pack(self, operators: dict[str, bytes], *, whole: bool) -> bytes:

@@ -33,7 +33,10 @@ from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import HeadraceError, JobError, JobFailedError, RetriableError
 from headrace.foundation.faults import fault_point
 from headrace.foundation.retrying import Backoff, Tries, until_done
+from headrace.interfaces.meter import NO_METER, Meter
+from headrace.interfaces.metrics import SINK_RETRIES
 from headrace.interfaces.sink import Sink, SinkBatch, StaleWriterError, TransactionalSink
+from headrace.runtime.lane_figures import stored
 from headrace.runtime.sink_faults import SinkFaults
 
 if TYPE_CHECKING:
@@ -91,8 +94,10 @@ class SinkWriter:
         clock: Clock | None = None,
         auto_flush: bool = True,
         stopping: threading.Event | None = None,
+        meter: Meter = NO_METER,
     ) -> None:
         self.sink = sink
+        self._meter = meter
         self.name = name
         self.counts = WriterCounts()
         self._on_dead_letters = on_dead_letters
@@ -381,6 +386,7 @@ class SinkWriter:
             after = shard.last if isinstance(self.sink, TransactionalSink) else None
             batch = SinkBatch(shard.queue, fresh, after, self.sink.writer_name)
             with self._sink_lock:
+                begun = self._clock.monotonic()
                 try:
                     fault_point("sink.before_insert")
                     self.sink.batch_insert(batch)
@@ -389,6 +395,8 @@ class SinkWriter:
                         shard.last = self.sink.last_offset(shard.queue)
                     raise
             fault_point("sink.after_insert")
+            if self._meter.enabled:
+                stored(self._meter, self.name, shard.queue, fresh, self._clock.monotonic() - begun)
             shard.last = batch.last
             self._faults.stored()
             with self._counts_lock:
@@ -412,6 +420,7 @@ class SinkWriter:
             logger.warning("sink %s, queue %s: %s; trying again in %.1f s", self.name, queue.id, error.message, pause)
             with self._counts_lock:
                 self.counts.retries += 1
+            self._meter.add(SINK_RETRIES, 1, self.name)
 
         backoff = Backoff(
             first_seconds=settings.retry_backoff.total_seconds(),

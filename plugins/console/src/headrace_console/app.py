@@ -58,6 +58,22 @@ class SinksAhead(enum.StrEnum):
     WRITE = "write"
 
 
+class LogFormat(enum.StrEnum):
+    """How events are logged."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class LogLevel(enum.StrEnum):
+    """The least important events that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 class PlanFormat(enum.StrEnum):
     """How a plan is shown."""
 
@@ -143,6 +159,14 @@ def run(
         typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the run or backend; may be repeated."),
     ] = None,
     parameters: Parameters = None,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option("--log-format", help="How events are logged on standard error.", show_default="console"),
+    ] = None,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option("--log-level", help="The least important events that are logged.", show_default="warning"),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Run a job and report what it did.
@@ -157,21 +181,22 @@ def run(
     with reporting.errors_as_messages(debug=debug):
         from headrace_console import running
 
-        code = running.run(
-            target,
-            backend=backend,
-            until=None if until is Until.NEVER else "end",
-            checkpoint=checkpoint,
-            from_savepoint=from_savepoint,
-            drop_state=drop_state or (),
-            options=option or (),
-            parameters=parameters or (),
-            choices={
-                "allow_changed_input": allow_changed_input,
-                "replace_output": replace_output,
-                "sinks_ahead": sinks_ahead and sinks_ahead.value,
-            },
-        )
+        with running.events_logged(log_format and log_format.value, log_level and log_level.value):
+            code = running.run(
+                target,
+                backend=backend,
+                until=None if until is Until.NEVER else "end",
+                checkpoint=checkpoint,
+                from_savepoint=from_savepoint,
+                drop_state=drop_state or (),
+                options=option or (),
+                parameters=parameters or (),
+                choices={
+                    "allow_changed_input": allow_changed_input,
+                    "replace_output": replace_output,
+                    "sinks_ahead": sinks_ahead and sinks_ahead.value,
+                },
+            )
     if code:
         raise typer.Exit(code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -154,6 +155,24 @@ def _wait_or_stop(handle: JobHandle, stop_asked: threading.Event) -> JobReport:
             say(f"error: {error}", style="red")
             os._exit(EXIT_JOB_FAILED)
     return handle.wait()
+
+
+@contextmanager
+def events_logged(format: str | None, level: str | None) -> Iterator[None]:
+    """Log events as the command's flags say. Without any of them what Python does by itself stays: warnings, as plain texts."""
+    if format is None and level is None:
+        yield
+        return
+    from headrace.foundation.logs import configure
+
+    before = logging.getLogger().level
+    handler = configure("json" if format == "json" else "console", level or "warning")
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        logging.getLogger().setLevel(before)
+        handler.close()
 
 
 @contextmanager

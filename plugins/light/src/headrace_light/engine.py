@@ -21,6 +21,7 @@ from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, HeadraceError, JobError, JobFailedError, RetriableError
 from headrace.foundation.faults import fault_point
 from headrace.interfaces.backend import JobReport, JobState, JobStatus, RunOptions
+from headrace.interfaces.metrics import CHECKPOINT_DURATION, CHECKPOINT_TIME, SOURCE_RETRIES
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.source import GroupSource
 from headrace.plan.graph import Plan
@@ -227,6 +228,7 @@ class Engine:
             self._savepoints.end(self._error)
             self._close_parts()
             self._directory.close()
+            self._plan.meter.ended(self.status())
             self._progress.end(self.status())
             try:
                 self._hooks.headrace_job_stopped(job=self.job_name, report=JobReport.of(self.status()))
@@ -303,6 +305,7 @@ class Engine:
         except RetriableError as error:
             if self._runs.get(run.queue) is not run:
                 return False
+            self._plan.meter.add(SOURCE_RETRIES, 1, run.queue.source)
             run.pause(error, self._clock.monotonic(), self._retry_seconds)
             return False
         except BrokenQueueError as error:
@@ -517,6 +520,7 @@ class Engine:
         unchanged &= not self._stages.changed
         if unchanged and not savepoints and not self._outlets_wait():
             self._commit_what_is_behind()
+            self._plan.meter.set(CHECKPOINT_TIME, self._clock.now())
             return
         self._outlets.on_system(message)
         if not self._stages.flush():
@@ -542,9 +546,10 @@ class Engine:
                 self._groups[source_id].commit(own)
             elif isinstance(node.source, GroupSource):
                 commit_without_group(source_id, node.source, own)
-        self._hooks.headrace_checkpoint_completed(
-            job=self.job_name, checkpoint_id=message.id, seconds=self._clock.monotonic() - begun
-        )
+        seconds = self._clock.monotonic() - begun
+        self._plan.meter.observe(CHECKPOINT_DURATION, seconds)
+        self._plan.meter.set(CHECKPOINT_TIME, self._clock.now())
+        self._hooks.headrace_checkpoint_completed(job=self.job_name, checkpoint_id=message.id, seconds=seconds)
 
     def _take_savepoints(self) -> None:
         """Write the savepoints that were asked for, of a checkpoint that is made for them."""

@@ -22,6 +22,11 @@ def headrace_operators() -> Mapping[str, str]:
 
 
 @hookimpl
+def headrace_metrics() -> Mapping[str, str]:
+    return {"rule.hits": "headrace_rules.figures:RULE_HITS"}
+
+
+@hookimpl
 def headrace_optimize(plan: Plan) -> Plan | None:
     from headrace.plan.graph import OperatorNode
 

@@ -15,6 +15,7 @@ from headrace.flow.messages import Batch, Queue
 from headrace.flow.schema import Schema
 from headrace.foundation.clock import SystemClock
 from headrace.foundation.errors import HeadraceError, OptionError, PlanError, did_you_mean
+from headrace.interfaces.meter import NodeMeter
 from headrace.interfaces.operator import Operator, RejectedRows
 from headrace.interfaces.settings import parse_duration
 from headrace_columnar.verbs.base import BoundVerb, Results, ShapedVerb, VerbSpec
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from headrace_rules.background import behind_batches
 from headrace_rules.engine import EngineOptions
+from headrace_rules.figures import RULE_HITS
 from headrace_rules.group import GroupRun, Member, RuleGroup, Segment
 from headrace_rules.journal import RuleJournal
 from headrace_rules.loading import RulesInput, check_rules, load, load_strictly
@@ -58,6 +60,9 @@ class GroupedSpec(VerbSpec):
         """Return the text that names a rule in the reason of a dead letter."""
         return ""
 
+    def count_hits(self, segment: Segment, meter: NodeMeter) -> None:
+        """Count which rules have matched, where the verb's rules have names."""
+
 
 class GroupedOperator(Operator):
     """Runs a verb of a group in one lane. All lanes of the process share the group's run."""
@@ -70,6 +75,8 @@ class GroupedOperator(Operator):
         made = []
         rejected: list[RejectedRows] = []
         for segment in self._run.segments(self._spec.place, batch):
+            if self.meter.enabled:
+                self._spec.count_hits(segment, self.meter)
             frame = self._spec.results(segment.frame, segment)
             if frame.height:
                 made.append(frame)
@@ -193,6 +200,11 @@ class Rules(GroupedSpec):
 
     def name_of(self, rule: int, segment: Segment) -> str:
         return f"rule {segment.rules[rule].id!r}: "
+
+    def count_hits(self, segment: Segment, meter: NodeMeter) -> None:
+        numbers, counts = np.unique(segment.rule_numbers, return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            meter.add(RULE_HITS, count, segment.rules[number].id)
 
     def replace_rules(self, rules: RulesInput, schema: Schema, who: str | None = None) -> RulesUpdate:
         member = self.group.members[self.place]

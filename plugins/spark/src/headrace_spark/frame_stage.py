@@ -35,7 +35,7 @@ from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane, Shipment
 
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.frame_source import DataFrameSource
-from headrace_spark.lanes import processed
+from headrace_spark.lanes import begin_counting, counted, processed
 from headrace_spark.payload import FrameInput, JobPayload
 from headrace_spark.shipping import PLACES_PER_RANGE, Outbox, ShardControl, addressed, concatenated
 from headrace_spark.tasks import Task
@@ -61,6 +61,7 @@ def rows_through_lane(
 def _through_lane(
     payload: JobPayload, source_id: str, batches: Iterable[pa.RecordBatch], task: Task
 ) -> Iterator[Envelope]:
+    begin_counting(payload, task.batch_id)
     plan, queue = payload.plan(), Queue(str(task.partition), source_id)
     node = plan.sources[source_id]
     source = node.source
@@ -93,7 +94,9 @@ def _through_lane(
         lane.close()
         raise
     if not payload.in_user_query:
-        yield Envelope("end", Queue(ROWS, source_id), task.batch_id, task.batch_id + 1, place - first)
+        yield Envelope(
+            "end", Queue(ROWS, source_id), task.batch_id, task.batch_id + 1, place - first, payload=counted(payload)
+        )
     _lanes[payload.token, source_id] = lane
     while len(_lanes) > _LANES_MAX:
         _lanes.pop(next(iter(_lanes))).close()

@@ -16,6 +16,7 @@ from headrace.flow.messages import Queue
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import BrokenQueueError, CheckpointError, HeadraceError, JobFailedError
 from headrace.interfaces.backend import JobHandle, JobReport, JobState, JobStatus, RunOptions
+from headrace.interfaces.metrics import CHECKPOINT_DURATION, CHECKPOINT_TIME, RESTARTS, STATE_SIZE
 from headrace.interfaces.registry import default_registry
 from headrace.plan.graph import Plan
 from headrace.plan.outputs import tell_completed
@@ -86,6 +87,8 @@ class SparkHandle(JobHandle):
         #: The checkpoint from which the query can be started again; None: it cannot.
         self._checkpoint = options.checkpoint
         self._restarts = 0
+        #: The size of the stored state of each shard.
+        self._state_bytes: dict[str, int] = {}
         #: Since when the checkpoint cannot be written; None: it can.
         self._full_since: float | None = None
         self._told: list[Callable[[JobProgress], object]] = []
@@ -231,6 +234,7 @@ class SparkHandle(JobHandle):
             self._started.clean_up()
             if error is None and self._started.in_use.spark is not None:
                 self._started.in_use.spark.job_has_run()
+            self._plan.meter.ended(self.status())
             self._progress.end(self.status())
             try:
                 self._hooks.headrace_job_stopped(job=self._job, report=JobReport.of(self.status()))
@@ -294,6 +298,7 @@ class SparkHandle(JobHandle):
     def _start_again(self, why: str) -> None:
         """Start the query again from its checkpoint."""
         self._restarts += 1
+        self._plan.meter.add(RESTARTS, 1)
         logger.warning("job %s: %s; it is started again", self._job, why)
         self._start_anew()
 
@@ -348,10 +353,22 @@ class SparkHandle(JobHandle):
                 self._full_since = None
                 logger.warning("job %s continues: its checkpoint can be written again", self._job)
             now = self._clock.monotonic()
-            self._hooks.headrace_checkpoint_completed(
-                job=self._job, checkpoint_id=batch_id + 1, seconds=now - self._batch_seconds
-            )
-            self._batch_seconds = now
+            seconds, self._batch_seconds = now - self._batch_seconds, now
+            self._measure(tasks, seconds)
+            self._hooks.headrace_checkpoint_completed(job=self._job, checkpoint_id=batch_id + 1, seconds=seconds)
+
+    def _measure(self, tasks: list[Any], seconds: float) -> None:
+        """Add what the workers have counted in a micro-batch."""
+        meter = self._plan.meter
+        if not meter.enabled:
+            return
+        for each in (each for task in tasks for each in task.get("metrics", ())):
+            meter.merge(each)
+        for task in tasks:
+            self._state_bytes.update({name: shard.get("state_bytes") or 0 for name, shard in task["shards"].items()})
+        meter.set(STATE_SIZE, sum(self._state_bytes.values()))
+        meter.observe(CHECKPOINT_DURATION, seconds)
+        meter.set(CHECKPOINT_TIME, self._clock.now())
 
     def _take_queues(self, added: list[Any], gone: list[Any]) -> None:
         for source, name, offset in added:

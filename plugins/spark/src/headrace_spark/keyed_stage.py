@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from headrace.flow.messages import Queue
@@ -23,6 +24,7 @@ from headrace.runtime.waiting import Waiting, waiting
 
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.frame_stage import control_of_frames, entry_with_frames, is_of_frame
+from headrace_spark.lanes import begin_counting
 from headrace_spark.payload import JobPayload
 from headrace_spark.shard_state import StateChain, StateVersion
 from headrace_spark.shipping import Outbox, ShardControl, addressed, concatenated, with_mark
@@ -70,6 +72,7 @@ def _run_shards(
     batch_id: int,
     time_us: Callable[[], int],
 ) -> Iterator[Envelope]:
+    begin_counting(payload, batch_id)
     topology = payload.topology()
     addresses = [Address(name, number) for name in topology.levels[level - 1]]
     own: dict[Address, list[Envelope]] = {address: [] for address in addresses}
@@ -119,13 +122,15 @@ def _run_shard(
     with waiting(_how_to_wait(payload, shard)):
         kept.at = chain.save(shard, kept.at, batch_id)
     fault_point("shard.after_state")
-    figures = {
+    figures: dict[str, Any] = {
         "watermark_us": shard.watermark_us,
         "state_rows": shard.state_rows(),
         # Not the same when a micro-batch is run again: the first file that a process writes is larger.
         "state_bytes": kept.at.snapshot_bytes + kept.at.delta_bytes,
         "late_rows": late,
     }
+    if plan.meter.enabled:
+        figures["metrics"] = plan.meter.take()
     if payload.batch:
         shard.close()
     else:
@@ -230,7 +235,7 @@ def _keep(payload: JobPayload, address: Address, kept: _KeptShard) -> None:
 
 
 def _leaving(
-    queue: Queue, sequence: int, output: ShardOutput, outbox: Outbox, figures: dict[str, int | None]
+    queue: Queue, sequence: int, output: ShardOutput, outbox: Outbox, figures: dict[str, Any]
 ) -> Iterator[Envelope]:
     yield from outbox.take(output.shipments)
     yield from outbox.rest()

@@ -6,6 +6,7 @@ kept is set to where the range begins, and is put back only after the range is d
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -61,7 +62,7 @@ def read_ranges(
 
     ``control`` is given to one task of a micro-batch: what all shards of keyed stages are to be told.
     """
-    payload.plan()
+    begin_counting(payload, batch_id)
     topology = payload.topology()
     if control is not None:
         yield from addressed(control_envelopes(topology, control, batch_id), topology, 0)
@@ -104,8 +105,22 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
     except BaseException:
         kept.close()
         raise
-    yield Envelope("end", queue, part.start.offset, end, count)
+    yield Envelope("end", queue, part.start.offset, end, count, payload=counted(payload))
     _keep(payload, queue, kept)
+
+
+def begin_counting(payload: JobPayload, batch_id: int) -> None:
+    """Forget what an attempt has counted that failed in this process. Called at the begin of a task."""
+    meter = payload.plan().meter
+    if meter.enabled:
+        meter.take()
+        meter.group = batch_id
+
+
+def counted(payload: JobPayload) -> bytes:
+    """Return what was counted in this process, for the last stage, which tells the driver; empty where nobody wants it."""
+    meter = payload.plan().meter
+    return json.dumps(meter.take()).encode() if meter.enabled else b""
 
 
 def _opened(payload: JobPayload, part: QueueRange) -> _KeptLane:

@@ -17,6 +17,7 @@ from headrace.foundation.faults import fault_point
 from headrace.runtime.outlets import Outlets
 
 from headrace_spark.envelopes import Envelope
+from headrace_spark.lanes import begin_counting
 from headrace_spark.payload import JobPayload
 from headrace_spark.task_counts import TaskCounts
 
@@ -51,6 +52,7 @@ def write_envelopes(payload: JobPayload, envelopes: Iterable[Envelope], batch_id
 
     Rows that such an attempt stored are counted as written: Spark has thrown its counts away.
     """
+    begin_counting(payload, batch_id)
     plan = payload.plan()
     kept = _kept.pop(payload.token, None) or _KeptOutlets(Outlets(plan, auto_flush=False))
     kept.outlets.known = payload.known_outputs
@@ -74,6 +76,7 @@ def _write(
     written_before, skipped_before = dict(outlets.rows_written()), dict(_skipped(outlets))
     dead_before = dict(outlets.dead_letters_by_queue)
     counts = TaskCounts()
+    meter = payload.plan().meter
     outlets.take_reasons()  # an attempt that failed may have left some
     for envelope in envelopes:
         queue = envelope.queue
@@ -86,9 +89,11 @@ def _write(
             kept.ends[queue] = envelope.last
             kept.ends.move_to_end(queue)
             if envelope.kind == "shard":
-                counts.shards[queue.id] = json.loads(envelope.payload)
+                counts.shards[queue.id] = figures = json.loads(envelope.payload)
+                counts.metrics += [figures.pop("metrics")] if "metrics" in figures else []
             if envelope.kind != "end":
                 continue
+            counts.metrics += [json.loads(envelope.payload)] if envelope.payload else []
             counts.records[queue.id] = counts.records.get(queue.id, 0) + envelope.count
             counts.ends[queue.id] = envelope.last
         elif envelope.kind == "gone":
@@ -105,6 +110,7 @@ def _write(
     for queue_id, total in outlets.dead_letters_by_queue.items():
         if total != dead_before.get(queue_id, 0):
             counts.dead_letters[queue_id] = total - dead_before.get(queue_id, 0)
+    counts.metrics += [meter.take()] if meter.enabled else []
     counts.reasons = [(each.origin, each.error, each.reason, each.count) for each in outlets.take_reasons()]
     return counts
 

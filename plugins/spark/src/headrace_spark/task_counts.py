@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -19,3 +20,5 @@ class TaskCounts:
     reasons: list[tuple[str, str, str, int]] = field(default_factory=list)
     #: Figures of shards per queue id: ``watermark_us``, ``state_rows``, ``state_bytes``, ``late_rows`` (of this micro-batch).
     shards: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    #: What the meters of the processes have counted for this task, for ``Meter.merge``; empty unless somebody wants figures.
+    metrics: list[dict[str, Any]] = field(default_factory=list)

@@ -16,6 +16,7 @@ from typing import ClassVar
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import CheckpointError, RetriableError
 from headrace.foundation.faults import fault_point
+from headrace.interfaces.metrics import CHECKPOINT_IO, STATE_SIZE
 from headrace.interfaces.state_store import StateStore
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.plan.stages import tick_seconds
@@ -209,9 +210,10 @@ class LocalStages(Stages):
         """Number and log an entry; during a replay, return the logged one."""
         self._at_end = kind == "end"
         if self._again is not None:
-            self._sequence = self._again.sequence
+            self._sequence = self._plan.meter.group = self._again.sequence
             return self._again
         self._sequence += 1
+        self._plan.meter.group = self._sequence
         entry = Entry(self._sequence, int(self._clock.now() * 1_000_000), kind, queue, start, end)
         self._storing.until_stored(partial(self._log.add, entry))
         return entry
@@ -282,6 +284,10 @@ class LocalStages(Stages):
             if self._keeps_state or not self._at_end:
                 with waiting(self._waiting):
                     self._storage.save(shard, checkpoint_id)
+        if self._keeps_state:
+            self._plan.meter.add(CHECKPOINT_IO, self._storage.bytes_written)
+            self._plan.meter.set(STATE_SIZE, self._storage.stored_bytes())
+        self._storage.bytes_written = 0
         fault_point("shard.after_save")
 
     def saved(self, checkpoint_id: int) -> None:

@@ -73,6 +73,12 @@ class ShardStorage:
         self._keyed = store if quick_start and isinstance(store, KeyedStateStore) else None
         self._header_bytes = header_bytes
         self._stored: dict[str, _Stored] = {}
+        #: Bytes of state that were written since the caller set this to 0.
+        self.bytes_written = 0
+
+    def stored_bytes(self) -> int:
+        """Return the size of the versions that a restart reads."""
+        return sum(each.snapshot_bytes + each.delta_bytes for each in self._stored.values())
 
     def load(
         self, shard: Shard, version: int | None = None, expected: Sequence[tuple[int, str]] | None = None
@@ -176,6 +182,7 @@ class ShardStorage:
             size = len(state)
         if size:
             stored.add(size, whole=whole)
+            self.bytes_written += size
         return whole
 
     def save_whole(self, shard: Shard, version: int) -> bytes:
@@ -185,6 +192,7 @@ class ShardStorage:
         self._until_stored(partial(self._store.save, name, version, content, snapshot=True))
         stored = self._stored.setdefault(name, _Stored())
         stored.add(len(state), whole=True)
+        self.bytes_written += len(state)
         stored.note(version, content, whole=True)
         return state
 
