@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--lowest", action="store_true", help="the lowest versions of direct dependencies")
     given, tests = parser.parse_known_args()
     environment = ROOT / ".venvs" / (f"lowest-{given.python}" if given.lowest else given.python)
-    subprocess.run([UV, "venv", "--quiet", "--clear", "--python", given.python, environment], check=True)
+    subprocess.run([UV, "venv", "--quiet", "--seed", "--clear", "--python", given.python, environment], check=True)
     python = environment / "bin" / "python"
     packages = [
         path.parent
