@@ -280,8 +280,8 @@ class Backend(ABC):
         """Let a stopped job continue at other offsets, by ``source/queue``; return all offsets after the change.
 
         Raises CheckpointError if the backend cannot do that, if the job runs, if a queue is not known, if keyed state
-        belongs to the old offsets, or if a broker keeps the offsets of the job's group. What sinks know of earlier rows is not changed: a transactional sink drops rows again that
-        it has, and refuses a gap.
+        belongs to the old offsets, or if a broker keeps the offsets of the job's group. What sinks know of earlier rows
+        is not changed: a transactional sink drops rows that it has, and refuses a gap.
         """
         raise CheckpointError(f"{type(self).__name__} cannot move the offsets of a checkpoint", option="checkpoint")
 

@@ -147,8 +147,9 @@ class Registry:
         """Note that a process runs a job; return the number of the run."""
         with self.engine.begin() as connection:
             made = connection.execute(insert(runs).values(started_seconds=self._clock.now(), **values))
-            [number] = made.inserted_primary_key or ()
-            return int(number)
+            key = made.inserted_primary_key
+            assert key is not None, "one row has one key"
+            return int(key[0])
 
     def end_run(self, run: int, outcome: str, reason: str | None) -> None:
         """Note how a run has ended. The first note of a run counts."""

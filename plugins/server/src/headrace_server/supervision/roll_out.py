@@ -1,4 +1,7 @@
-"""Brings new versions into a unit: the new process is prepared before the old one stops, and the old versions come back if it is not healthy."""
+"""Brings new versions into a unit.
+
+The new process is prepared before the old one stops. The old versions come back if the new ones are not healthy.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ from headrace_server.supervision.unit import Unit
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.05
-#: Between ``go`` and the first look at the new version: the gap of output is short, so looks are frequent.
 _PREPARE_TIMEOUT_SECONDS = 300.0
 _STOP_GRACE_SECONDS = 15.0
 

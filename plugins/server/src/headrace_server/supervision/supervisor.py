@@ -65,7 +65,7 @@ class Supervisor:
             self._drain()
 
     def step(self) -> None:
-        """Do one round: the jobs directory if it is time for that, then every unit. An error of one round is logged, and the next tries again."""
+        """Do one round: the jobs directory if it is time for that, then every unit. After an error the next round tries again."""
         try:
             now = self.services.clock.monotonic()
             if now - self._scanned >= self._scan_seconds:
@@ -87,7 +87,7 @@ class Supervisor:
             unit.tick(jobs.get(name, {}))
             missing = unit.missing(jobs.get(name, {}))
             if missing and name not in self._busy:
-                self._roll_out_later("add to the running group", missing)
+                self.roll_out_later("add to the running group", missing)
 
     def _drain(self) -> None:
         """Stop all jobs at a checkpoint and wait until their processes have ended."""
@@ -151,7 +151,7 @@ class Supervisor:
                     job.name, present=False, desired=Desired.STOPPED.value, problem="its file was removed"
                 )
         if changes:
-            self._roll_out_later("changed files", changes)
+            self.roll_out_later("changed files", changes)
 
     def _taken(self, found: FoundJob, known: JobRecord | None) -> int | None:
         """Make a version of a file that is new or has changed, and return its number. None: nothing is new, or it still changes."""
@@ -237,7 +237,8 @@ class Supervisor:
         )  # fmt: skip
         return roll_out.run()
 
-    def _roll_out_later(self, kind: str, changes: Mapping[str, int]) -> str:
+    def roll_out_later(self, kind: str, changes: Mapping[str, int]) -> str:
+        """Roll versions out in a thread; return the id of the operation."""
         operation = self.services.registry.begin_operation(kind, changes)
         with self._busy_lock:
             self._busy |= {self.services.registry.job(job).unit for job in changes}
@@ -345,6 +346,16 @@ class Supervisor:
         if unit is None or unit.runner is None or name not in unit.running_versions():
             raise JobError("the job does not run", job=name, hint=f"headrace start {name}")
         return unit.runner.ask(do, job=name, timeout_seconds=timeout_seconds, **arguments)
+
+    def stop_with_savepoint(self, name: str, path: Path, *, timeout_seconds: float) -> None:
+        """Stop a job at a savepoint; it stays stopped. Raises JobError if none runs, what the savepoint refuses."""
+        job = self.services.registry.job(name)
+        # The lock keeps the loop from starting the job again before it is known that this is not wanted.
+        with self._unit(job.unit, {}).lock:
+            try:
+                self.ask_runner(name, "stop", savepoint=str(path), timeout_seconds=timeout_seconds)
+            finally:
+                self.desire([job], Desired.STOPPED)
 
     def reset_checkpoint(self, name: str) -> Path:
         """Set the checkpoint of a stopped job aside: it begins anew at its next start. Returns where the old one is now."""
