@@ -35,6 +35,8 @@ class Runner:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._go = threading.Event()
+        #: Held while it is decided that the process ends, and while a job of it is started again.
+        self._deciding = threading.Lock()
         self._jobs = {each.name: JobRun(each, shares_process=specification.group) for each in specification.jobs}
         for run in self._jobs.values():
             run.changed = self._wake
@@ -43,7 +45,7 @@ class Runner:
             "plan": lambda asked: self._job(asked).plan(),
             "compare": lambda asked: self._job(asked).compare(asked["running"]),
             "go": lambda asked: self._go.set(),
-            "start": lambda asked: self._job(asked).start_again(),
+            "start": self._start_again,
             "stop": self._stop,
             "savepoint": lambda asked: self._job(asked).savepoint(asked["path"]),
             "rules": self._rules,
@@ -107,6 +109,12 @@ class Runner:
             "jobs": {name: run.status() for name, run in self._jobs.items()},
         }
 
+    def _start_again(self, asked: Mapping[str, Any]) -> None:
+        with self._deciding:
+            if self._stopping.is_set():
+                raise JobError("this process ends", job=asked["job"])
+            self._job(asked).start_again()
+
     def _stop(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         run = self._job(asked)
         run.stop(asked.get("savepoint"))
@@ -127,10 +135,11 @@ class Runner:
 
     def _watch(self, log: LogFile) -> None:
         while not self._stopping.is_set():
-            phases = [run.phase for run in self._jobs.values()]
             lasting = ENDED - {Phase.FAILED} if self.specification.group else ENDED
-            if all(phase in lasting for phase in phases):
-                return
+            with self._deciding:
+                if all(run.phase in lasting for run in self._jobs.values()):
+                    self._stopping.set()
+                    return
             self._clock.wait(self._wake, _LOOK_SECONDS)
             if not self._stopping.is_set():
                 self._wake.clear()

@@ -8,7 +8,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -47,6 +47,7 @@ class Supervisor:
         self._seen: dict[str, tuple[str, int]] = {}
         self._refused_files: dict[str, str] = {}
         self._roll_outs = ThreadPoolExecutor(max_workers=4, thread_name_prefix="roll-out")
+        self._begun: list[Future[None]] = []
         self._busy: set[str] = set()
         self._busy_lock = threading.Lock()
         self.ready = threading.Event()
@@ -242,8 +243,16 @@ class Supervisor:
         operation = self.services.registry.begin_operation(kind, changes)
         with self._busy_lock:
             self._busy |= {self.services.registry.job(job).unit for job in changes}
-        self._roll_outs.submit(self._logged, lambda: self.roll_out(changes, operation))
+        begun = self._roll_outs.submit(self._logged, lambda: self.roll_out(changes, operation))
+        with self._busy_lock:
+            self._begun = [each for each in self._begun if not each.done()] + [begun]
         return operation
+
+    def wait_for_roll_outs(self) -> None:
+        """Wait until no roll-out is under way. Called by tests, and before a drain."""
+        with self._busy_lock:
+            begun = list(self._begun)
+        wait(begun)
 
     @contextlib.contextmanager
     def _busy_with(self, unit: str) -> Iterator[None]:

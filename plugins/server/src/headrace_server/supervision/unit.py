@@ -16,6 +16,8 @@ from headrace_server.supervision.restart_policy import RestartPolicy
 from headrace_server.supervision.specifications import Services
 
 logger = logging.getLogger(__name__)
+#: How often a job that just runs is asked for its figures.
+STEADY_LOOK_SECONDS = 1.0
 RUNS = frozenset({"running", "starting", "stopping"})
 _ENDED = frozenset({"stopped", "finished", "failed", "refused", "killed"})
 #: Beside the time that a job may take to stop: a process that is there after it hangs, and is killed.
@@ -40,6 +42,9 @@ class Unit:
         self._runs: dict[str, int] = {}
         self._leaving: list[tuple[RunnerProcess, float]] = []
         self._exit_asked: float | None = None
+        self._looked = float("-inf")
+        #: Bounded jobs that the last look found finished: what this tick was given says still that they are wanted.
+        self._finished: set[str] = set()
         #: Jobs that failed and do not run again yet.
         self._troubled: set[str] = set()
 
@@ -66,17 +71,23 @@ class Unit:
         if not self.lock.acquire(blocking=False):
             return
         try:
-            self.look()
+            self._finished.clear()
+            self.look(steady_seconds=STEADY_LOOK_SECONDS)
             self._drive(jobs)
         finally:
             self.lock.release()
 
-    def look(self) -> None:
-        """Ask the runner how its jobs are, and note what has ended."""
+    def look(self, *, steady_seconds: float = 0.0) -> None:
+        """Ask the runner how its jobs are, and note what has ended. Jobs that just run are asked again after ``steady_seconds``."""
         self._reap()
         runner = self.runner
         if runner is None:
             return
+        now = self._services.clock.monotonic()
+        steady = bool(self.statuses) and all(each["phase"] == "running" for each in self.statuses.values())
+        if steady and now - self._looked < steady_seconds and runner.is_alive():
+            return
+        self._looked = now
         # The order matters: a process that ends between the two is looked at again.
         alive = runner.is_alive()
         if alive:
@@ -116,7 +127,8 @@ class Unit:
             if job not in wanted and self.phase(job) == "running":
                 self._stop_one(job)
         for job, version in wanted.items():
-            if job not in self._runs and has.get(job) == version and self.policy(job).may_start:
+            # The process of a single job ends with it: the next look finds that out, and a new process is started.
+            if self.group and job not in self._runs and has.get(job) == version and self.policy(job).may_start:
                 self._start_one(job, version)
 
     def wanted(self, jobs: Mapping[str, JobRecord]) -> dict[str, int]:
@@ -124,7 +136,10 @@ class Unit:
         return {
             name: job.current_version
             for name, job in jobs.items()
-            if job.desired is Desired.RUNNING and job.current_version is not None and not self.policy(name).rests
+            if job.desired is Desired.RUNNING
+            and job.current_version is not None
+            and name not in self._finished
+            and not self.policy(name).rests
         }
 
     def missing(self, jobs: Mapping[str, JobRecord]) -> dict[str, int]:
@@ -169,6 +184,8 @@ class Unit:
         """Ask the runner to stop its jobs and to end. The next ticks look after it."""
         runner = self.runner
         if runner is None or self._exit_asked is not None:
+            return
+        if self._runs and not runner.is_alive():
             return
         patience = max((each.stop_timeout_seconds for each in runner.specification.jobs), default=0.0)
         try:
@@ -221,6 +238,7 @@ class Unit:
             return
         self.policy(job).ended(failed=False)
         if outcome == "finished":
+            self._finished.add(job)
             self._services.registry.change_job(job, desired=Desired.FINISHED.value, problem=None)
 
     def _note_failure(self, job: str, reason: str) -> None:
