@@ -9,7 +9,6 @@ import pytest
 from headrace.foundation.errors import JobError
 from headrace_server.registry.records import Desired, VersionState
 from headrace_server.supervision.restart_policy import FAILURES_MAX
-
 from server_world import World
 
 
@@ -71,7 +70,8 @@ def test_a_version_whose_state_does_not_fit_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("fails", "no such table"), ("all bad", "all of the 10 records that it has read became dead letters")]
+    ("text", "reason"),
+    [("fails", "no such table"), ("all bad", "all of the 10 records that it has read became dead letters")],
 )
 def test_a_version_that_is_not_healthy_is_taken_back(world: World, text: str, reason: str) -> None:
     world.write("orders")
@@ -171,6 +171,7 @@ def test_jobs_of_a_group_share_a_process_and_only_the_one_that_fails_is_started_
     runner = world.runner
     assert sorted(runner.phases) == ["a", "b", "c"]
     runner.phases["b"], runner.errors["b"] = "failed", "boom"
+    world.clock.advance(1)
     world.supervisor.step()
     assert "boom" in str(world.registry.job("b").problem)
     world.pass_time(3)

@@ -62,6 +62,10 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. May be called twice."""
         self._http.close()
 
     def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:

@@ -265,7 +265,7 @@ class RollOut:
             self._report.fell_back[job] = reason
             problem = f"version {version} was not healthy and was taken back: {reason}"
             self._services.registry.change_job(job, problem=problem)
-            self._unit.policy(job).begin_anew()
+            self._unit.begin_anew(job)
         self._unit.take(self._services.launch(self._unit.name, before, group=self._unit.group, wait=False))
 
     # ------------------------------------------------------------------------------------------------------ notes
@@ -280,7 +280,7 @@ class RollOut:
     def _accept(self, job: str, version: int) -> None:
         self._services.registry.judge_version(job, version, VersionState.ACCEPTED)
         self._services.registry.change_job(job, current_version=version, problem=None)
-        self._unit.policy(job).begin_anew()
+        self._unit.begin_anew(job)
         self._unit.policy(job).started()
         self._report.accepted[job] = version
 

@@ -303,7 +303,7 @@ class Supervisor:
             self.services.registry.change_job(job.name, desired=desired.value, problem=None)
             unit = self.units.get(job.unit)
             if unit is not None and desired is Desired.RUNNING:
-                unit.policy(job.name).begin_anew()
+                unit.begin_anew(job.name)
 
     def wait_until(self, jobs: Iterable[str], *, runs: bool, timeout: timedelta) -> dict[str, str]:
         """Wait until jobs run, or have ended; return their phases. Raises TimeoutError."""

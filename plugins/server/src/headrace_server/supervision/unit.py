@@ -54,6 +54,11 @@ class Unit:
         """Return what counts the failures of a job."""
         return self._policies.setdefault(job, RestartPolicy(self._services.clock))
 
+    def begin_anew(self, job: str) -> None:
+        """Forget the failures of a job: a person starts it, or another version of it runs."""
+        self.policy(job).begin_anew()
+        self._troubled.discard(job)
+
     def running_versions(self) -> dict[str, int]:
         """Return the versions that the runner has, of jobs that have not ended."""
         if self.runner is None:
