@@ -309,8 +309,6 @@ def postgresql_database(postgresql_server: PostgreSQLServer, fresh_name: Callabl
 
 
 def _execute_postgresql(server: PostgreSQLServer, statement: str) -> None:
-    from typing import LiteralString, cast
-
     import psycopg  # not at the top: every test run loads this module, and few need a client
 
     with psycopg.connect(
@@ -321,7 +319,7 @@ def _execute_postgresql(server: PostgreSQLServer, statement: str) -> None:
         dbname="postgres",
         autocommit=True,
     ) as connection:
-        connection.execute(cast("LiteralString", statement))
+        connection.execute(statement)
 
 
 def _execute(server: MySQLServer, statement: str) -> None:
