@@ -1,7 +1,7 @@
 # Everything a contributor does. Each target does its own set-up: `make test` works on a machine with only Python 3.11+.
 PYTHON ?= python3
 BIN := .venv/bin
-PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard core/pyproject.toml plugins/*/pyproject.toml connectors/*/pyproject.toml))
+PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard core/pyproject.toml plugins/*/pyproject.toml connectors/*/pyproject.toml contrib/*/pyproject.toml))
 TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 # Their conftest.py puts them on the path of imports. mypy takes each for itself, because names of files repeat between packages.
 TESTS_ON_PATH := $(patsubst %/conftest.py,%,$(shell grep -ls "^sys.path" $(addsuffix /conftest.py,$(TESTS))))

@@ -28,7 +28,7 @@ def main() -> int:
     python = environment / "bin" / "python"
     packages = [
         path.parent
-        for pattern in ("core", "plugins/*", "connectors/*")
+        for pattern in ("core", "plugins/*", "connectors/*", "contrib/*")
         for path in ROOT.glob(f"{pattern}/pyproject.toml")
     ]
     editable = [argument for package in sorted(packages) for argument in ("-e", str(package))]

@@ -5,7 +5,7 @@ python -m tests.servers up NAME [--dir DIR]  start, wait until it answers, print
 python -m tests.servers down NAME [--dir DIR]    stop and remove
 python -m tests.servers status               what runs, with process ids and memory
 
-NAME is rocketmq, kafka, mysql, elasticsearch, spark-cluster or s3.
+NAME is rocketmq, kafka, mysql, postgresql, elasticsearch, spark-cluster or s3.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tests.servers.elasticsearch import ElasticsearchServer
 from tests.servers.errors import TestServerError
 from tests.servers.kafka import KafkaServer
 from tests.servers.mysql import MySQLServer
+from tests.servers.postgresql import PostgreSQLServer
 from tests.servers.processes import ProcessGroup
 from tests.servers.rocketmq import RocketMQServer
 from tests.servers.s3 import S3Server
@@ -29,7 +30,16 @@ from tests.servers.server import Server
 from tests.servers.spark_cluster import SparkCluster
 
 KINDS: dict[str, type[Server[Any]]] = {
-    kind.kind: kind for kind in (RocketMQServer, KafkaServer, MySQLServer, ElasticsearchServer, SparkCluster, S3Server)
+    kind.kind: kind
+    for kind in (
+        RocketMQServer,
+        KafkaServer,
+        MySQLServer,
+        PostgreSQLServer,
+        ElasticsearchServer,
+        SparkCluster,
+        S3Server,
+    )
 }
 
 

@@ -21,6 +21,7 @@ from tests.servers.elasticsearch import ElasticsearchOptions, ElasticsearchServe
 from tests.servers.errors import MissingDownloadError, MissingProgramError, TestServerError
 from tests.servers.kafka import KafkaOptions, KafkaServer
 from tests.servers.mysql import MySQLOptions, MySQLServer
+from tests.servers.postgresql import PostgreSQLOptions, PostgreSQLServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 from tests.servers.rocketmq_native_library import native_library_directory
 from tests.servers.s3 import S3Server, s3_client_jars
@@ -33,7 +34,7 @@ ServerT_co = TypeVar("ServerT_co", covariant=True)
 OptionsT_contra = TypeVar("OptionsT_contra", contravariant=True)
 
 _SERVER_FIXTURE = re.compile(
-    r"(start_|secure_)?(kafka|rocketmq|mysql|elasticsearch)_server|mysql_database|(start_)?spark_cluster|s3_server|s3_bucket"
+    r"(start_|secure_)?(kafka|rocketmq|mysql|postgresql|elasticsearch)_server|(mysql|postgresql)_database|(start_)?spark_cluster|s3_server|s3_bucket"
 )
 
 
@@ -47,6 +48,7 @@ class StartServer(Protocol[ServerT_co, OptionsT_contra]):
 StartKafkaServer = StartServer[KafkaServer, KafkaOptions]
 StartRocketMQServer = StartServer[RocketMQServer, RocketMQOptions]
 StartMySQLServer = StartServer[MySQLServer, MySQLOptions]
+StartPostgreSQLServer = StartServer[PostgreSQLServer, PostgreSQLOptions]
 StartSparkCluster = StartServer[SparkCluster, SparkClusterOptions]
 StartElasticsearchServer = StartServer[ElasticsearchServer, ElasticsearchOptions]
 
@@ -281,6 +283,43 @@ def mysql_database(mysql_server: MySQLServer, fresh_name: Callable[[str], str]) 
     _execute(mysql_server, f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
     yield name
     _execute(mysql_server, f"DROP DATABASE `{name}`")
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgreSQLServer]:
+    """PostgreSQL, or the one that HEADRACE_TEST_POSTGRESQL=user:password@host:port names."""
+    with _shared(PostgreSQLServer) as server:
+        yield server
+
+
+@pytest.fixture
+def start_postgresql_server() -> Iterator[StartPostgreSQLServer]:
+    """Start PostgreSQL servers that this test may stop, kill and configure."""
+    with _starter(PostgreSQLServer) as start:
+        yield start
+
+
+@pytest.fixture
+def postgresql_database(postgresql_server: PostgreSQLServer, fresh_name: Callable[[str], str]) -> Iterator[str]:
+    """The name of an empty database on `postgresql_server`, dropped after the test."""
+    name = fresh_name("db")
+    _execute_postgresql(postgresql_server, f'CREATE DATABASE "{name}"')
+    yield name
+    _execute_postgresql(postgresql_server, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def _execute_postgresql(server: PostgreSQLServer, statement: str) -> None:
+    import psycopg  # not at the top: every test run loads this module, and few need a client
+
+    with psycopg.connect(
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        password=server.password,
+        dbname="postgres",
+        autocommit=True,
+    ) as connection:
+        connection.execute(statement)
 
 
 def _execute(server: MySQLServer, statement: str) -> None:

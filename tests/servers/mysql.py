@@ -89,7 +89,7 @@ class MySQLServer(Server[MySQLOptions]):
         )
         shutil.copytree(_template(), directory / "data")
         server._write_init_file()
-        _give(directory, _account())
+        give(directory, _account())
         server.save()
         return server
 
@@ -182,7 +182,8 @@ def _account() -> Account | None:
     raise TestServerError("mariadbd refuses to run as root, and there is neither a user mysql nor a user nobody")
 
 
-def _give(directory: Path, account: Account | None) -> None:
+def give(directory: Path, account: Account | None) -> None:
+    """Make the account the owner of all files below the directory."""
     if account is None:
         return
     for path in [directory, *directory.rglob("*")]:
@@ -203,7 +204,7 @@ def _template() -> Path:
     with locked(cache_directory() / "mysql.template.lock"):
         if not template.is_dir():
             with tempfile.TemporaryDirectory(dir=run_directory()) as scratch:
-                _give(Path(scratch), _account())
+                give(Path(scratch), _account())
                 _install(Path(scratch) / "data")
                 part = template.with_suffix(".part")
                 shutil.rmtree(part, ignore_errors=True)

@@ -277,6 +277,28 @@ class Backend(ABC):
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         """Start the plan and return at once. Raises JobError for errors that can be found before anything is read."""
 
+    def make_ready(self, plan: Plan, options: RunOptions) -> None:
+        """Do ahead of ``start`` what takes time and touches neither checkpoint nor sources nor sinks: imports, compiling.
+
+        Called by ``Job.prepare`` while another process may still run the job with the same checkpoint. It may do nothing.
+        """
+
+    def stored_positions(self, checkpoint: str) -> Mapping[str, int]:
+        """Return the next offset of each queue that a checkpoint of a stopped job has, by ``source/queue``.
+
+        Raises CheckpointError if the backend cannot tell, if a job runs with the checkpoint, or if it is damaged.
+        """
+        raise CheckpointError(f"{type(self).__name__} cannot show the offsets of a checkpoint", option="checkpoint")
+
+    def move_positions(self, plan: Plan, checkpoint: str, offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """Let a stopped job continue at other offsets, by ``source/queue``; return all offsets after the change.
+
+        Raises CheckpointError if the backend cannot do that, if the job runs, if a queue is not known, if keyed state
+        belongs to the old offsets, or if a broker keeps the offsets of the job's group. What sinks know of earlier rows
+        is not changed: a transactional sink drops rows that it has, and refuses a gap.
+        """
+        raise CheckpointError(f"{type(self).__name__} cannot move the offsets of a checkpoint", option="checkpoint")
+
     @staticmethod
     def start_query(job: Job, session: Any, **options: Any) -> Any:
         """Start a job in a session of the user's and return the engine's own handle of it: what ``job.to_spark(…)`` calls.

@@ -134,6 +134,16 @@ class Job:
         """Start the job and return a handle at once. The job runs until it is stopped, unless ``until="end"`` is given."""
         return self._start(backend, {"until": None, **options})
 
+    def prepare(self, backend: str | None = None, **options: Any) -> PreparedJob:
+        """Do all of ``start`` that needs neither checkpoint nor servers: for an upgrade, while the old version still runs.
+
+        Options are checked, the plan is made, the backend is imported and made ready. Raises JobError as ``start`` does.
+        A source without a declared schema may ask its server for the columns.
+        """
+        prepared = self._prepare(backend, {"until": None, **options})
+        prepared.backend.make_ready(prepared.plan, prepared.options)
+        return prepared
+
     def to_spark(self, session: Any, **options: Any) -> Any:
         """Start the job in a SparkSession of yours and return Spark's own StreamingQuery; needs headrace-spark.
 
@@ -153,6 +163,9 @@ class Job:
     def _start(self, backend: str | None, given: Mapping[str, Any]) -> JobHandle:
         if _refusals:
             _refusals[-1](self)
+        return self._prepare(backend, given).start()
+
+    def _prepare(self, backend: str | None, given: Mapping[str, Any]) -> PreparedJob:
         shared = dict(_namespaces.get(self.namespace, {}))
         shared.pop("bad_records", None)
         name = backend or shared.pop("backend", None) or DEFAULT_BACKEND
@@ -163,24 +176,7 @@ class Job:
         run_options, backend_settings = options_of(backend_class, name, {**shared, **given})
         runner: Backend = backend_class(backend_settings)
         plan = self.plan(run_options)
-        from headrace.runtime.control import watch
-        from headrace.runtime.job_meter import meter_of
-
-        meter = meter_of(self.name, run_options.metrics)
-        if meter is not None:
-            plan.meter = meter
-            meter.open()
-        try:
-            handle = runner.start(plan, run_options)
-        except BaseException:
-            if meter is not None:
-                meter.close()
-            raise
-        handle.plan = plan
-        if meter is not None:
-            meter.started(handle.metrics)
-        watch(handle, run_options.checkpoint, self.name)
-        return handle
+        return PreparedJob(self.name, name, plan, run_options, runner)
 
     def _bad_records(self) -> str:
         own = self._stream._pipeline.bad_records
@@ -201,6 +197,38 @@ class Job:
         # The job may be edited and run again: its dead letters stand beside those of before, and none is taken for a replay.
         routed.sink_nodes[-1].sink.names_writer_by_definition = True
         return Plan(self.namespace, self.pipeline, (*plan.sinks.values(), *routed.sink_nodes))
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """A job whose start has only the rest to do: returned by ``Job.prepare``. It is started once."""
+
+    job: str
+    backend_name: str
+    plan: Plan
+    options: RunOptions
+    backend: Backend
+
+    def start(self) -> JobHandle:
+        """Start the job and return at once, as ``Job.start`` does. Raises JobError for what is found before anything is read."""
+        from headrace.runtime.control import watch
+        from headrace.runtime.job_meter import meter_of
+
+        meter = meter_of(self.job, self.options.metrics)
+        if meter is not None:
+            self.plan.meter = meter
+            meter.open()
+        try:
+            handle = self.backend.start(self.plan, self.options)
+        except BaseException:
+            if meter is not None:
+                meter.close()
+            raise
+        handle.plan = self.plan
+        if meter is not None:
+            meter.started(handle.metrics)
+        watch(handle, self.options.checkpoint, self.job)
+        return handle
 
 
 def options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]) -> tuple[RunOptions, Any]:

@@ -24,10 +24,14 @@ class Commands(typer.core.TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
-        added = metadata.entry_points(group=COMMANDS_GROUP, name=cmd_name)
+        added = sorted(metadata.entry_points(group=COMMANDS_GROUP, name=cmd_name), key=lambda entry: entry.value)
         if own is not None or not added:
             return own
-        found = typer.main.get_command(next(iter(added)).load())
+        found, *others = (typer.main.get_command(entry.load()) for entry in added)
+        for other in others:  # several distributions may add sub-commands to one group
+            if not (isinstance(found, typer.core.TyperGroup) and isinstance(other, typer.core.TyperGroup)):
+                raise typer.BadParameter(f"several distributions add the command {cmd_name}")
+            found.commands = {**other.commands, **found.commands}
         found.name = cmd_name
         return found
 
@@ -205,9 +209,18 @@ def run(
 def savepoint(
     checkpoint: Annotated[
         Path,
-        typer.Argument(metavar="CHECKPOINT", help="The checkpoint directory of the running job.", show_default=False),
+        typer.Argument(
+            metavar="CHECKPOINT",
+            help="The checkpoint directory of the running job; or a job of a server, by its name.",
+            show_default=False,
+        ),
     ],
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="Where to write the savepoint.", show_default=False)],
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="PATH", help="Where to write the savepoint; for a job of a server: its name.", show_default=False
+        ),
+    ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop the job at the position of the savepoint.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -215,9 +228,9 @@ def savepoint(
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):
-        from headrace.runtime.control import ask_for_savepoint
+        from headrace_console import savepoints
 
-        typer.echo(ask_for_savepoint(checkpoint, path, stop=stop))
+        typer.echo(savepoints.take(checkpoint, path, stop=stop))
 
 
 state_app = typer.Typer(name="state", help="Show what checkpoints and savepoints hold.", no_args_is_help=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from headrace.flow.messages import Queue
 from headrace.foundation import at_work
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
@@ -16,9 +17,11 @@ from headrace.interfaces.registry import default_registry
 from headrace.interfaces.settings import Settings, option_fields
 from headrace.interfaces.state_store import StateStore
 from headrace.plan.graph import Plan
+from headrace.runtime.lane import Lane
 
 from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.engine import Engine
+from headrace_light.moved_offsets import moved_checkpoint, opened
 from headrace_light.settings import LightSettings
 from headrace_light.shared.elasticity import elasticity_of
 from headrace_light.shared.stages import SharedStages
@@ -59,6 +62,24 @@ class LightBackend(Backend):
             return partial(LocalStages.of, plan, shards=shards, make_store=store)
         elasticity = elasticity_of(plan, options, self.settings, store)
         return partial(SharedStages.of, plan, elasticity=elasticity, shards=shards)
+
+    def make_ready(self, plan: Plan, options: RunOptions) -> None:
+        """Open the operators of every stage once: what they import and compile is there when the job starts."""
+        import polars  # noqa: F401
+
+        self._stages_of(plan, options)
+        for root in (*plan.sources.values(), *plan.shuffles.values()):
+            Lane(plan, root, Queue("ready", plan.id_of(root))).close()
+
+    def stored_positions(self, checkpoint: str) -> Mapping[str, int]:
+        with opened(checkpoint) as (_, stored):
+            return {queue.id: position.offset for queue, position in sorted(stored.positions.items())}
+
+    def move_positions(self, plan: Plan, checkpoint: str, offsets: Mapping[str, int]) -> Mapping[str, int]:
+        with opened(checkpoint) as (directory, stored):
+            moved = moved_checkpoint(plan, stored, offsets, has_begun=directory.has_begun)
+            directory.save(moved)
+            return {queue.id: position.offset for queue, position in sorted(moved.positions.items())}
 
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         assert isinstance(self.settings, LightSettings)

@@ -45,6 +45,17 @@ class StoredCheckpoint:
     states: Mapping[str, Sequence[tuple[int, str]]] | None = None
 
 
+def job_of(path: str | os.PathLike[str]) -> str | None:
+    """Return the job to which a checkpoint belongs; None if there is no checkpoint. Raises CheckpointError if it is damaged."""
+    file = Path(path) / "light" / _FILE
+    try:
+        return str(json.loads(file.read_bytes())["job"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}", hint="restore it from a backup") from error
+
+
 def _check(stored: dict[str, Any]) -> None:
     """Raise ValueError when the content is not the one that was written."""
     if stored["format"] == 1:

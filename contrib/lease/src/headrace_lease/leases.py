@@ -1,0 +1,131 @@
+"""Leases as their users see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from headrace.foundation.errors import OptionError
+
+from headrace_lease.errors import LeaseLostError
+from headrace_lease.sql_store import SqlLeaseStore
+from headrace_lease.store import LeaseRecord, LeaseStore
+
+_NAME_LENGTH_MAX = 255
+#: Shorter ones expire between two calls over a network; longer ones are locks that outlive their process.
+_DURATION_MIN = timedelta(milliseconds=100)
+_DURATION_MAX = timedelta(days=1)
+
+
+class Leases:
+    """The leases of one store. Several threads may use it."""
+
+    def __init__(self, store: LeaseStore) -> None:
+        self.store = store
+
+    @classmethod
+    def at(cls, url: str) -> Leases:
+        """Return the leases in the database at an address of SQLAlchemy; make their table if it is missing.
+
+        Raises OptionError for a database that has no clock known here, RetriableError when it cannot be reached.
+        """
+        store = SqlLeaseStore.at(url)
+        store.create_table()
+        return cls(store)
+
+    def acquire(self, name: str, *, holder: str, duration: timedelta) -> Lease | None:
+        """Take a lease, or return None at once when somebody has it.
+
+        ``holder`` is shown to people and proves nothing: two calls with the same holder do not share a lease. The lease
+        expires after ``duration`` by the store's clock unless it is renewed. When the call raises RetriableError, the store
+        may have given the lease; it then expires unused.
+        """
+        _check_text("name", name)
+        _check_text("holder", holder)
+        _check_duration(duration)
+        token = self.store.take(name, holder, duration)
+        return None if token is None else Lease(self.store, name, holder, token, duration)
+
+    def read(self, name: str) -> LeaseRecord | None:
+        """Return who has a lease now, or None if nobody ever took one of that name. For people; it may change at once."""
+        _check_text("name", name)
+        return self.store.read(name)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease that was acquired. Whether it is still held, only ``check``, ``renew`` and ``guard`` say."""
+
+    store: LeaseStore
+    name: str
+    holder: str
+    #: Grows with every time that the name is taken. Give it to whatever can refuse a lower one.
+    token: int
+    duration: timedelta
+
+    def renew(self) -> None:
+        """Let the lease expire ``duration`` from now. Raises LeaseLostError; RetriableError when the store is away.
+
+        Call it several times in each ``duration``; ``LeaseKeeper`` does.
+        """
+        if not self.store.extend(self.name, self.token, self.duration):
+            raise self._lost()
+
+    def check(self) -> timedelta:
+        """Ask the store whether the lease is held, and return the time until it expires. Raises LeaseLostError.
+
+        Does not guarantee that the lease is held when the caller acts: the process may be paused in between. ``guard``
+        does, or a resource that compares tokens.
+        """
+        found = self.store.read(self.name)
+        if found is None or found.token != self.token or found.holder is None:
+            raise self._lost(found)
+        return found.time_left
+
+    def guard(self, transaction: Any) -> None:
+        """Make ``transaction`` one that commits only while nobody else has the lease. Raises LeaseLostError.
+
+        Call it first in a transaction on the database of the leases (a ``sqlalchemy.Connection``): the lease cannot be taken,
+        renewed or released until that transaction ends, so keep it much shorter than ``duration``. After the error roll back.
+        """
+        if not self.store.guard(self.name, self.token, transaction):
+            raise self._lost()
+
+    def release(self) -> bool:
+        """Free the lease, so that others need not wait until it expires. Return whether it was still held."""
+        return self.store.give_back(self.name, self.token)
+
+    def _lost(self, found: LeaseRecord | None = None) -> LeaseLostError:
+        found = found or self.store.read(self.name)
+        if found is None:
+            reason = "the store does not know it: its table was emptied"
+        elif found.token > self.token:
+            holder = "nobody" if found.holder is None else repr(found.holder)
+            reason = f"it was taken under token {found.token}; now {holder} has it"
+        elif found.token < self.token:
+            reason = f"the store has the lower token {found.token}: it was put back to an older state"
+        else:
+            reason = "it was not renewed in time, or it was released"
+        return LeaseLostError(
+            f"{self.holder!r} has lost the lease {self.name!r} (token {self.token}): {reason}",
+            hint="stop what only the holder may do, and acquire the lease again",
+        )
+
+
+def _check_text(option: str, text: str) -> None:
+    if not text or len(text) > _NAME_LENGTH_MAX or text != text.strip() or not text.isprintable():
+        raise OptionError(
+            f"{text[:_NAME_LENGTH_MAX]!r} is no {option} of a lease",
+            option=option,
+            hint=f"1 to {_NAME_LENGTH_MAX} printable characters, without spaces at the ends",
+        )
+
+
+def _check_duration(duration: timedelta) -> None:
+    if not _DURATION_MIN <= duration <= _DURATION_MAX:
+        raise OptionError(
+            f"a lease cannot last {duration}",
+            option="duration",
+            hint=f"between {_DURATION_MIN.total_seconds():g} s and {_DURATION_MAX.days} day",
+        )

@@ -1,0 +1,187 @@
+"""Leases in a table of a database: SQLite, MySQL, MariaDB, PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, cast
+
+import sqlalchemy as sa
+from headrace.foundation.errors import JobError, OptionError, RetriableError
+from sqlalchemy.dialects import mysql
+
+from headrace_lease.database_clock import KNOWN_DIALECTS, DatabaseMilliseconds
+from headrace_lease.store import LeaseRecord, LeaseStore
+
+#: Default collations of MySQL take ``a`` and ``A`` for the same name.
+_TEXT = sa.String(255).with_variant(mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
+
+metadata = sa.MetaData()
+#: One row for each name that was ever taken. Rows are never removed: the token would begin anew.
+TABLE = sa.Table(
+    "headrace_leases",
+    metadata,
+    sa.Column("name", _TEXT, primary_key=True),
+    sa.Column("holder", _TEXT, nullable=False),
+    sa.Column("token", sa.BigInteger, nullable=False),
+    # Milliseconds since the Unix epoch by the database's clock; 0: free.
+    sa.Column("expires_at_ms", sa.BigInteger, nullable=False),
+    mysql_engine="InnoDB",  # others have no transactions
+    mariadb_engine="InnoDB",
+)
+#: What SQLite, MySQL and PostgreSQL say of a table that is not there.
+_MISSING = ("no such table", "doesn't exist", "does not exist")
+
+
+class SqlLeaseStore(LeaseStore):
+    """Keeps leases in the table ``headrace_leases`` of a database.
+
+    ``clock`` is the expression of SQL that gives milliseconds since the Unix epoch; a test may read them from a table. It must not
+    come from the client.
+    """
+
+    def __init__(self, engine: sa.Engine, *, clock: sa.ColumnElement[int] | None = None) -> None:
+        if engine.dialect.name not in KNOWN_DIALECTS:
+            raise OptionError(
+                f"leases cannot be kept in a database of kind {engine.dialect.name!r}",
+                option="url",
+                hint=f"kinds that work: {', '.join(KNOWN_DIALECTS)}",
+            )
+        self.engine = engine
+        self._now = cast("sa.ColumnElement[int]", DatabaseMilliseconds()) if clock is None else clock
+
+    @classmethod
+    def at(cls, url: str) -> SqlLeaseStore:
+        """Return the store in the database at an address of SQLAlchemy. Connects when it is first used.
+
+        Raises OptionError for an address that SQLAlchemy cannot read, or whose driver is not installed.
+        """
+        try:
+            engine = sa.create_engine(url, pool_pre_ping=True)
+        except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ModuleNotFoundError) as error:
+            # Without the error's own text and chain: it may quote the address, which has a password.
+            raise OptionError(
+                f"no database can be reached by this address ({type(error).__name__})",
+                option="url",
+                hint="for example sqlite:///leases.sqlite, mysql+pymysql://user:password@host/database, "
+                "postgresql+psycopg://user:password@host/database; pip install 'headrace-lease[mysql]' or [postgresql]",
+            ) from None
+        return cls(engine)
+
+    def create_table(self) -> None:
+        """Make the table if it is missing. Several processes may do so at the same time."""
+        with _reached():
+            try:
+                metadata.create_all(self.engine)
+            except (sa.exc.OperationalError, sa.exc.ProgrammingError, sa.exc.IntegrityError):
+                # Another process may have made it between our look and our CREATE.
+                if not sa.inspect(self.engine).has_table(TABLE.name):
+                    raise
+
+    def take(self, name: str, holder: str, duration: timedelta) -> int | None:
+        """See LeaseStore.take."""
+        # Write first: on SQLite a transaction that reads first may not be able to write.
+        takes = (
+            sa.update(TABLE)
+            .where(TABLE.c.name == name, TABLE.c.expires_at_ms <= self._now)
+            .values(holder=holder, token=TABLE.c.token + 1, expires_at_ms=self._now + _milliseconds(duration))
+        )
+        with _reached():
+            for _ in range(2):
+                with self.engine.begin() as transaction:
+                    if transaction.execute(takes).rowcount:
+                        token = transaction.execute(sa.select(TABLE.c.token).where(TABLE.c.name == name))
+                        return int(token.scalar_one())
+                    known = transaction.execute(sa.select(TABLE.c.name).where(TABLE.c.name == name)).first()
+                if known is not None:
+                    return None
+                self._make_row(name)
+        raise RetriableError(f"the row of the lease {name!r} was removed while it was taken")
+
+    def _make_row(self, name: str) -> None:
+        # IntegrityError: another process has made the same row, which is as good.
+        with contextlib.suppress(sa.exc.IntegrityError), self.engine.begin() as transaction:
+            transaction.execute(sa.insert(TABLE).values(name=name, holder="", token=0, expires_at_ms=0))
+
+    def extend(self, name: str, token: int, duration: timedelta) -> bool:
+        """See LeaseStore.extend."""
+        statement = sa.update(TABLE).values(expires_at_ms=self._now + _milliseconds(duration))
+        with _reached(), self.engine.begin() as transaction:
+            return bool(transaction.execute(statement.where(*self._held(name, token))).rowcount)
+
+    def give_back(self, name: str, token: int) -> bool:
+        """See LeaseStore.give_back."""
+        statement = sa.update(TABLE).values(expires_at_ms=0, holder="")
+        with _reached(), self.engine.begin() as transaction:
+            return bool(transaction.execute(statement.where(*self._held(name, token))).rowcount)
+
+    def read(self, name: str) -> LeaseRecord | None:
+        """See LeaseStore.read."""
+        left = (TABLE.c.expires_at_ms - self._now).label("left_ms")
+        statement = sa.select(TABLE.c.token, TABLE.c.holder, left).where(TABLE.c.name == name)
+        with _reached(), self.engine.connect() as connection:
+            row = connection.execute(statement).first()
+        # A row that was made and not yet taken is unknown to everybody.
+        if row is None or row.token == 0:
+            return None
+        held = row.left_ms > 0
+        left_ms = max(0, int(row.left_ms))
+        return LeaseRecord(name, int(row.token), row.holder if held else None, timedelta(milliseconds=left_ms))
+
+    def guard(self, name: str, token: int, transaction: Any) -> bool:
+        """See LeaseStore.guard. Raises JobError for a connection that commits each statement by itself."""
+        if not isinstance(transaction, sa.Connection):
+            raise JobError(
+                f"a lease guards a sqlalchemy.Connection, not a {type(transaction).__name__}",
+                hint="of a session: lease.guard(session.connection())",
+            )
+        with _reached():
+            if transaction.dialect.name == "sqlite":
+                # SQLite has no locks of rows: a write, even of the same value, takes the lock of the file.
+                statement = sa.update(TABLE).values(token=TABLE.c.token).where(*self._held(name, token))
+                held = bool(transaction.execute(statement).rowcount)
+            else:
+                # Shared: several transactions of one holder need not wait for each other. Who takes the lease must.
+                row = sa.select(TABLE.c.token).where(*self._held(name, token)).with_for_update(read=True)
+                held = transaction.execute(row).first() is not None
+        _refuse_autocommit(transaction)
+        return held
+
+    def _held(self, name: str, token: int) -> tuple[sa.ColumnElement[bool], ...]:
+        return TABLE.c.name == name, TABLE.c.token == token, TABLE.c.expires_at_ms > self._now
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
+
+
+def _refuse_autocommit(connection: sa.Connection) -> None:
+    """Raise JobError when the lock that guards was given back at once, since each statement is a transaction."""
+    driver = cast("Any", connection.connection.dbapi_connection)
+    if connection.dialect.name == "sqlite":
+        commits_each = not driver.in_transaction
+    else:
+        commits_each = connection.dialect.detect_autocommit_setting(driver)
+    if commits_each:
+        raise JobError(
+            "a lease cannot guard a connection that commits each statement by itself",
+            option="isolation_level",
+            hint="use a connection whose isolation level is not AUTOCOMMIT",
+        )
+
+
+@contextlib.contextmanager
+def _reached() -> Iterator[None]:
+    """Turn errors of a database that is away or busy into RetriableError, a missing table into JobError."""
+    try:
+        yield
+    except (sa.exc.OperationalError, sa.exc.ProgrammingError, sa.exc.InterfaceError, sa.exc.TimeoutError) as error:
+        text = str(getattr(error, "orig", None) or type(error).__name__)
+        if TABLE.name in text and any(words in text for words in _MISSING):
+            raise JobError(
+                f"the leases cannot be used: {text}", hint="SqlLeaseStore.create_table() makes their table"
+            ) from error
+        if isinstance(error, sa.exc.ProgrammingError):
+            raise
+        raise RetriableError(f"the database of the leases is away or busy: {text}") from error

@@ -1,0 +1,26 @@
+"""``headrace savepoint``: of a job on this machine by its checkpoint, or of a job by its name."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+from headrace.foundation.errors import OptionError
+from headrace.runtime.control import ask_for_savepoint
+
+#: An entry point of this group is a function (name of the job, name of the savepoint or None, stop) that returns where it is.
+SAVEPOINTS_GROUP = "headrace.savepoints"
+
+
+def take(checkpoint: Path, path: Path | None, *, stop: bool) -> str:
+    """Have a savepoint written and return its path. What is no directory is the name of a job, if a distribution knows jobs by name.
+
+    Raises CheckpointError and what the job refuses.
+    """
+    servers = list(metadata.entry_points(group=SAVEPOINTS_GROUP))
+    if not checkpoint.is_dir() and servers:
+        ask = servers[0].load()
+        return str(ask(checkpoint.as_posix(), None if path is None else str(path), stop))
+    if path is None:
+        raise OptionError("say where to write the savepoint", option="path", hint="headrace savepoint CHECKPOINT PATH")
+    return str(ask_for_savepoint(checkpoint, path, stop=stop))

@@ -1,0 +1,214 @@
+"""What every request passes before the application sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import re
+import secrets
+from typing import Any
+from urllib.parse import parse_qsl
+
+from headrace.foundation.clock import Clock, SystemClock
+
+from headrace_server.access.audit import one_line
+from headrace_server.access.authority import TOKEN_PREFIX, Authority, Session
+from headrace_server.access.bodies import GuardedBody
+from headrace_server.access.errors import AccessDeniedError
+from headrace_server.access.limits import Limits, RequestRate
+from headrace_server.access.messages import (
+    Application,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    checked_headers,
+    cookies_of,
+    headers_of,
+    security_headers,
+    send_refusal,
+    session_cookie_name,
+)
+from headrace_server.access.origins import Origins
+from headrace_server.access.roles import PUBLIC, Principal, Role, RoleTable
+
+logger = logging.getLogger(__name__)
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_TOKEN_PARAMETER = re.compile(r"token|secret|api_?key|password|passwd|authorization", re.IGNORECASE)
+#: What servers and file systems read differently, in a path as it came: dots, slashes, backslashes and control characters.
+_ODD_PATH = re.compile(rb"%2f|%5c|%00|%0[0-9a-f]|%1[0-9a-f]|%7f|\\|//|/(\.|%2e){1,2}(/|$)", re.IGNORECASE)
+_PATH_LENGTH_MAX = 2000
+#: Set by us alone, whatever the application says.
+_OURS = frozenset({name for name, _ in security_headers("", secure=True)})
+
+
+class AccessMiddleware:
+    """ASGI: ``AccessMiddleware(app, authority, roles)`` in front of the server's application.
+
+    Sets ``scope["state"]["principal"]`` (a Principal; None on a public route without one), ``["csrf_token"]`` (for a session's page) and
+    ``["csp_nonce"]``. A program sends ``Authorization: Bearer TOKEN``. A browser has the cookie of a session, and sends
+    ``X-CSRF-Token`` with each method that changes something. Refusals are answers of type application/problem+json.
+
+    Does not check what a body says, nor whether a role may see one job and not another: roles are for the whole server.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        authority: Authority,
+        roles: RoleTable,
+        *,
+        origins: Origins | None = None,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._app = app
+        self._authority = authority
+        self._roles = roles
+        self._origins = origins or Origins()
+        self._limits = limits or Limits()
+        self._clock = clock or SystemClock()
+        self._rate = RequestRate(self._limits, self._clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of ASGI."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})  # nothing here speaks it
+        else:
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        nonce = secrets.token_urlsafe(16)
+        body = GuardedBody(receive, self._limits, self._clock)
+        answer = _Answer(send, body, security_headers(nonce, secure=self._origins.secure))
+        try:
+            principal, csrf_token = await self._admit(scope, body)
+            # A copy: the state of ASGI is shared by all requests.
+            state = {**scope.get("state", {}), "principal": principal, "csrf_token": csrf_token, "csp_nonce": nonce}
+            await self._app({**scope, "state": state}, body.receive, answer.send)
+        except AccessDeniedError as error:
+            logger.info("%s %s: %d %s", scope["method"], one_line(scope["path"]), error.status, error.message)
+            await answer.refuse(error)
+        except Exception:
+            if body.refusal is None:
+                raise
+            await answer.refuse(body.refusal)  # an error of the application's that our refusal caused
+
+    async def _admit(self, scope: Scope, body: GuardedBody) -> tuple[Principal | None, str | None]:
+        headers = headers_of(scope)
+        self._rate.take(_address(scope))
+        _check_path(scope)
+        _check_query(scope["query_string"])
+        body.check_declared(headers)
+        method = scope["method"]
+        # First of all: a page of another origin must not find out who is logged in, nor log anybody in.
+        self._origins.check(method, headers, by_session=False)
+        # The path as applications see it; role and route must be chosen by the same text.
+        needed = self._roles.role_of(method, scope["path"])
+        principal, session = await self._who(headers)
+        if session is not None:
+            self._origins.check(method, headers, by_session=True)
+        if needed is not PUBLIC:
+            _check_role(principal, needed)
+        if session is not None and method not in _SAFE_METHODS:
+            _check_csrf(session, headers)
+        return principal, session.csrf_token if session is not None else None
+
+    async def _who(self, headers: Headers) -> tuple[Principal | None, Session | None]:
+        given = headers.get(b"authorization", [])
+        if given:
+            if len(given) > 1:
+                raise AccessDeniedError(400, "a request has one Authorization")
+            scheme, _, token = given[0].decode("latin-1").partition(" ")
+            if scheme.lower() == "bearer":
+                principal = await asyncio.to_thread(self._authority.principal_of_token, token.strip())
+                if principal is not None:
+                    return principal, None
+            raise AccessDeniedError(401, "the token is unknown, was revoked or has expired")
+        for cookie in cookies_of(headers, session_cookie_name(secure=self._origins.secure))[:3]:
+            session = await asyncio.to_thread(self._authority.session_of, cookie)
+            if session is not None:
+                return session.principal, session
+        return None, None
+
+
+class _Answer:
+    """The way of an answer out, with our headers; replaced by a refusal when the body was refused meanwhile."""
+
+    def __init__(self, send: Send, body: GuardedBody, headers: list[tuple[bytes, bytes]]) -> None:
+        self._send = send
+        self._body = body
+        self._headers = headers
+        self._started = False
+        self._refused = False
+
+    async def send(self, message: dict[str, Any]) -> None:
+        if self._refused:
+            return
+        if message["type"] == "http.response.start":
+            if self._body.refusal is not None:
+                await self.refuse(self._body.refusal)
+                return
+            own = [pair for pair in checked_headers(message.get("headers", [])) if pair[0] not in _OURS]
+            if not any(name == b"cache-control" for name, _ in own):
+                own.append((b"cache-control", b"no-store"))
+            message = {**message, "headers": [*own, *self._headers]}
+            self._started = True
+        await self._send(message)
+
+    async def refuse(self, error: AccessDeniedError) -> None:
+        if self._refused:
+            return
+        if self._started:
+            raise error  # too late for an answer: the server closes the connection
+        self._refused = True
+        await send_refusal(self._send, error, self._headers)
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else "local"
+
+
+def _check_path(scope: Scope) -> None:
+    raw = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+    raw = raw.partition(b"?")[0]
+    decoded = scope["path"]
+    odd = _ODD_PATH.search(raw) or any(part in (".", "..") for part in decoded.split("/")) or "\\" in decoded
+    if odd or not decoded.isprintable() or len(raw) > _PATH_LENGTH_MAX:
+        raise AccessDeniedError(
+            400, "the path of the request is not allowed", hint="names have no '..', '\\' or control characters"
+        )
+
+
+def _check_query(query: bytes) -> None:
+    text = query.decode("latin-1")
+    pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=None)
+    if TOKEN_PREFIX in text or any(TOKEN_PREFIX in each for pair in pairs for each in pair) or any(
+        _TOKEN_PARAMETER.search(name) for name, _ in pairs
+    ):  # fmt: skip
+        raise AccessDeniedError(
+            400,
+            "a secret stands in the address of the request",
+            hint="addresses are kept in logs and histories: revoke it, and send a token as Authorization: Bearer",
+        )
+
+
+def _check_role(principal: Principal | None, needed: Role | object) -> None:
+    if principal is None:
+        raise AccessDeniedError(401, "log in, or send a token as Authorization: Bearer")
+    assert isinstance(needed, Role)
+    if principal.role < needed:
+        raise AccessDeniedError(
+            403, f"this needs the role {needed.name.lower()}; {principal.name} has {principal.role.name.lower()}"
+        )
+
+
+def _check_csrf(session: Session, headers: Headers) -> None:
+    given = headers.get(b"x-csrf-token", [])
+    if len(given) != 1 or not hmac.compare_digest(given[0], session.csrf_token.encode()):
+        raise AccessDeniedError(403, "the request has no valid X-CSRF-Token", hint="load the page again")

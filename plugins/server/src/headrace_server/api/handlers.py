@@ -1,0 +1,313 @@
+"""What each endpoint does. The functions run in threads, several at the same time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from headrace.foundation.durable_files import replace_durably
+from headrace.foundation.errors import JobError
+from headrace.foundation.private_files import make_private_directory
+
+import headrace_server
+from headrace_server.api.endpoints import Asked, NotThereError
+from headrace_server.api.events import changes, event_stream, last_lines, log_lines
+from headrace_server.api.views import (
+    ActionBody,
+    FileBody,
+    JobDetail,
+    JobView,
+    LogView,
+    OffsetsBody,
+    OffsetsView,
+    RulesBody,
+    SavepointBody,
+    ServerView,
+    VersionBody,
+    VersionDetail,
+    VersionView,
+)
+from headrace_server.jobs_directory.settings import is_name
+from headrace_server.registry.records import Desired, JobRecord, OperationRecord, VersionRecord, VersionState
+from headrace_server.supervision.offsets import offsets_of
+from headrace_server.supervision.selection import ALL, select_jobs
+from headrace_server.supervision.supervisor import Supervisor
+
+_SAVEPOINT_TIMEOUT_SECONDS = 310.0
+_RULES_TIMEOUT_SECONDS = 120.0
+_DEFAULT_LINES = 100
+_LINES_MAX = 10_000
+
+
+class Handlers:
+    """The endpoints' functions, on one supervisor."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._services = supervisor.services
+        self._registry = supervisor.services.registry
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def server(self, asked: Asked) -> ServerView:
+        """Tell of the server itself."""
+        return ServerView(
+            name=self._services.server, version=headrace_server.__version__,
+            jobs_directory=str(self._supervisor.directory), jobs=len(self._registry.jobs()),
+            refused_files=self._supervisor.refused_files,
+        )  # fmt: skip
+
+    def jobs(self, asked: Asked) -> list[JobView]:
+        """List jobs."""
+        return self._views(asked.query.get("select", ALL))
+
+    def _views(self, select: str) -> list[JobView]:
+        known = self._registry.jobs()
+        if select == ALL:
+            return [self._view(job) for job in known]
+        return [self._view(job) for job in select_jobs(known, select)]
+
+    async def job_events(self, asked: Asked) -> Any:
+        """Follow the table of jobs."""
+        select = asked.query.get("select", ALL)
+        return event_stream(changes("jobs", lambda: self._views(select)))
+
+    def job(self, asked: Asked) -> JobDetail:
+        """Tell all about a job."""
+        record = self._job(asked)
+        return JobDetail(
+            job=self._view(record),
+            figures=self._supervisor.figures(record.name),
+            versions=[_version_view(each) for each in self._registry.versions(record.name)],
+            runs=self._registry.runs_of(record.name),
+        )
+
+    def version(self, asked: Asked) -> VersionDetail:
+        """Tell of one version: plan, settings, files."""
+        record = self._job(asked)
+        try:
+            number = int(asked.path["version"])
+        except ValueError:
+            raise NotThereError(f"{asked.path['version']!r} is no number of a version") from None
+        found = self._registry.version(record.name, number)
+        return VersionDetail(
+            **msgspec.structs.asdict(_version_view(found)),
+            plan=found.plan,
+            settings=msgspec.json.decode(found.settings),
+            files=self._services.versions.contents(record.name, number),
+        )
+
+    def operations(self, asked: Asked) -> list[OperationRecord]:
+        """List the last operations."""
+        return self._registry.operations()
+
+    def operation(self, asked: Asked) -> OperationRecord:
+        """Tell how far an operation is."""
+        return self._operation(asked.path["operation"])
+
+    async def operation_events(self, asked: Asked) -> Any:
+        """Follow an operation to its end."""
+        id = asked.path["operation"]
+        ended = lambda found: found.state != "running"  # noqa: E731
+        return event_stream(changes("operation", lambda: self._operation(id), ended=ended))
+
+    def logs(self, asked: Asked) -> LogView:
+        """Return the last lines of a job's log."""
+        return LogView(lines=last_lines(self._log(asked), _lines(asked)))
+
+    async def log_events(self, asked: Asked) -> Any:
+        """Follow a job's log."""
+        return event_stream(log_lines(self._log(asked), _lines(asked)))
+
+    # ------------------------------------------------------------------------------------------------------ changing
+
+    def act(self, asked: Asked) -> OperationRecord:
+        """Start, stop, restart, pause or resume jobs."""
+        body: ActionBody = asked.body
+        chosen = select_jobs(self._registry.jobs(), body.select)
+        if body.action == "resume":
+            chosen = [job for job in chosen if job.desired is Desired.PAUSED]
+        if body.action == "start" and body.select == ALL:
+            chosen = [job for job in chosen if job.desired is not Desired.PAUSED]
+        if not chosen:
+            raise JobError(f"no job of {body.select!r} is paused", hint="headrace jobs shows which are")
+        timeout = timedelta(seconds=body.timeout_seconds)
+        names = [job.name for job in chosen]
+        runs = body.action in ("start", "resume", "restart")
+        if body.action in ("start", "resume"):
+            self._supervisor.desire(chosen, Desired.RUNNING)
+        elif body.action != "restart":
+            self._supervisor.desire(chosen, Desired.PAUSED if body.action == "pause" else Desired.STOPPED)
+
+        def work(operation: str) -> Mapping[str, str]:
+            if body.action == "restart":
+                self._registry.note_step(operation, "stopping")
+                self._supervisor.desire(chosen, Desired.STOPPED)
+                self._supervisor.wait_until(names, runs=False, timeout=timeout)
+                self._supervisor.desire(chosen, Desired.RUNNING)
+            self._registry.note_step(operation, "waiting until they run" if runs else "stopping at a checkpoint")
+            return self._supervisor.wait_until(names, runs=runs, timeout=timeout)
+
+        return self._begun(self._supervisor.begin(body.action, names, work))
+
+    def submit(self, asked: Asked) -> JobView | dict[str, str]:
+        """Write the file of a job into the jobs directory; the server takes it as a new version."""
+        body: FileBody = asked.body
+        parts = asked.job.split("/")
+        if len(parts) > 2 or not all(is_name(part) for part in parts):
+            raise JobError(
+                f"{asked.job!r} cannot be the name of a job", hint="NAME or FOLDER/NAME, of a-z, 0-9, - and _"
+            )
+        file = self._supervisor.directory.joinpath(*parts).with_suffix(body.suffix)
+        other = file.with_suffix(".sql" if body.suffix == ".py" else ".py")
+        if other.exists():
+            raise JobError(f"the job is a {other.suffix} file", job=asked.job, hint="remove that first")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # The scan leaves out names that begin with a dot, so it never takes a part of the file.
+        replace_durably(file, body.text.encode(), temporary=file.with_name(f".{file.name}.new"), private=False)
+        return {"file": str(file)}
+
+    def upgrade(self, asked: Asked) -> OperationRecord:
+        """Roll out a version: the newest one unless the body names another."""
+        record = self._job(asked)
+        versions = self._registry.versions(record.name)
+        number = asked.body.version if asked.body.version is not None else versions[0].number
+        self._registry.version(record.name, number)
+        if number == record.current_version:
+            raise JobError(f"version {number} is the present one", job=record.name)
+        return self._rolled_out("upgrade", record.name, number)
+
+    def roll_back(self, asked: Asked) -> OperationRecord:
+        """Roll out the version before the present one, or the one that the body names."""
+        record = self._job(asked)
+        body: VersionBody = asked.body
+        if body.version is not None:
+            return self.upgrade(asked)
+        current = record.current_version or 0
+        earlier = [
+            each.number for each in self._registry.versions(record.name)
+            if each.number < current and each.state is VersionState.ACCEPTED
+        ]  # fmt: skip
+        if not earlier:
+            raise JobError("there is no earlier version that was accepted", job=record.name)
+        return self._rolled_out("rollback", record.name, earlier[0])
+
+    def savepoint(self, asked: Asked) -> OperationRecord:
+        """Write a savepoint of a running job."""
+        body: SavepointBody = asked.body
+        record = self._job(asked)
+        name = body.name or time.strftime("%Y%m%d-%H%M%S", time.gmtime(self._services.clock.now()))
+        if not is_name(name):
+            raise JobError(f"{name!r} cannot be the name of a savepoint", hint="use a-z, 0-9, - and _")
+        path = self._services.data.savepoint(record.name, name)
+        if path.exists():
+            raise JobError(f"there is a savepoint {name!r} already", job=record.name)
+        make_private_directory(path.parent)
+
+        def work(_: str) -> Mapping[str, str]:
+            if body.stop:
+                self._supervisor.stop_with_savepoint(record.name, path, timeout_seconds=_SAVEPOINT_TIMEOUT_SECONDS)
+            else:
+                self._supervisor.ask_runner(
+                    record.name, "savepoint", path=str(path), timeout_seconds=_SAVEPOINT_TIMEOUT_SECONDS
+                )
+            return {"savepoint": str(path)}
+
+        return self._begun(self._supervisor.begin("savepoint", [record.name], work))
+
+    def rules(self, asked: Asked) -> Any:
+        """Replace the rules of a running job."""
+        body: RulesBody = asked.body
+        record = self._job(asked)
+        place = self._services.data.of_job(record.name) / "rules"
+        make_private_directory(place)
+        file = place / f"{int(self._services.clock.now() * 1_000_000)}{body.suffix}"
+        replace_durably(file, body.text.encode())
+        return self._supervisor.ask_runner(
+            record.name, "rules", rules=str(file), node=body.node, who=asked.principal.name,
+            timeout_seconds=_RULES_TIMEOUT_SECONDS,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------------- offsets
+
+    def offsets(self, asked: Asked) -> OffsetsView:
+        """Show the next offset of each queue."""
+        record = self._job(asked)
+        figures = self._supervisor.figures(record.name)
+        if figures is not None:
+            return OffsetsView(offsets={each["queue"]: each["offset"] for each in figures["queues"]}, note="it runs")
+        return OffsetsView(offsets=offsets_of(self._services, record.name))
+
+    def set_offsets(self, asked: Asked) -> OffsetsView:
+        """Let a stopped job continue at other offsets."""
+        body: OffsetsBody = asked.body
+        record = self._job(asked)
+        self._supervisor.refuse_if_running(record.name)
+        if not body.offsets:
+            raise JobError("no queue is named", job=record.name, option="offsets")
+        return OffsetsView(offsets=offsets_of(self._services, record.name, body.offsets))
+
+    def reset_offsets(self, asked: Asked) -> OffsetsView:
+        """Let a stopped job begin anew: its checkpoint is set aside."""
+        aside = self._supervisor.reset_checkpoint(self._job(asked).name)
+        return OffsetsView(
+            offsets={},
+            note=f"the checkpoint with its state and dead letters is now {aside}; offsets that a broker keeps for the "
+            "group of the job, and positions that sinks keep, are as before",
+        )
+
+    # -------------------------------------------------------------------------------------------------------- inside
+
+    def _job(self, asked: Asked) -> JobRecord:
+        try:
+            return self._registry.job(asked.job)
+        except JobError as error:
+            raise NotThereError(error.message, hint=error.hint) from None
+
+    def _operation(self, id: str) -> OperationRecord:
+        try:
+            return self._registry.operation(id)
+        except JobError as error:
+            raise NotThereError(error.message) from None
+
+    def _begun(self, operation: str) -> OperationRecord:
+        return self._registry.operation(operation)
+
+    def _rolled_out(self, kind: str, job: str, number: int) -> OperationRecord:
+        return self._begun(self._supervisor.roll_out_later(kind, {job: number}))
+
+    def _log(self, asked: Asked) -> Path:
+        record = self._job(asked)
+        return self._services.data.log(record.unit, group=record.unit != record.name)
+
+    def _view(self, job: JobRecord) -> JobView:
+        versions = self._registry.versions(job.name)
+        figures = self._supervisor.figures(job.name) or {}
+        unit = self._supervisor.units.get(job.unit)
+        lags = [each["lag"] for each in figures.get("queues", ()) if each["lag"] is not None]
+        return JobView(
+            name=job.name, state=self._supervisor.phase(job.name), desired=job.desired.value, version=job.current_version,
+            newest_version=versions[0].number if versions else None, unit=job.unit, labels=job.labels, problem=job.problem,
+            pid=unit.runner.pid if unit is not None and unit.runner is not None and figures else None,
+            records_read=figures.get("records_read"),
+            rows_written=sum(figures["rows_written"].values()) if figures else None,
+            dead_letters=figures.get("dead_letters"), lag_records=sum(lags) if lags else None, seconds=figures.get("seconds"),
+        )  # fmt: skip
+
+
+def _version_view(record: VersionRecord) -> VersionView:
+    return VersionView(
+        number=record.number, state=record.state.value, reason=record.reason, author=record.author, note=record.note,
+        created_seconds=record.created_seconds, content_hash=record.content_hash,
+    )  # fmt: skip
+
+
+def _lines(asked: Asked) -> int:
+    text = asked.query.get("lines", str(_DEFAULT_LINES))
+    if not text.isdigit() or int(text) > _LINES_MAX:
+        raise JobError(f"lines={text}: expected a number up to {_LINES_MAX:,}", option="lines")
+    return int(text)

@@ -1,0 +1,128 @@
+"""What the API answers with, as types: the OpenAPI document is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from headrace_server.registry.records import RunRecord
+
+Action = Literal["start", "stop", "restart", "pause", "resume"]
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in the table of jobs."""
+
+    name: str
+    #: What it does now: running, stopped, paused, finished, starting, stopping, failing, resting, refused, new.
+    state: str
+    desired: str
+    version: int | None
+    newest_version: int | None
+    unit: str
+    labels: Mapping[str, str]
+    problem: str | None
+    pid: int | None = None
+    records_read: int | None = None
+    rows_written: int | None = None
+    dead_letters: int | None = None
+    lag_records: int | None = None
+    seconds: float | None = None
+
+
+class VersionView(msgspec.Struct, frozen=True, kw_only=True):
+    """A version in the list of a job."""
+
+    number: int
+    state: str
+    reason: str | None
+    author: str | None
+    note: str | None
+    created_seconds: float
+    content_hash: str
+
+
+class VersionDetail(VersionView, frozen=True, kw_only=True):
+    """A version with its plan, its settings and the texts of its files."""
+
+    plan: str | None
+    settings: Any
+    files: Mapping[str, str]
+
+
+class JobDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """All about one job."""
+
+    job: JobView
+    #: As ``handle.status()`` gives them; None if the job does not run.
+    figures: Any
+    versions: list[VersionView]
+    runs: list[RunRecord]
+
+
+class ServerView(msgspec.Struct, frozen=True, kw_only=True):
+    """The server itself."""
+
+    name: str
+    version: str
+    jobs_directory: str
+    jobs: int
+    #: Files of the jobs directory that cannot become a version, with the reason.
+    refused_files: Mapping[str, str]
+
+
+class ActionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Start, stop, restart, pause or resume jobs. ``select``: a name, ``FOLDER/``, ``LABEL=VALUE`` or ``--all``."""
+
+    action: Action
+    select: str
+    timeout_seconds: float = 120.0
+
+
+class FileBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The text of a job's file, which is written into the jobs directory."""
+
+    suffix: Literal[".py", ".sql"]
+    text: str
+
+
+class VersionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which version; without one the newest (upgrade) or the last good one before the present (rollback)."""
+
+    version: int | None = None
+
+
+class SavepointBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The name of a savepoint, below the data directory of the server; ``stop``: the job stops at its place."""
+
+    name: str | None = None
+    stop: bool = False
+
+
+class OffsetsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Next offsets by queue (``source/queue``)."""
+
+    offsets: Mapping[str, int]
+
+
+class OffsetsView(msgspec.Struct, frozen=True, kw_only=True):
+    """The next offset of each queue."""
+
+    offsets: Mapping[str, int]
+    note: str | None = None
+
+
+class RulesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A set of rules, as text of a ``.yaml`` or ``.sql`` file; ``node``: which verb, if the job has several."""
+
+    text: str
+    suffix: Literal[".yaml", ".sql"] = ".yaml"
+    node: str | None = None
+
+
+class LogView(msgspec.Struct, frozen=True, kw_only=True):
+    """The last lines of a job's log."""
+
+    lines: list[str]

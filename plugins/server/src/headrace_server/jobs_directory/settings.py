@@ -1,0 +1,147 @@
+"""``job.yaml``: how the jobs of a folder are run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import yaml
+from headrace.foundation.errors import OptionError, did_you_mean
+from headrace.interfaces.settings import parse_duration, parse_size
+
+SETTINGS_FILE = "job.yaml"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_THE_SERVER = {
+    "checkpoint": "it is below jobs/ of the data directory",
+    "until": "write until: end beside options",
+    "from_savepoint": "start a job from a savepoint with headrace run, then hand its checkpoint over",
+    "show_progress": "headrace status shows progress",
+}
+_DURATIONS = ("stop_timeout", "health_timeout", "health_window")
+
+
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of one job, after those of its folder and its own were put together. Durations are in seconds."""
+
+    backend: str = "light"
+    #: Of the run and of the backend, as for ``headrace run --option``.
+    options: Mapping[str, str | int | float | bool] = {}
+    #: Arguments of the file's ``job()`` function, or the ``${NAME}`` of a SQL text.
+    variables: Mapping[str, str | int | float | bool] = {}
+    #: ``never``: the job runs until it is stopped. ``end``: it reads the input that is there.
+    until: Literal["never", "end"] = "never"
+    labels: Mapping[str, str] = {}
+    #: Names of secrets that the job gets as environment variables. Their values are not here.
+    secrets: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    #: Light jobs of the same group run in one process.
+    group: str | None = None
+    #: Most memory of its data that a process may have; None: no limit. A group takes the sum of its jobs.
+    memory_max_bytes: int | None = None
+    open_files_max: int | None = None
+    #: Whether a changed file is rolled out at once, or waits for ``headrace upgrade``.
+    roll_out: Literal["automatic", "manual"] = "automatic"
+    #: Whether a job that is found for the first time is started.
+    start: bool = True
+    stop_timeout: float = 60.0
+    #: A new version must run within this time, and then go on for the window; else the old one is started again.
+    health_timeout: float = 60.0
+    health_window: float = 5.0
+
+
+def settings_of(folder: Path, stem: str) -> JobSettings:
+    """Return the settings of the job in a file of this stem. Raises OptionError that names file, job and option."""
+    file = folder / SETTINGS_FILE
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return JobSettings()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"{file} cannot be read: {error}", job=stem) from error
+    try:
+        found = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise OptionError(f"{file} is not YAML: {error}", job=stem) from error
+    if not isinstance(found, dict):
+        raise OptionError(f"{file} must be a mapping", job=stem, hint="for example\n    backend: light")
+    own = (found.pop("jobs", None) or {}).get(stem) or {}
+    if not isinstance(own, dict):
+        raise OptionError(f"{file}: jobs: {stem}: must be a mapping", job=stem)
+    merged = {**found, **own}
+    for name in ("options", "variables", "labels", "environment"):
+        both = (found.get(name) or {}, own.get(name) or {})
+        if all(isinstance(each, dict) for each in both) and any(both):
+            merged[name] = {**both[0], **both[1]}
+    return _made(merged, file, stem)
+
+
+def _made(given: dict[Any, Any], file: Path, stem: str) -> JobSettings:
+    known = JobSettings.__struct_fields__
+    for name in given:
+        if name not in known:
+            raise OptionError(
+                f"{file}: unknown setting {name!r}",
+                job=stem,
+                option=str(name),
+                hint=did_you_mean(str(name), [*known, "jobs"], known="settings"),
+            )
+    converted = dict(given)
+    for name in _DURATIONS:
+        if name in given:
+            converted[name] = _converted(name, given[name], file, stem)
+    if given.get("memory_max_bytes") is not None:
+        converted["memory_max_bytes"] = _converted("memory_max_bytes", given["memory_max_bytes"], file, stem)
+    try:
+        made = msgspec.convert(converted, JobSettings)
+    except msgspec.ValidationError as error:
+        raise OptionError(f"{file}: {error}", job=stem) from error
+    _check(made, file, stem)
+    return made
+
+
+def _converted(name: str, value: Any, file: Path, stem: str) -> float | int:
+    try:
+        if name == "memory_max_bytes":
+            return parse_size(value)
+        made: timedelta = parse_duration(value)
+    except (ValueError, TypeError) as error:
+        raise OptionError(f"{file}: {error}", job=stem, option=name) from error
+    if made <= timedelta():
+        raise OptionError(f"{file}: must be longer than 0", job=stem, option=name)
+    return made.total_seconds()
+
+
+def _check(made: JobSettings, file: Path, stem: str) -> None:
+    if made.group is not None and not _NAME.fullmatch(made.group):
+        raise OptionError(
+            f"{file}: {made.group!r} is not a name", job=stem, option="group", hint="use a-z, 0-9, - and _"
+        )
+    if made.group is not None and made.backend != "light":
+        raise OptionError(f"{file}: only light jobs can share a process", job=stem, option="group")
+    if made.memory_max_bytes is not None and made.backend != "light":
+        raise OptionError(
+            f"{file}: the limit is for the process of a light job",
+            job=stem,
+            option="memory_max_bytes",
+            hint="set the memory of Spark with its own options",
+        )
+    for name in made.options:
+        if name in _OF_THE_SERVER:
+            raise OptionError(
+                f"{file}: the server itself sets {name!r}", job=stem, option=name, hint=_OF_THE_SERVER[name]
+            )
+    for name in (*made.secrets, *made.environment):
+        if not _ENVIRONMENT_NAME.fullmatch(name):
+            raise OptionError(
+                f"{file}: {name!r} is not the name of an environment variable", job=stem, option="secrets"
+            )
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text can be a part of a job's name."""
+    return _NAME.fullmatch(text) is not None

@@ -1,0 +1,66 @@
+"""The files of versions: written once, never changed, checked when they are used."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.foundation.durable_files import sync_directory, write_durably
+from headrace.foundation.errors import JobError
+from headrace.foundation.private_files import make_private_directory
+
+
+class VersionFiles:
+    """Versions below a directory: ``<job>/<number>/…``."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def place(self, job: str, number: int) -> Path:
+        """Return where the files of a version are."""
+        return self._directory / job / str(number)
+
+    def store(self, job: str, number: int, contents: Mapping[str, bytes]) -> Mapping[str, str]:
+        """Write the files of a version; return their hashes by name. A crash leaves all of them or none. Raises OSError."""
+        place = self.place(job, number)
+        make_private_directory(place.parent)
+        new = place.with_name(f".{number}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        make_private_directory(new)
+        for name, content in contents.items():
+            target = new / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(target, content)
+        shutil.rmtree(place, ignore_errors=True)  # of a crash between the files and the registry
+        os.rename(new, place)
+        sync_directory(place.parent)
+        return {name: _hash(content) for name, content in contents.items()}
+
+    def check(self, job: str, number: int, hashes: Mapping[str, str]) -> Path:
+        """Return where a version is. Raises JobError if a file of it is missing or was changed."""
+        place = self.place(job, number)
+        for name, expected in hashes.items():
+            try:
+                found = _hash((place / name).read_bytes())
+            except OSError as error:
+                raise JobError(f"version {number} cannot be used: {name}: {error.strerror}", job=job) from error
+            if found != expected:
+                raise JobError(
+                    f"version {number} cannot be used: {place / name} was changed after it was stored",
+                    job=job,
+                    hint="change the file in the jobs directory instead: that makes a new version",
+                )
+        return place
+
+    def contents(self, job: str, number: int) -> dict[str, str]:
+        """Return the texts of a version's files, for people who compare versions. Bytes that are no text are replaced."""
+        place = self.place(job, number)
+        files = sorted(each for each in place.rglob("*") if each.is_file() and "__pycache__" not in each.parts)
+        return {each.relative_to(place).as_posix(): each.read_text("utf-8", errors="replace") for each in files}
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,261 @@
+"""Reads and writes the registry."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import JobError, OptionError
+from sqlalchemy import Engine, MetaData, RowMapping, create_engine, event, func, insert, select, update
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from headrace_server.registry.records import (
+    Desired,
+    JobRecord,
+    OperationRecord,
+    RunRecord,
+    VersionRecord,
+    VersionState,
+)
+from headrace_server.registry.tables import jobs, metadata, operations, runs, servers, versions
+
+#: How long a writer waits for another one, in SQLite.
+_BUSY_TIMEOUT_MS = 10_000
+
+
+def open_engine(url: str) -> Engine:
+    """Return an engine for the URL of a database. Raises OptionError if the URL, its driver or its server cannot be used."""
+    try:
+        shown = make_url(url).render_as_string(hide_password=True)
+        engine = create_engine(url, pool_pre_ping=True)
+        if engine.dialect.name == "sqlite":
+            event.listen(engine, "connect", _set_up_sqlite)
+        with engine.connect():
+            pass
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise OptionError(
+            f"the registry cannot be opened: {error}",
+            option="registry",
+            hint="write sqlite:///FILE, mysql+pymysql://USER@HOST/DATABASE or postgresql+psycopg://USER@HOST/DATABASE",
+        ) from None
+    except SQLAlchemyError as error:
+        raise OptionError(f"the registry {shown} cannot be opened: {error}", option="registry") from None
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _: Any) -> None:
+    """Let readers go on beside a writer, and a writer wait for another one."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def sqlite_url(file: Path) -> str:
+    """Return the URL of a registry in a file."""
+    return f"sqlite:///{file.absolute()}"
+
+
+class Registry:
+    """The registry of a server. May be used from any thread. ``further`` are the tables of other rooms, made at the start too."""
+
+    def __init__(self, engine: Engine, clock: Clock, *, further: Iterable[MetaData] = ()) -> None:
+        self.engine = engine
+        self._clock = clock
+        for tables in (metadata, *further):
+            tables.create_all(engine)
+
+    # ------------------------------------------------------------------------------------------------------- jobs
+
+    def jobs(self) -> list[JobRecord]:
+        """Return all jobs by name, also those whose file is gone."""
+        with self.engine.connect() as connection:
+            return [_job(row) for row in connection.execute(select(jobs).order_by(jobs.c.name)).mappings()]
+
+    def job(self, name: str) -> JobRecord:
+        """Return a job. Raises JobError if there is none of that name."""
+        with self.engine.connect() as connection:
+            row = connection.execute(select(jobs).where(jobs.c.name == name)).mappings().first()
+        if row is None:
+            raise JobError(f"there is no job {name!r}", job=name, hint="headrace jobs lists all of them")
+        return _job(row)
+
+    def add_job(self, name: str, *, desired: Desired, labels: Mapping[str, str], unit: str) -> None:
+        """Note a job whose file was found for the first time."""
+        with self.engine.begin() as connection:
+            connection.execute(
+                insert(jobs).values(
+                    name=name, desired=desired.value, present=True, labels=_text(labels), unit=unit, problem=None
+                )
+            )
+
+    def change_job(self, name: str, **values: Any) -> None:
+        """Change columns of a job: desired, current_version, present, problem, labels, unit."""
+        if "labels" in values:
+            values["labels"] = _text(values["labels"])
+        with self.engine.begin() as connection:
+            connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
+
+    # --------------------------------------------------------------------------------------------------- versions
+
+    def versions(self, job: str) -> list[VersionRecord]:
+        """Return the versions of a job, the newest first."""
+        query = select(versions).where(versions.c.job == job).order_by(versions.c.number.desc())
+        with self.engine.connect() as connection:
+            return [_version(row) for row in connection.execute(query).mappings()]
+
+    def version(self, job: str, number: int) -> VersionRecord:
+        """Return a version. Raises JobError if there is none of that number."""
+        for each in self.versions(job):
+            if each.number == number:
+                return each
+        raise JobError(f"the job has no version {number}", job=job, hint="headrace status NAME lists its versions")
+
+    def add_version(self, record: VersionRecord) -> None:
+        """Store a new version. ``number`` is what ``next_version`` gave."""
+        values = {**msgspec.structs.asdict(record), "state": record.state.value, "files": _text(record.files)}
+        with self.engine.begin() as connection:
+            connection.execute(insert(versions).values(**values))
+
+    def next_version(self, job: str) -> int:
+        """Return the number of the next version of a job."""
+        with self.engine.connect() as connection:
+            last = connection.execute(select(func.max(versions.c.number)).where(versions.c.job == job)).scalar()
+        return (last or 0) + 1
+
+    def judge_version(
+        self, job: str, number: int, state: VersionState, *, reason: str | None = None, plan: str | None = None
+    ) -> None:
+        """Note what became of a version."""
+        values: dict[str, Any] = {"state": state.value, "reason": reason}
+        if plan is not None:
+            values["plan"] = plan
+        chosen = (versions.c.job == job) & (versions.c.number == number)
+        with self.engine.begin() as connection:
+            connection.execute(update(versions).where(chosen).values(**values))
+
+    # ------------------------------------------------------------------------------------------------------- runs
+
+    def begin_run(self, **values: Any) -> int:
+        """Note that a process runs a job; return the number of the run."""
+        with self.engine.begin() as connection:
+            made = connection.execute(insert(runs).values(started_seconds=self._clock.now(), **values))
+            key = made.inserted_primary_key
+            assert key is not None, "one row has one key"
+            return int(key[0])
+
+    def end_run(self, run: int, outcome: str, reason: str | None) -> None:
+        """Note how a run has ended. The first note of a run counts."""
+        chosen = (runs.c.id == run) & runs.c.ended_seconds.is_(None)
+        with self.engine.begin() as connection:
+            connection.execute(
+                update(runs).where(chosen).values(ended_seconds=self._clock.now(), outcome=outcome, reason=reason)
+            )
+
+    def open_runs(self, server: str | None = None) -> list[RunRecord]:
+        """Return the runs that have not ended, as far as the registry knows."""
+        query = select(runs).where(runs.c.ended_seconds.is_(None)).order_by(runs.c.id)
+        if server is not None:
+            query = query.where(runs.c.server == server)
+        with self.engine.connect() as connection:
+            return [msgspec.convert(_plain(row), RunRecord) for row in connection.execute(query).mappings()]
+
+    def runs_of(self, job: str, *, limit: int = 20) -> list[RunRecord]:
+        """Return the last runs of a job, the newest first."""
+        query = select(runs).where(runs.c.job == job).order_by(runs.c.id.desc()).limit(limit)
+        with self.engine.connect() as connection:
+            return [msgspec.convert(_plain(row), RunRecord) for row in connection.execute(query).mappings()]
+
+    # ------------------------------------------------------------------------------------------------- operations
+
+    def begin_operation(self, kind: str, of: Iterable[str]) -> str:
+        """Note an operation that begins; return its id."""
+        made = uuid.uuid4().hex
+        with self.engine.begin() as connection:
+            connection.execute(
+                insert(operations).values(
+                    id=made, kind=kind, jobs=json.dumps(list(of)), state="running", step="begins",
+                    started_seconds=self._clock.now(),
+                )
+            )  # fmt: skip
+        return made
+
+    def note_step(self, operation: str, step: str) -> None:
+        """Note what an operation is doing now."""
+        with self.engine.begin() as connection:
+            connection.execute(update(operations).where(operations.c.id == operation).values(step=step))
+
+    def end_operation(self, operation: str, *, result: str | None = None, error: str | None = None) -> None:
+        """Note the end of an operation: its result, or why it has failed."""
+        state = "done" if error is None else "failed"
+        with self.engine.begin() as connection:
+            connection.execute(
+                update(operations)
+                .where(operations.c.id == operation)
+                .values(state=state, step=state, result=result, error=error, ended_seconds=self._clock.now())
+            )
+
+    def operations(self, *, limit: int = 50) -> list[OperationRecord]:
+        """Return the last operations, the newest first."""
+        query = select(operations).order_by(operations.c.started_seconds.desc()).limit(limit)
+        with self.engine.connect() as connection:
+            return [_operation(row) for row in connection.execute(query).mappings()]
+
+    def operation(self, id: str) -> OperationRecord:
+        """Return an operation. Raises JobError if there is none of that id."""
+        with self.engine.connect() as connection:
+            row = connection.execute(select(operations).where(operations.c.id == id)).mappings().first()
+        if row is None:
+            raise JobError(f"there is no operation {id!r}")
+        return _operation(row)
+
+    def abandon_operations(self, reason: str) -> None:
+        """End the operations of a server that has died. Called when the only server of the registry starts."""
+        with self.engine.begin() as connection:
+            connection.execute(
+                update(operations)
+                .where(operations.c.state == "running")
+                .values(state="failed", step="failed", error=reason, ended_seconds=self._clock.now())
+            )
+
+    # ---------------------------------------------------------------------------------------------------- servers
+
+    def note_server(self, name: str, *, pid: int, url: str | None) -> None:
+        """Note that a server has started."""
+        values = {"pid": pid, "url": url, "started_seconds": self._clock.now(), "ended_seconds": None}
+        with self.engine.begin() as connection:
+            if not connection.execute(update(servers).where(servers.c.name == name).values(**values)).rowcount:
+                connection.execute(insert(servers).values(name=name, **values))
+
+    def end_server(self, name: str) -> None:
+        """Note that a server has ended in order."""
+        with self.engine.begin() as connection:
+            connection.execute(update(servers).where(servers.c.name == name).values(ended_seconds=self._clock.now()))
+
+
+def _text(value: Mapping[str, str]) -> str:
+    return json.dumps(dict(value), sort_keys=True)
+
+
+def _job(row: RowMapping) -> JobRecord:
+    return msgspec.convert({**_plain(row), "labels": json.loads(row["labels"])}, JobRecord)
+
+
+def _version(row: RowMapping) -> VersionRecord:
+    return msgspec.convert({**_plain(row), "files": json.loads(row["files"])}, VersionRecord)
+
+
+def _operation(row: RowMapping) -> OperationRecord:
+    return msgspec.convert({**_plain(row), "jobs": json.loads(row["jobs"])}, OperationRecord)
+
+
+def _plain(row: RowMapping) -> dict[str, Any]:
+    """Return a row with names that are plain texts: SQLAlchemy's own are a subclass, which msgspec refuses."""
+    return {str(name): value for name, value in row.items()}

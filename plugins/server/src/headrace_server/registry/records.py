@@ -1,0 +1,87 @@
+"""What rows of the registry are in Python."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Desired(enum.StrEnum):
+    """What a person wants of a job; ``FINISHED`` is set by the server when a bounded job has read its input."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    PAUSED = "paused"
+    FINISHED = "finished"
+
+
+class VersionState(enum.StrEnum):
+    """What became of a version."""
+
+    NEW = "new"
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    FELL_BACK = "fell_back"
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that the server knows."""
+
+    name: str
+    desired: Desired
+    current_version: int | None
+    present: bool
+    problem: str | None
+    labels: Mapping[str, str]
+    #: The unit that runs it: the name of its group, or its own name.
+    unit: str
+    server: str | None = None
+
+
+class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a job. Its files are below ``versions/<job>/<number>`` of the data directory."""
+
+    job: str
+    number: int
+    content_hash: str
+    state: VersionState
+    reason: str | None
+    settings: str
+    files: Mapping[str, str]
+    plan: str | None
+    author: str | None
+    note: str | None
+    created_seconds: float
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a job in a process."""
+
+    id: int
+    unit: str
+    job: str
+    version: int
+    server: str
+    pid: int
+    process_started_seconds: float
+    socket: str
+    started_seconds: float
+    ended_seconds: float | None
+    outcome: str | None
+    reason: str | None
+
+
+class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that takes long: clients look at it again, or follow it as events."""
+
+    id: str
+    kind: str
+    jobs: tuple[str, ...]
+    state: str
+    step: str
+    result: str | None
+    error: str | None
+    started_seconds: float
+    ended_seconds: float | None

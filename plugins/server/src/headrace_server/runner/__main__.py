@@ -1,0 +1,45 @@
+"""Entry point of a runner: limits and log first, then the jobs."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+
+def main(file: Path) -> int:
+    """Run the jobs of the specification in ``file``. Returns 0: how each job has ended is in the file of results."""
+    from headrace_server.runner.limits import set_limits
+    from headrace_server.runner.log_file import LogFile
+    from headrace_server.runner.specification import RunnerSpecification
+
+    specification = RunnerSpecification.read(file)
+    log = LogFile(Path(specification.log))
+    log.open()
+    faulthandler.enable()
+    set_limits(memory_max_bytes=specification.memory_max_bytes, open_files_max=specification.open_files_max)
+    os.chdir(specification.work_directory)
+
+    from headrace_server.runner.service import Runner
+
+    runner = Runner(specification, file)
+    signal.signal(signal.SIGTERM, runner.ask_to_stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.getLogger("headrace_server").info(
+        "runner of %s begins: %s",
+        specification.unit,
+        ", ".join(f"{j.name} version {j.version}" for j in specification.jobs),
+    )
+    runner.run(log)
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of a job that hangs must not keep the process: everything durable is written.
+    os._exit(code)

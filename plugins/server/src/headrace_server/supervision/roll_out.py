@@ -1,0 +1,300 @@
+"""Brings new versions into a unit.
+
+The new process is prepared before the old one stops. The old versions come back if the new ones are not healthy.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.foundation.errors import HeadraceError, JobError
+
+from headrace_server.registry.records import VersionState
+from headrace_server.runner.protocol import RefusedError, RunnerAwayError
+from headrace_server.supervision.processes import RunnerProcess
+from headrace_server.supervision.specifications import Services
+from headrace_server.supervision.unit import Unit
+
+logger = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.05
+_PREPARE_TIMEOUT_SECONDS = 300.0
+_STOP_GRACE_SECONDS = 15.0
+
+
+@dataclass
+class RollOutReport:
+    """What became of each version of a roll-out."""
+
+    accepted: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    fell_back: dict[str, str] = field(default_factory=dict)
+    #: By job: where the old version has stopped (checkpoint, offsets).
+    places: dict[str, Any] = field(default_factory=dict)
+    #: From asking the old version to stop until the new one runs; None: no version ran before.
+    gap_seconds: float | None = None
+
+
+class RollOut:
+    """One roll-out of versions into a unit. ``run`` is called once, in a thread of its own.
+
+    ``changes``: the new versions. ``running``: the jobs that should run afterwards, with their versions before the change; a
+    changed job that is not among them is only checked. ``say`` is told each step.
+    """
+
+    def __init__(
+        self, unit: Unit, services: Services, *, changes: Mapping[str, int], running: Mapping[str, int | None],
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._unit = unit
+        self._services = services
+        self._changes = dict(changes)
+        self._running = dict(running)
+        self._say = say
+        self._report = RollOutReport()
+        self._never = threading.Event()
+
+    def run(self) -> RollOutReport:
+        """Roll the versions out; return what became of them. Raises JobError if the old version cannot be stopped."""
+        with self._unit.lock:
+            self._unit.look()
+            self._check_those_that_do_not_run()
+            new = self._prepared()
+            if new is not None:
+                self._switch(new)
+        return self._report
+
+    # ------------------------------------------------------------------------------------------------- preparing
+
+    def _check_those_that_do_not_run(self) -> None:
+        """Plan the new versions of jobs that are stopped, each in a process that ends afterwards."""
+        for job, version in list(self._changes.items()):
+            if job in self._running:
+                continue
+            del self._changes[job]
+            self._say(f"planning {job} version {version}, which does not run now")
+            try:
+                runner = self._launch({job: version})
+            except HeadraceError as error:
+                self._refuse(job, version, str(error))
+                continue
+            try:
+                refused = self._wait_prepared(runner)
+                if job in refused:
+                    self._refuse(job, version, refused[job])
+                else:
+                    self._note_plan(runner, job, version)
+                    self._accept(job, version)
+            finally:
+                runner.kill()
+
+    def _prepared(self) -> RunnerProcess | None:
+        """Return a runner that has prepared all that should run; versions that are refused are left out of it."""
+        while self._changes:
+            wanted = {
+                **{job: version for job, version in self._running.items() if version is not None},
+                **self._changes,
+            }
+            self._say(
+                "preparing " + ", ".join(f"{job} version {number}" for job, number in sorted(self._changes.items()))
+            )
+            refused: dict[str, str] = {}
+            runner: RunnerProcess | None = None
+            try:
+                runner = self._launch(wanted)
+                refused = self._wait_prepared(runner)
+                if not refused:
+                    refused = self._compare(runner)
+            except HeadraceError as error:
+                refused = dict.fromkeys(self._changes, str(error))
+            others = [job for job in refused if job not in self._changes]
+            if others:  # an unchanged job of the group does not prepare now: it must not be stopped for this
+                reason = f"{others[0]} of the same group cannot be prepared: {refused[others[0]]}"
+                refused = dict.fromkeys(self._changes, reason)
+            if not refused and runner is not None:
+                for job, version in self._changes.items():
+                    self._note_plan(runner, job, version)
+                return runner
+            if runner is not None:
+                runner.kill()
+            for job, reason in refused.items():
+                self._refuse(job, self._changes.pop(job), reason)
+        return None
+
+    def _launch(self, versions: Mapping[str, int]) -> RunnerProcess:
+        return self._services.launch(self._unit.name, versions, group=self._unit.group, wait=True)
+
+    def _wait_prepared(self, runner: RunnerProcess) -> dict[str, str]:
+        """Wait until a runner has prepared its jobs; return those that it refuses, with the reason."""
+        jobs = [each.name for each in runner.specification.jobs]
+        clock = self._services.clock
+        deadline = clock.monotonic() + _PREPARE_TIMEOUT_SECONDS
+        while clock.monotonic() < deadline:
+            alive = runner.is_alive()
+            try:
+                found = runner.ask("status")["jobs"]
+            except RunnerAwayError:
+                found = None
+            if found is not None and all(each["phase"] != "loading" for each in found.values()):
+                return {job: str(each["error"]) for job, each in found.items() if each["phase"] == "refused"}
+            if not alive:
+                return {job: str(outcome.reason) for job, outcome in runner.outcomes().items()}
+            clock.wait(self._never, _LOOK_SECONDS)
+        return dict.fromkeys(jobs, f"not prepared within {_PREPARE_TIMEOUT_SECONDS:.0f} s")
+
+    def _compare(self, new: RunnerProcess) -> dict[str, str]:
+        """Compare the state of each changed job with that of its running version; return those that do not fit."""
+        old, refused = self._unit.runner, {}
+        for job in self._changes:
+            if old is None or self._unit.phase(job) != "running":
+                continue  # the start itself compares with the checkpoint, before anything is read
+            try:
+                new.ask("compare", job=job, running=old.ask("plan", job=job))
+            except RefusedError as error:
+                refused[job] = str(error)
+        return refused
+
+    # -------------------------------------------------------------------------------------------------- switching
+
+    def _switch(self, new: RunnerProcess) -> None:
+        before = self._unit.running_versions()
+        guarded = {job: version for job, version in self._changes.items() if before.get(job)}
+        clock = self._services.clock
+        begun = clock.monotonic()
+        if self._unit.runner is not None:
+            self._say("stopping the old version at a checkpoint")
+            self._stop_old()
+        # Noted before it runs: a server that dies now finds the process again.
+        self._unit.take(new)
+        try:
+            new.ask("go")
+        except (RunnerAwayError, RefusedError) as error:
+            logger.warning("unit %s: %s", self._unit.name, error.message)  # the look below says that it is not healthy
+        if not guarded:
+            for job, version in self._changes.items():
+                self._accept(job, version)
+            return
+        self._say("the new version starts")
+        unhealthy = self._unhealthy(guarded, begun)
+        if not unhealthy:
+            for job, version in self._changes.items():
+                self._accept(job, version)
+            return
+        self._fall_back(new, before, unhealthy)
+
+    def _stop_old(self) -> None:
+        """Stop the jobs of the old runner, all at the same time, and note where. What hangs is killed: the checkpoint is whole."""
+        old = self._unit.runner
+        assert old is not None
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            stops = {
+                each.name: pool.submit(
+                    old.ask, "stop", job=each.name, timeout_seconds=each.stop_timeout_seconds + _STOP_GRACE_SECONDS
+                )
+                for each in old.specification.jobs
+            }
+        outcome, reason = "stopped", "a new version takes over"
+        for job, stop in stops.items():
+            try:
+                self._report.places[job] = place_of(stop.result())
+            except (RunnerAwayError, RefusedError) as error:
+                logger.warning("job %s did not stop in order: %s", job, error.message)
+                outcome, reason = "killed", f"it did not stop for a new version: {error.message}"
+        if outcome == "killed":
+            old.kill()
+        self._unit.end_runs(outcome, reason)
+        self._unit.leave()
+
+    def _unhealthy(self, guarded: Mapping[str, int], begun: float) -> dict[str, str]:
+        """Watch the new versions; return those that are not healthy, with the reason. Empty: all are."""
+        settings = [self._services.settings(job, version) for job, version in guarded.items()]
+        clock = self._services.clock
+        deadline = clock.monotonic() + max(each.health_timeout for each in settings)
+        window = max(each.health_window for each in settings)
+        healthy_since: float | None = None
+        while True:
+            self._unit.look()
+            now = clock.monotonic()
+            found = {job: self._judged(job) for job in guarded}
+            bad = {job: reason for job, reason in found.items() if reason}
+            if bad:
+                return bad
+            if all(reason is None for reason in found.values()):
+                if healthy_since is None:
+                    healthy_since = now
+                    self._report.gap_seconds = now - begun
+                    self._say(f"the new version runs; watching it for {window:g} s")
+                if now - healthy_since >= window:
+                    return {}
+            elif now >= deadline:
+                return {job: "it did not run within the time of health_timeout" for job in guarded if found[job] == ""}
+            clock.wait(self._never, 0.01 if healthy_since is None else _LOOK_SECONDS)
+
+    def _judged(self, job: str) -> str | None:
+        """Return None for a healthy job, the reason for one that is not, and an empty text for one that is not there yet."""
+        status = self._unit.statuses.get(job)
+        if self._unit.runner is None:
+            last = self._services.registry.runs_of(job, limit=1)
+            ended = last[0] if last else None
+            if ended is not None and ended.outcome == "finished":
+                return None
+            return (ended and ended.reason) or "its process has ended"
+        if status is None or status["phase"] in ("loading", "prepared", "starting"):
+            return ""
+        if status["phase"] in ("failed", "refused", "stopped", "stopping"):
+            return str(status["error"] or f"it is {status['phase']}")
+        figures = status.get("figures")
+        if figures and figures["records_read"] > 0 and figures["dead_letters"] >= figures["records_read"]:
+            stored = sum(figures["rows_written"].values()) + figures["rows_skipped"]
+            if not stored:
+                return f"all of the {figures['records_read']:,} records that it has read became dead letters"
+        return None
+
+    def _fall_back(self, new: RunnerProcess, before: Mapping[str, int], unhealthy: Mapping[str, str]) -> None:
+        self._say("not healthy, going back: " + "; ".join(f"{job}: {reason}" for job, reason in unhealthy.items()))
+        if self._unit.runner is new:
+            self._stop_old()
+        self._unit.end_runs("failed", "fell back to the version before")
+        for job, version in self._changes.items():
+            reason = unhealthy.get(job, "another version of the same roll-out was not healthy")
+            self._services.registry.judge_version(job, version, VersionState.FELL_BACK, reason=reason)
+            self._report.fell_back[job] = reason
+            problem = f"version {version} was not healthy and was taken back: {reason}"
+            self._services.registry.change_job(job, problem=problem)
+            self._unit.begin_anew(job)
+        self._unit.take(self._services.launch(self._unit.name, before, group=self._unit.group, wait=False))
+
+    # ------------------------------------------------------------------------------------------------------ notes
+
+    def _note_plan(self, runner: RunnerProcess, job: str, version: int) -> None:
+        try:
+            plan = str(runner.ask("plan", job=job)["text"])
+        except RefusedError as error:
+            raise JobError(error.message, job=job, hint=error.hint) from error
+        self._services.registry.judge_version(job, version, VersionState.NEW, plan=plan)
+
+    def _accept(self, job: str, version: int) -> None:
+        self._services.registry.judge_version(job, version, VersionState.ACCEPTED)
+        self._services.registry.change_job(job, current_version=version, problem=None)
+        self._unit.begin_anew(job)
+        self._unit.policy(job).started()
+        self._report.accepted[job] = version
+
+    def _refuse(self, job: str, version: int, reason: str) -> None:
+        logger.warning("job %s: version %d is refused: %s", job, version, reason)
+        self._services.registry.judge_version(job, version, VersionState.REFUSED, reason=reason)
+        self._services.registry.change_job(job, problem=f"version {version} is refused: {reason}")
+        self._report.refused[job] = reason
+
+
+def place_of(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where a job has stopped: the number of its checkpoint and the next offset of each queue."""
+    figures = status.get("figures")
+    if figures is None:
+        return {}
+    queues = {each["queue"]: each["offset"] for each in figures["queues"]}
+    return {"checkpoint": figures["checkpoint_id"], "offsets": queues}

@@ -1,0 +1,404 @@
+"""The server's own work: looks at the jobs directory and at its units again and again, and does what clients ask for."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from headrace.foundation.errors import HeadraceError, JobError
+from sqlalchemy.exc import SQLAlchemyError
+
+from headrace_server.jobs_directory.scanning import FoundJob, Unusable, scan
+from headrace_server.registry.records import Desired, JobRecord, VersionRecord, VersionState
+from headrace_server.supervision.roll_out import RollOut, RollOutReport
+from headrace_server.supervision.specifications import Services
+from headrace_server.supervision.unit import RUNS, Unit
+
+logger = logging.getLogger(__name__)
+_TICK_SECONDS = 0.2
+DEFAULT_SCAN_INTERVAL = timedelta(seconds=2)
+#: A file that changes is taken when it has stayed the same for this many looks: an editor may not have written all of it.
+_QUIET_LOOKS = 2
+
+
+class Supervisor:
+    """Keeps the jobs of a directory as they are wanted. ``run`` is the loop; the other methods may be called from any thread."""
+
+    def __init__(
+        self, services: Services, directory: Path, *, scan_interval: timedelta = DEFAULT_SCAN_INTERVAL
+    ) -> None:
+        self.services = services
+        self.directory = directory
+        self.units: dict[str, Unit] = {}
+        self._scan_seconds = scan_interval.total_seconds()
+        self._scanned = float("-inf")
+        self._stopping = threading.Event()
+        self._on_stop: Literal["stop", "leave"] = "stop"
+        self._seen: dict[str, tuple[str, int]] = {}
+        self._refused_files: dict[str, str] = {}
+        self._roll_outs = ThreadPoolExecutor(max_workers=4, thread_name_prefix="roll-out")
+        self._begun: list[Future[None]] = []
+        self._busy: set[str] = set()
+        self._busy_lock = threading.Lock()
+        self.ready = threading.Event()
+
+    # ------------------------------------------------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Find the runners of an earlier server, then supervise until ``stop``; drain at the end."""
+        self.find_runners()
+        while not self._stopping.is_set():
+            self.step()
+            self.ready.set()
+            self.services.clock.wait(self._stopping, _TICK_SECONDS)
+        self._roll_outs.shutdown(wait=True)
+        if self._on_stop == "stop":
+            self._drain()
+
+    def step(self) -> None:
+        """Do one round: the jobs directory if it is time for that, then every unit. After an error the next round tries again."""
+        try:
+            now = self.services.clock.monotonic()
+            if now - self._scanned >= self._scan_seconds:
+                self._scanned = now
+                self._scan()
+            self._tick()
+        except (HeadraceError, OSError, SQLAlchemyError) as error:
+            logger.error("%s", error)
+
+    def stop(self, on_stop: Literal["stop", "leave"] = "stop") -> None:
+        """End the loop. ``leave``: the runners go on, for the next server to find."""
+        self._on_stop = on_stop
+        self._stopping.set()
+
+    def _tick(self) -> None:
+        jobs = self._jobs_by_unit()
+        for name in set(jobs) | set(self.units):
+            unit = self._unit(name, jobs.get(name, {}))
+            unit.tick(jobs.get(name, {}))
+            missing = unit.missing(jobs.get(name, {}))
+            if missing and name not in self._busy:
+                self.roll_out_later("add to the running group", missing)
+
+    def _drain(self) -> None:
+        """Stop all jobs at a checkpoint and wait until their processes have ended."""
+        for unit in self.units.values():
+            with unit.lock:
+                unit.look()
+                unit.ask_to_exit()
+        nothing: Mapping[str, JobRecord] = {}
+        never = threading.Event()
+        while any(unit.runner is not None for unit in self.units.values()):
+            for unit in self.units.values():
+                unit.tick(nothing)
+            self.services.clock.wait(never, _TICK_SECONDS)
+
+    def find_runners(self) -> None:
+        """Take over the processes of an earlier server that run still, and note the end of the others."""
+        registry = self.services.registry
+        registry.abandon_operations("the server has ended meanwhile")
+        by_process: dict[str, list[Any]] = defaultdict(list)
+        for run in registry.open_runs(self.services.server):
+            by_process[run.socket].append(run)
+        groups = {job.name: job.unit != job.name for job in registry.jobs()}
+        for address, runs in by_process.items():
+            first = runs[0]
+            unit = self._unit(first.unit, {}, group=groups.get(first.job, False))
+            file = self.services.data.specification(first.unit, Path(address).stem, group=unit.group)
+            try:
+                runner = self.services.launcher.find(file, pid=first.pid, started_seconds=first.process_started_seconds)
+            except JobError as error:
+                for run in runs:
+                    registry.end_run(run.id, "killed", str(error))
+                continue
+            logger.info("unit %s: its runner %d is taken over", unit.name, runner.pid)
+            unit.adopt(runner, {run.job: run for run in runs})
+            self._settle_versions(unit)
+
+    def _settle_versions(self, unit: Unit) -> None:
+        """Take what runs for what is wanted: a roll-out that was under way when the server died has got that far."""
+        for job, version in unit.running_versions().items():
+            record = self.services.registry.job(job)
+            if record.current_version != version:
+                self.services.registry.judge_version(job, version, VersionState.ACCEPTED)
+                self.services.registry.change_job(job, current_version=version)
+
+    # -------------------------------------------------------------------------------------------- the jobs directory
+
+    def _scan(self) -> None:
+        found, unusable = scan(self.directory)
+        known = {job.name: job for job in self.services.registry.jobs()}
+        changes: dict[str, int] = {}
+        for each in found:
+            number = self._taken(each, known.get(each.name))
+            if number is not None and (each.settings.roll_out == "automatic" or each.name not in known):
+                changes[each.name] = number
+        for broken in unusable:
+            self._note_unusable(broken, known)
+        lies_there = {each.name for each in found} | {each.name for each in unusable}
+        for job in known.values():
+            if job.present and job.name not in lies_there:
+                self.services.registry.change_job(
+                    job.name, present=False, desired=Desired.STOPPED.value, problem="its file was removed"
+                )
+        if changes:
+            self.roll_out_later("changed files", changes)
+
+    def _taken(self, found: FoundJob, known: JobRecord | None) -> int | None:
+        """Make a version of a file that is new or has changed, and return its number. None: nothing is new, or it still changes."""
+        hash_before, looks = self._seen.get(found.name, ("", 0))
+        looks = looks + 1 if hash_before == found.content_hash else 1
+        self._seen[found.name] = (found.content_hash, looks)
+        self._refused_files.pop(found.name, None)
+        if known is not None and not known.present:
+            self.services.registry.change_job(found.name, present=True, problem=None)
+        versions = self.services.registry.versions(found.name) if known is not None else []
+        if versions and versions[0].content_hash == found.content_hash:
+            return None
+        if looks < _QUIET_LOOKS and versions:
+            return None
+        unit = found.settings.group or found.name
+        if known is None:
+            desired = Desired.RUNNING if found.settings.start else Desired.STOPPED
+            self.services.registry.add_job(found.name, desired=desired, labels=found.settings.labels, unit=unit)
+        elif known.unit != unit:
+            raise_if_running(self.units.get(known.unit), found.name)
+        self.services.registry.change_job(found.name, labels=found.settings.labels, unit=unit)
+        return self._store_version(found)
+
+    def _store_version(self, found: FoundJob) -> int:
+        number = self.services.registry.next_version(found.name)
+        hashes = self.services.versions.store(found.name, number, found.files)
+        record = VersionRecord(
+            job=found.name, number=number, content_hash=found.content_hash, state=VersionState.NEW, reason=None,
+            settings=msgspec.json.encode(found.settings).decode(), files=hashes, plan=None, author=None, note=None,
+            created_seconds=self.services.clock.now(),
+        )  # fmt: skip
+        self.services.registry.add_version(record)
+        logger.info("job %s: version %d", found.name, number)
+        return number
+
+    def _note_unusable(self, broken: Unusable, known: Mapping[str, JobRecord]) -> None:
+        if self._refused_files.get(broken.name) == broken.reason:
+            return
+        self._refused_files[broken.name] = broken.reason
+        logger.error("%s: %s", broken.name, broken.reason)
+        if broken.name in known:
+            self.services.registry.change_job(broken.name, problem=broken.reason)
+
+    @property
+    def refused_files(self) -> Mapping[str, str]:
+        """Files of the jobs directory that cannot become a version, with the reason."""
+        return dict(self._refused_files)
+
+    # ------------------------------------------------------------------------------------------------------ roll-outs
+
+    def roll_out(self, changes: Mapping[str, int], operation: str) -> RollOutReport:
+        """Roll versions out, unit by unit; returns when that is done. Steps and the result go to the operation."""
+        registry = self.services.registry
+        report = RollOutReport()
+        try:
+            by_unit: dict[str, dict[str, int]] = defaultdict(dict)
+            for job, version in changes.items():
+                by_unit[registry.job(job).unit][job] = version
+            for name, of_unit in by_unit.items():
+                with self._busy_with(name):
+                    part = self._roll_out_unit(name, of_unit, operation)
+                for each in ("accepted", "refused", "fell_back", "places"):
+                    getattr(report, each).update(getattr(part, each))
+                if part.gap_seconds is not None:
+                    report.gap_seconds = part.gap_seconds
+        except Exception as error:
+            registry.end_operation(operation, error=str(error))
+            raise
+        problems = {**report.refused, **report.fell_back}
+        text = "; ".join(f"{job}: {reason}" for job, reason in problems.items())
+        registry.end_operation(operation, result=msgspec.json.encode(asdict(report)).decode(), error=text or None)
+        return report
+
+    def _roll_out_unit(self, name: str, changes: Mapping[str, int], operation: str) -> RollOutReport:
+        jobs = self._jobs_by_unit().get(name, {})
+        unit = self._unit(name, jobs)
+        running: dict[str, int | None] = {
+            job: record.current_version for job, record in jobs.items() if record.desired is Desired.RUNNING
+        }
+        roll_out = RollOut(
+            unit, self.services, changes=changes, running=running,
+            say=lambda step: self.services.registry.note_step(operation, step),
+        )  # fmt: skip
+        return roll_out.run()
+
+    def roll_out_later(self, kind: str, changes: Mapping[str, int]) -> str:
+        """Roll versions out in a thread; return the id of the operation."""
+        operation = self.services.registry.begin_operation(kind, changes)
+        with self._busy_lock:
+            self._busy |= {self.services.registry.job(job).unit for job in changes}
+        begun = self._roll_outs.submit(self._logged, lambda: self.roll_out(changes, operation))
+        with self._busy_lock:
+            self._begun = [each for each in self._begun if not each.done()] + [begun]
+        return operation
+
+    def wait_for_roll_outs(self) -> None:
+        """Wait until no roll-out is under way. Called by tests, and before a drain."""
+        with self._busy_lock:
+            begun = list(self._begun)
+        wait(begun)
+
+    @contextlib.contextmanager
+    def _busy_with(self, unit: str) -> Iterator[None]:
+        with self._busy_lock:
+            self._busy.add(unit)
+        try:
+            yield
+        finally:
+            with self._busy_lock:
+                self._busy.discard(unit)
+
+    @staticmethod
+    def _logged(work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except Exception:  # the operation says it to the client; here it says it to the log
+            logger.exception("an operation has failed")
+
+    # ----------------------------------------------------------------------------------------------- what clients ask
+
+    def begin(self, kind: str, jobs: Iterable[str], work: Callable[[str], Any]) -> str:
+        """Do ``work(operation)`` in a thread; return the id of the operation. It ends with what ``work`` returns or raises."""
+        registry = self.services.registry
+        operation = registry.begin_operation(kind, jobs)
+
+        def carry_out() -> None:
+            try:
+                result = work(operation)
+            except Exception as error:
+                registry.end_operation(operation, error=str(error) or repr(error))
+                if not isinstance(error, (HeadraceError, TimeoutError)):
+                    raise
+            else:
+                registry.end_operation(operation, result=msgspec.json.encode(result).decode())
+
+        threading.Thread(target=self._logged, args=(carry_out,), name=f"{kind} {operation[:8]}", daemon=True).start()
+        return operation
+
+    def desire(self, jobs: Iterable[JobRecord], desired: Desired) -> None:
+        """Note what is wanted of jobs; the loop sees to it. A start begins to count failures anew."""
+        chosen = list(jobs)
+        for job in chosen:
+            if desired is Desired.RUNNING and not job.present:
+                raise JobError("its file does not lie in the jobs directory", job=job.name, hint="put it back first")
+            if desired is Desired.RUNNING and job.current_version is None:
+                raise JobError("no version of it was accepted", job=job.name, hint=job.problem)
+        for job in chosen:
+            self.services.registry.change_job(job.name, desired=desired.value, problem=None)
+            unit = self.units.get(job.unit)
+            if unit is not None and desired is Desired.RUNNING:
+                unit.begin_anew(job.name)
+
+    def wait_until(self, jobs: Iterable[str], *, runs: bool, timeout: timedelta) -> dict[str, str]:
+        """Wait until jobs run, or have ended; return their phases. Raises TimeoutError."""
+        names = list(jobs)
+        clock, never = self.services.clock, threading.Event()
+        deadline = clock.monotonic() + timeout.total_seconds()
+        while True:
+            phases = {name: self.phase(name) for name in names}
+            open_runs = {run.job for run in self.services.registry.open_runs(self.services.server)}
+            if runs and all(phase in ("running", "finished") for phase in phases.values()):
+                return phases
+            if not runs and not open_runs & set(names):
+                return phases
+            troubled = [job for job in map(self.services.registry.job, names) if runs and job.problem]
+            if troubled:
+                raise JobError(str(troubled[0].problem), job=troubled[0].name)
+            if clock.monotonic() >= deadline:
+                raise TimeoutError(f"after {timeout.total_seconds():g} s: {phases}")
+            clock.wait(never, 0.05)
+
+    def phase(self, name: str) -> str:
+        """Return what a job does now, in one word for people."""
+        job = self.services.registry.job(name)
+        unit = self.units.get(job.unit)
+        phase = unit.phase(name) if unit is not None else None
+        if unit is not None and phase in RUNS:
+            return str(phase)
+        if job.desired is not Desired.RUNNING:
+            return job.desired.value
+        if job.current_version is None:
+            return "refused" if job.problem else "new"
+        if unit is not None and unit.policy(name).rests:
+            return "resting"
+        if unit is not None and unit.policy(name).failures:
+            return "failing"
+        return phase if phase is not None else "starting"
+
+    def figures(self, name: str) -> Mapping[str, Any] | None:
+        """Return the figures that the runner of a job gave last; None if it does not run."""
+        job = self.services.registry.job(name)
+        unit = self.units.get(job.unit)
+        found: Mapping[str, Any] | None = unit.statuses.get(name, {}).get("figures") if unit is not None else None
+        return found
+
+    def ask_runner(self, name: str, do: str, *, timeout_seconds: float, **arguments: Any) -> Any:
+        """Send a request about a job to its runner. Raises JobError if none runs; what the runner refuses."""
+        job = self.services.registry.job(name)
+        unit = self.units.get(job.unit)
+        if unit is None or unit.runner is None or name not in unit.running_versions():
+            raise JobError("the job does not run", job=name, hint=f"headrace start {name}")
+        return unit.runner.ask(do, job=name, timeout_seconds=timeout_seconds, **arguments)
+
+    def stop_with_savepoint(self, name: str, path: Path, *, timeout_seconds: float) -> None:
+        """Stop a job at a savepoint; it stays stopped. Raises JobError if none runs, what the savepoint refuses."""
+        job = self.services.registry.job(name)
+        # The lock keeps the loop from starting the job again before it is known that this is not wanted.
+        with self._unit(job.unit, {}).lock:
+            try:
+                self.ask_runner(name, "stop", savepoint=str(path), timeout_seconds=timeout_seconds)
+            finally:
+                self.desire([job], Desired.STOPPED)
+
+    def reset_checkpoint(self, name: str) -> Path:
+        """Set the checkpoint of a stopped job aside: it begins anew at its next start. Returns where the old one is now."""
+        self.refuse_if_running(name)
+        checkpoint = self.services.data.checkpoint(name)
+        if not checkpoint.exists():
+            raise JobError("the job has no checkpoint", job=name)
+        aside = checkpoint.with_name(f"checkpoint.{int(self.services.clock.now() * 1000)}")
+        os.rename(checkpoint, aside)
+        return aside
+
+    def refuse_if_running(self, name: str) -> None:
+        """Raise JobError unless the job is stopped and no process has it."""
+        job = self.services.registry.job(name)
+        has_run = any(run.job == name for run in self.services.registry.open_runs())
+        if job.desired in (Desired.RUNNING,) or has_run:
+            raise JobError("this needs a job that is stopped", job=name, hint=f"headrace stop {name}")
+
+    # ---------------------------------------------------------------------------------------------------------- inside
+
+    def _jobs_by_unit(self) -> dict[str, dict[str, JobRecord]]:
+        found: dict[str, dict[str, JobRecord]] = defaultdict(dict)
+        for job in self.services.registry.jobs():
+            found[job.unit][job.name] = job
+        return found
+
+    def _unit(self, name: str, jobs: Mapping[str, JobRecord], *, group: bool | None = None) -> Unit:
+        if name not in self.units:
+            is_group = group if group is not None else any(job.name != name for job in jobs.values())
+            self.units[name] = Unit(name, self.services, group=is_group)
+        return self.units[name]
+
+
+def raise_if_running(unit: Unit | None, job: str) -> None:
+    """Raise JobError if a unit runs a job that is to move to another unit."""
+    if unit is not None and job in unit.running_versions():
+        raise JobError("a job changes its group only while it is stopped", job=job, hint=f"headrace stop {job}")

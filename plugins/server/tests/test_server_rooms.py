@@ -1,0 +1,41 @@
+"""The rooms of the server import only those before them, and the server never loads the code of a job."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import headrace_server
+import pytest
+
+PACKAGE = Path(headrace_server.__file__).parent
+#: From the lowest to the highest.
+ROOMS = ["registry", "jobs_directory", "runner", "supervision", "api", "commands"]
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_nothing_above_it(room: str) -> None:
+    files = sorted((PACKAGE / room).glob("*.py"))
+    assert len(files) >= 3
+    above = tuple(f"headrace_server.{each}" for each in ROOMS[ROOMS.index(room) + 1 :])
+    wrong = {path.name: sorted(name for name in imported(path) if name.startswith(above)) for path in files}
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_only_the_processes_of_jobs_load_job_files() -> None:
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if "headrace_console.job_files" in imported(path)
+    }
+    assert users == {"runner/job_run.py", "runner/offsets.py"}

@@ -1,0 +1,243 @@
+"""What the server does with jobs, with runners that are no processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from headrace.foundation.errors import JobError
+from headrace_server.registry.records import Desired, VersionState
+from headrace_server.supervision.restart_policy import FAILURES_MAX
+from server_world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_file_becomes_a_job_that_runs(world: World) -> None:
+    world.write("team/orders")
+    world.pass_time()
+    job = world.registry.job("team/orders")
+    assert (job.desired, job.current_version, job.problem) == (Desired.RUNNING, 1, None)
+    assert world.supervisor.phase("team/orders") == "running"
+    [version] = world.registry.versions("team/orders")
+    assert (version.state, version.plan) == (VersionState.ACCEPTED, "the plan")
+    assert [run.version for run in world.registry.runs_of("team/orders")] == [1]
+
+
+def test_a_changed_file_is_prepared_before_the_old_version_stops(world: World) -> None:
+    world.write("orders")
+    world.pass_time()
+    old = world.runner
+    world.write("orders", "two")
+    world.pass_time(20)
+    new = world.runner
+    assert new is not old
+    assert old.asked.index("plan") < old.asked.index("stop")  # compared while it ran
+    assert new.asked.index("compare") < new.asked.index("go")
+    assert world.registry.job("orders").current_version == 2
+    runs = world.registry.runs_of("orders")
+    assert [(run.version, run.outcome) for run in runs] == [(2, None), (1, "stopped")]
+
+
+def test_a_version_that_does_not_plan_is_refused_and_the_old_one_goes_on(world: World) -> None:
+    world.write("orders")
+    world.pass_time()
+    old = world.runner
+    world.write("orders", "refused")
+    world.pass_time()
+    assert world.runner is old
+    assert "stop" not in old.asked
+    job = world.registry.job("orders")
+    assert job.current_version == 1
+    assert job.problem == "version 2 is refused: unknown column"
+    assert world.registry.version("orders", 2).state is VersionState.REFUSED
+
+
+def test_a_version_whose_state_does_not_fit_is_refused(world: World) -> None:
+    world.write("orders")
+    world.pass_time()
+    old = world.runner
+    world.write("orders", "other state")
+    world.pass_time()
+    assert world.runner is old
+    assert world.registry.version("orders", 2).reason == "the state does not fit"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("fails", "no such table"), ("all bad", "all of the 10 records that it has read became dead letters")],
+)
+def test_a_version_that_is_not_healthy_is_taken_back(world: World, text: str, reason: str) -> None:
+    world.write("orders")
+    world.pass_time()
+    world.write("orders", text)
+    world.pass_time(20)
+    assert world.registry.job("orders").current_version == 1
+    assert world.registry.version("orders", 2).state is VersionState.FELL_BACK
+    assert world.registry.version("orders", 2).reason == reason
+    assert [each.version for each in world.runner.specification.jobs] == [1]
+    assert world.supervisor.phase("orders") == "running"
+    [operation] = [each for each in world.registry.operations() if each.state == "failed"]
+    assert reason in str(operation.error)
+
+
+def test_a_first_version_has_nothing_to_fall_back_to_and_is_tried_again(world: World) -> None:
+    world.write("orders", "fails")
+    world.pass_time(2)
+    assert world.registry.job("orders").current_version == 1
+    world.pass_time(60)
+    assert world.supervisor.phase("orders") == "resting"
+    assert len(world.registry.runs_of("orders")) == FAILURES_MAX
+    assert "rests after 5 failures in a row; the last one: no such table" in str(world.registry.job("orders").problem)
+
+
+def test_a_killed_runner_is_started_again(world: World) -> None:
+    world.write("orders")
+    world.pass_time()
+    world.runner.alive = False
+    world.supervisor.step()
+    assert "ended by SIGKILL" in str(world.registry.job("orders").problem)
+    assert world.launcher.alive == []
+    world.pass_time(3)
+    assert world.supervisor.phase("orders") == "running"
+    assert world.registry.job("orders").problem is None
+    assert [run.outcome for run in world.registry.runs_of("orders")] == [None, "killed"]
+
+
+def test_a_runner_that_does_not_answer_is_not_started_twice(world: World) -> None:
+    world.write("orders")
+    world.pass_time()
+    world.runner.answers = False
+    world.pass_time(120)
+    assert len(world.launcher.runners) == 1
+
+
+def test_a_job_that_is_stopped_stays_stopped_and_one_that_is_started_forgets_its_failures(world: World) -> None:
+    world.write("orders")
+    world.pass_time()
+    world.supervisor.desire([world.registry.job("orders")], Desired.STOPPED)
+    world.pass_time(10)
+    assert world.launcher.alive == []
+    assert world.registry.runs_of("orders")[0].outcome == "stopped"
+    world.supervisor.desire([world.registry.job("orders")], Desired.RUNNING)
+    world.pass_time(2)
+    assert world.supervisor.phase("orders") == "running"
+
+
+def test_a_bounded_job_that_has_finished_is_not_started_again(world: World) -> None:
+    world.write("orders")
+    world.pass_time()
+    world.runner.phases["orders"] = "finished"
+    world.runner.alive = False
+    world.pass_time(10)
+    assert world.registry.job("orders").desired is Desired.FINISHED
+    assert len(world.launcher.runners) == 1
+
+
+def test_a_changed_file_of_a_stopped_job_is_planned_and_not_started(world: World) -> None:
+    world.write("orders")
+    world.pass_time()
+    world.supervisor.desire([world.registry.job("orders")], Desired.STOPPED)
+    world.pass_time(3)
+    world.write("orders", "two")
+    world.pass_time()
+    assert world.registry.job("orders").current_version == 2
+    assert world.launcher.alive == []
+
+
+def test_a_removed_file_stops_its_job(world: World) -> None:
+    world.write("orders")
+    world.pass_time()
+    (world.jobs / "orders.py").unlink()
+    world.pass_time()
+    job = world.registry.job("orders")
+    assert (job.present, job.desired) == (False, Desired.STOPPED)
+    assert world.launcher.alive == []
+    with pytest.raises(JobError, match="does not lie in the jobs directory"):
+        world.supervisor.desire([job], Desired.RUNNING)
+
+
+def test_jobs_of_a_group_share_a_process_and_only_the_one_that_fails_is_started_again(world: World) -> None:
+    (world.jobs / "job.yaml").write_text("group: small\n")
+    for name in ("a", "b", "c"):
+        world.write(name)
+    world.pass_time()
+    runner = world.runner
+    assert sorted(runner.phases) == ["a", "b", "c"]
+    runner.phases["b"], runner.errors["b"] = "failed", "boom"
+    world.clock.advance(1)
+    world.supervisor.step()
+    assert "boom" in str(world.registry.job("b").problem)
+    world.pass_time(3)
+    assert world.runner is runner
+    assert runner.phases["b"] == "running"
+    assert [len(world.registry.runs_of(name)) for name in ("a", "b", "c")] == [1, 2, 1]
+
+
+def test_a_group_takes_good_versions_although_one_of_them_is_refused(world: World) -> None:
+    (world.jobs / "job.yaml").write_text("group: small\n")
+    for name in ("a", "b"):
+        world.write(name)
+    world.pass_time()
+    world.write("a", "two")
+    world.write("b", "refused")
+    world.pass_time(20)
+    assert {each.name: each.version for each in world.runner.specification.jobs} == {"a": 2, "b": 1}
+    assert "refused" in str(world.registry.job("b").problem)
+
+
+def test_a_server_that_was_killed_finds_its_runners(world: World, tmp_path: Path) -> None:
+    world.write("lives")
+    world.write("died")
+    world.pass_time()
+    lives, died = sorted(world.launcher.alive, key=lambda each: each.specification.unit, reverse=True)
+    died.alive = False
+    again = World(tmp_path, world.launcher)
+    try:
+        again.supervisor.find_runners()
+        assert again.supervisor.units["lives"].runner is lives
+        assert again.registry.runs_of("died")[0].outcome == "killed"
+        again.pass_time(4)
+        assert again.supervisor.phase("died") == "running"
+        assert len(again.launcher.alive) == 2
+        assert len(again.registry.runs_of("lives")) == 1
+    finally:
+        again.close()
+
+
+def test_a_runner_gets_the_secrets_that_it_names_and_no_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DB_PASSWORD", "OTHER_PASSWORD"):
+        monkeypatch.setenv(name, "s3cret-" + name)
+    monkeypatch.setenv("PLAIN", "seen")
+    (world.jobs / "job.yaml").write_text("secrets: [DB_PASSWORD]\nenvironment: {ZONE: north}\n")
+    world.write("orders")
+    world.pass_time()
+    environment = world.launcher.environments[-1]
+    assert environment["DB_PASSWORD"] == "s3cret-DB_PASSWORD"
+    assert "OTHER_PASSWORD" not in environment
+    assert (environment["PLAIN"], environment["ZONE"]) == ("seen", "north")
+    assert "s3cret" not in world.registry.version("orders", 1).settings
+
+
+def test_a_secret_that_is_missing_refuses_the_version(world: World) -> None:
+    (world.jobs / "job.yaml").write_text("secrets: [NOT_THERE_PASSWORD]\n")
+    world.write("orders")
+    world.pass_time()
+    assert "NOT_THERE_PASSWORD" in str(world.registry.job("orders").problem)
+    assert world.launcher.runners == []
+
+
+def test_versions_wait_where_roll_outs_are_manual(world: World) -> None:
+    (world.jobs / "job.yaml").write_text("roll_out: manual\n")
+    world.write("orders")
+    world.pass_time()
+    world.write("orders", "two")
+    world.pass_time()
+    assert world.registry.job("orders").current_version == 1
+    assert [each.number for each in world.registry.versions("orders")] == [2, 1]
