@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_world import BEGIN, JOB, NotingStarter, ScheduleWorld
 
-PROGRAM = Path(__file__).with_name("schedule_world.py")
+PROGRAM = Path(__file__).parents[1] / "schedule_world.py"
 QUARTER = timedelta(minutes=15)
 
 
