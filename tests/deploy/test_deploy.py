@@ -52,7 +52,9 @@ def test_the_image_is_made_of_files_that_exist() -> None:
             assert (ROOT / source).exists(), source
     names = set(re.findall(r"\bheadrace-\w+", text.partition("RUN python")[2].partition("&&")[0]))
     projects = {
-        path.parent.name for kind in ("plugins", "connectors", "contrib") for path in ROOT.glob(f"{kind}/*/pyproject.toml")
+        path.parent.name
+        for kind in ("plugins", "connectors", "contrib")
+        for path in ROOT.glob(f"{kind}/*/pyproject.toml")
     }
     assert names
     assert {name.removeprefix("headrace-") for name in names} <= projects

@@ -47,7 +47,9 @@ def test_a_target_runs_every_test_of_its_marks(target: str, marks: str) -> None:
 
 def test_what_marks_tests_as_slow_is_where_the_slow_tests_are_run() -> None:
     """Also files that are no tests themselves: they mark parameters of tests."""
-    files = [file for path in ("core", "plugins", "connectors", "contrib", "tests") for file in (ROOT / path).rglob("*.py")]
+    files = [
+        file for path in ("core", "plugins", "connectors", "contrib", "tests") for file in (ROOT / path).rglob("*.py")
+    ]
     slow = [file for file in files if SLOW.search(file.read_text(encoding="utf-8"))]
     assert len(slow) > 20
     assert outside(slow, paths_of("chaos", "slow")) == []

@@ -1,15 +1,11 @@
-"""Makes the helpers of these tests importable."""
+"""Gives tests an application behind the middleware."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from access_world import World
 
 

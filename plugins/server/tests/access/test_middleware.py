@@ -127,7 +127,17 @@ def test_a_session_changes_nothing_without_its_csrf_token(world: World) -> None:
     assert world.ask("PUT", JOB, world.bearer()).status == 200
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:9999", "https://localhost:8700", "http://localhost:8700.evil", ""])  # fmt: skip
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://localhost:9999",
+        "https://localhost:8700",
+        "http://localhost:8700.evil",
+        "",
+    ],
+)
 def test_pages_of_other_origins_are_refused(world: World, origin: str) -> None:
     cookie, csrf, right = world.session()
     for method in ("GET", "PUT"):

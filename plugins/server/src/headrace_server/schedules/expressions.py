@@ -1,0 +1,105 @@
+"""The instants of a schedule."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+# cronsim: it does nothing but this, has no dependencies, and writes down and tests what it does when clocks change: what Debian's cron
+# does. croniter shifts such times in ways that changed between its versions; APScheduler's trigger skips a run whose hour does not exist.
+from cronsim import CronSim, CronSimError
+from headrace.foundation.errors import OptionError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INTERVAL_MIN = timedelta(seconds=1)
+
+
+class Times(ABC):
+    """The instants at which a job is due, in UTC. They do not depend on when the server was started."""
+
+    @abstractmethod
+    def after(self, instant: datetime) -> Iterator[datetime]:
+        """Give the instants later than ``instant``, oldest first, without an end."""
+
+    @abstractmethod
+    def latest(self, until: datetime, since: datetime, count_max: int) -> list[datetime]:
+        """Return the last ``count_max`` instants that are later than ``since`` and not later than ``until``, oldest first."""
+
+
+class IntervalTimes(Times):
+    """Every so often, counted from midnight UTC of 1970-01-01: ``15 min`` is due at 00:00, 00:15, … UTC on each server."""
+
+    def __init__(self, interval: timedelta) -> None:
+        if interval < _INTERVAL_MIN:
+            raise OptionError(f"{interval} is too short", option="every", hint="1 s or more; streams need no schedule")
+        self._interval = interval
+
+    def after(self, instant: datetime) -> Iterator[datetime]:
+        """See Times.after."""
+        number = (instant - _EPOCH) // self._interval
+        while True:
+            number += 1
+            yield _EPOCH + number * self._interval
+
+    def latest(self, until: datetime, since: datetime, count_max: int) -> list[datetime]:
+        """See Times.latest."""
+        last = (until - _EPOCH) // self._interval
+        first = max((since - _EPOCH) // self._interval + 1, last - count_max + 1)
+        return [_EPOCH + number * self._interval for number in range(first, last + 1)]
+
+
+class CronTimes(Times):
+    """A cron expression of five fields, in a time zone.
+
+    When clocks go forward, a run whose time does not exist is due right after the gap. When they go back, a run at a fixed time is
+    due once, at the first of the two. An expression with ``*`` or ``*/n`` as minute or hour goes on by the time that passes.
+    """
+
+    def __init__(self, expression: str, zone: str) -> None:
+        try:
+            self._zone = ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise OptionError(
+                f"{zone!r} is no time zone", option="time_zone", hint="a name such as Europe/Berlin or UTC"
+            ) from None
+        if len(expression.split()) != 5:
+            raise OptionError(
+                f"{expression!r} has not five fields", option="cron", hint="minute hour day-of-month month day-of-week"
+            )
+        self._expression = expression
+        try:
+            found = next(self.after(_EPOCH), None)
+        except CronSimError as error:
+            raise OptionError(f"{expression!r} is no cron expression: {error}", option="cron") from None
+        if found is None:
+            raise OptionError(f"{expression!r} is never due", option="cron", hint="the day does not exist")
+
+    def after(self, instant: datetime) -> Iterator[datetime]:
+        """See Times.after."""
+        # From a day before: around a change of clocks cronsim's first instants depend on where it begins.
+        before = None
+        for found in self._from(instant - timedelta(days=1)):
+            if found > instant and found != before:
+                before = found
+                yield found
+
+    def _from(self, instant: datetime) -> Iterator[datetime]:
+        for found in CronSim(self._expression, instant.astimezone(self._zone)):
+            yield found.astimezone(UTC)
+
+    def latest(self, until: datetime, since: datetime, count_max: int) -> list[datetime]:
+        """See Times.latest."""
+        # Forward over a window that doubles until it holds enough: a server that was down for a year does not count its minutes.
+        window = timedelta(hours=1)
+        while True:
+            begin = max(since, until - window)
+            found = []
+            for each in self.after(begin):
+                if each > until:
+                    break
+                found.append(each)
+            if begin == since or len(found) >= count_max:
+                return found[-count_max:]
+            window *= 2
