@@ -67,7 +67,10 @@ class Unit:
 
     def phase(self, job: str) -> str | None:
         """Return the phase that the runner gave for a job; None if no process has it."""
-        return str(self.statuses[job]["phase"]) if job in self.statuses else None
+        status = self.statuses.get(job)
+        if status is None or (status["phase"] in RUNS and job not in self._runs):
+            return None  # its end is being noted now, by another thread
+        return str(status["phase"])
 
     # ------------------------------------------------------------------------------------------------------ the loop
 
