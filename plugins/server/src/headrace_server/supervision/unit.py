@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from headrace.foundation.errors import HeadraceError
@@ -114,6 +115,7 @@ class Unit:
             if job in self._runs:
                 known = outcome.outcome if outcome.outcome in _ENDED else "killed"
                 self._note_end(job, known, outcome.reason)
+        Path(runner.specification.socket).unlink(missing_ok=True)  # one that was killed has left it
         self.runner, self.statuses, self._exit_asked = None, {}, None
 
     def _drive(self, jobs: Mapping[str, JobRecord]) -> None:
