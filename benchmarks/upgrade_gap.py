@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from headrace.foundation.clock import SystemClock
@@ -54,7 +55,9 @@ def main(keys: int, upgrades: int) -> None:
     supervisor = Supervisor(services, root / "jobs")
     loop = threading.Thread(target=supervisor.run)
     loop.start()
-    while not (supervisor.ready.is_set() and (supervisor.figures("gap") or {"records_read": 0})["records_read"] >= keys):
+    while not (
+        supervisor.ready.is_set() and (supervisor.figures("gap") or {"records_read": 0})["records_read"] >= keys
+    ):
         time.sleep(0.2)
     time.sleep(15)  # a checkpoint has the state of all keys
     ended = threading.Event()
@@ -88,10 +91,10 @@ def main(keys: int, upgrades: int) -> None:
             assert not registry.job("gap").problem, registry.job("gap").problem
             time.sleep(0.1)
         times = [at for at in grown if at >= begun]
-        gaps.append(max(after - before for before, after in zip(times, times[1:], strict=False)))
+        gaps.append(max(after - before for before, after in pairwise(times)))
         own.append(json.loads(registry.operations()[0].result or "{}")["gap_seconds"])
     before = [at for at in grown if at < begun]
-    usual = sorted(b - a for a, b in zip(before, before[1:], strict=False))
+    usual = sorted(b - a for a, b in pairwise(before))
     ended.set()
     for thread in threads:
         thread.join()

@@ -107,12 +107,12 @@ class ServerProcess:
     def wait_for_state(self, state: str, *, version: int | None = None, name: str = "copy") -> dict[str, Any]:
         """Wait until a job is in a state, and in a version."""
 
-        def there() -> dict[str, Any] | None:
+        def there() -> dict[str, Any]:
             if not any(each["name"] == name for each in self.client.ask("GET", "/v1/jobs")):
-                return None
+                return {}
             found = self.job(name)
             right = found["job"]["state"] == state and version in (None, found["job"]["version"])
-            return found if right and (state != "running" or found["figures"]) else None
+            return found if right and (state != "running" or found["figures"]) else {}
 
         return eventually(there, f"{name} is {state}", shown=lambda: (self.log(), self.client.ask("GET", "/v1/jobs")))
 

@@ -163,5 +163,6 @@ class World:
         return found
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database, and leave nothing outside of the test's directory."""
         self.registry.engine.dispose()
+        self.services.data.unlock()

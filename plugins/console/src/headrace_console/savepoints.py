@@ -8,7 +8,8 @@ from pathlib import Path
 from headrace.foundation.errors import OptionError
 from headrace.runtime.control import ask_for_savepoint
 
-#: An entry point of this group is a function (name of the job, name of the savepoint or None, stop) that returns where it is.
+#: An entry point of this group is a function (name of the job, name of the savepoint or None, stop). It returns where the savepoint is, or
+#: None if it knows no jobs by name here.
 SAVEPOINTS_GROUP = "headrace.savepoints"
 
 
@@ -17,10 +18,11 @@ def take(checkpoint: Path, path: Path | None, *, stop: bool) -> str:
 
     Raises CheckpointError and what the job refuses.
     """
-    servers = list(metadata.entry_points(group=SAVEPOINTS_GROUP))
-    if not checkpoint.is_dir() and servers:
-        ask = servers[0].load()
-        return str(ask(checkpoint.as_posix(), None if path is None else str(path), stop))
+    if not checkpoint.is_dir():
+        for entry in metadata.entry_points(group=SAVEPOINTS_GROUP):
+            found = entry.load()(checkpoint.as_posix(), None if path is None else str(path), stop)
+            if found is not None:
+                return str(found)
     if path is None:
         raise OptionError("say where to write the savepoint", option="path", hint="headrace savepoint CHECKPOINT PATH")
     return str(ask_for_savepoint(checkpoint, path, stop=stop))

@@ -68,12 +68,12 @@ class HeadraceServer:
         self.data = DataDirectory(options.data)
         self.data.lock()
         try:
-            self._socket = _listening(options.host, options.port)
             self.registry = Registry(
                 open_engine(options.registry or sqlite_url(self.data.path / "registry.sqlite")),
                 clock,
                 further=options.tables,
             )
+            self._socket = _listening(options.host, options.port)
         except BaseException:
             self.data.unlock()
             raise

@@ -271,10 +271,15 @@ def put_rules(
             typer.echo(f"{key}: {value}")
 
 
-def savepoint(name: str, savepoint_name: str | None, stop: bool) -> str:
-    """Ask the server for a savepoint of a job; return its path. Called by ``headrace savepoint`` for what is no checkpoint directory."""
-    from headrace_server.commands.client import Client, path_of
+def savepoint(name: str, savepoint_name: str | None, stop: bool) -> str | None:
+    """Ask the server for a savepoint of a job; return its path, or None if no server is known here.
 
+    Called by ``headrace savepoint`` for what is no checkpoint directory.
+    """
+    from headrace_server.commands.client import Client, is_known, path_of
+
+    if not is_known():
+        return None
     with Client.of_environment() as client:
         begun = client.ask("POST", path_of(name) + "/savepoints", {"name": savepoint_name, "stop": stop})
         return str(_followed(client, begun)["savepoint"])

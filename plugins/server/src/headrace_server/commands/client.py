@@ -23,6 +23,11 @@ def data_directory() -> Path:
     return Path(os.environ.get(DATA_VARIABLE) or DEFAULT_DATA)
 
 
+def is_known() -> bool:
+    """Return whether the environment names a server, or one on this machine has said where it is."""
+    return bool(os.environ.get(URL_VARIABLE)) or (data_directory() / "server.json").exists()
+
+
 class Client:
     """A connection to a server. Errors of the server are raised as JobError, with its hint."""
 

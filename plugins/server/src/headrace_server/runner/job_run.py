@@ -121,8 +121,9 @@ class JobRun:
         return str(self._running().savepoint(path))
 
     def update_rules(self, rules: Any, *, node: str | None, who: str | None) -> Any:
-        """Replace the rules of a verb; return what the verb says of them."""
-        return self._running().update_rules(rules, node=node, who=who)
+        """Replace the rules of a verb; return the new version and which rules were rejected."""
+        found = self._running().update_rules(rules, node=node, who=who)
+        return {"version": found.version, "rejected": [str(each) for each in found.rejected]}
 
     def _run(self, prepared: PreparedJob) -> None:
         try:

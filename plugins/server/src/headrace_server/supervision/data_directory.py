@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -41,7 +42,10 @@ class DataDirectory:
         self._lock = descriptor
 
     def unlock(self) -> None:
-        """Give the directory back. May be called twice."""
+        """Give the directory back. May be called twice. A short directory of sockets is removed if no runner is left in it."""
+        if self.sockets.parent != self.path:
+            with contextlib.suppress(OSError):  # sockets of runners that go on, or of a next server
+                self.sockets.rmdir()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from headrace.foundation.errors import HeadraceError
@@ -67,7 +68,10 @@ class Unit:
 
     def phase(self, job: str) -> str | None:
         """Return the phase that the runner gave for a job; None if no process has it."""
-        return str(self.statuses[job]["phase"]) if job in self.statuses else None
+        status = self.statuses.get(job)
+        if status is None or (status["phase"] in RUNS and job not in self._runs):
+            return None  # its end is being noted now, by another thread
+        return str(status["phase"])
 
     # ------------------------------------------------------------------------------------------------------ the loop
 
@@ -111,6 +115,7 @@ class Unit:
             if job in self._runs:
                 known = outcome.outcome if outcome.outcome in _ENDED else "killed"
                 self._note_end(job, known, outcome.reason)
+        Path(runner.specification.socket).unlink(missing_ok=True)  # one that was killed has left it
         self.runner, self.statuses, self._exit_asked = None, {}, None
 
     def _drive(self, jobs: Mapping[str, JobRecord]) -> None:
