@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.batch_run import BatchRun
 from headrace_spark.checkpoint import SparkCheckpoint
+from headrace_spark.driver_python import register
 from headrace_spark.failures import original_error
 from headrace_spark.frame_source import DataFrameSource
 from headrace_spark.frames import (
@@ -250,7 +251,7 @@ def _start_streaming(
     if options.until == "end":
         trigger = {"availableNow": True}
     try:
-        in_use.session.dataSource.register(sink)
+        register(in_use.session, sink)
         writer = envelopes.writeStream.format(sink.name()).queryName(name)
         with active(in_use.session):
             return writer.option("checkpointLocation", checkpoint.location).trigger(**trigger).start()
@@ -266,7 +267,7 @@ def _start_batch(
     envelopes: DataFrame, payload: JobPayload, checkpoint: SparkCheckpoint, in_use: SessionInUse
 ) -> BatchRun:
     sink = data_sources_of(payload)[1]
-    in_use.session.dataSource.register(sink)
+    register(in_use.session, sink)
 
     def write() -> None:
         with active(in_use.session):

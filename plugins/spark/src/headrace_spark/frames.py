@@ -501,8 +501,10 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 def _envelopes(payload: JobPayload, session: SparkSession) -> DataFrame:
     """Return what the source stage of a job gives that reads sources of headrace."""
+    from headrace_spark.driver_python import register
+
     source = batch_source_of(payload) if payload.batch else data_sources_of(payload)[0]
-    session.dataSource.register(source)
+    register(session, source)
     reader: Any = session.read if payload.batch else session.readStream
     made: DataFrame = reader.format(source.name()).load()
     return made
