@@ -465,6 +465,18 @@ class SparkCheckpoint:
             clock.wait(never, _LOCK_PAUSE_SECONDS)
 
 
+def not_shared(
+    job: str, hint: str = "name a directory on a shared disk, or in hdfs, s3, gs or abfs"
+) -> CheckpointError:
+    """Return the error of a job whose keyed stages would store their state where only the driver sees it."""
+    return CheckpointError(
+        "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
+        job=job,
+        option="checkpoint",
+        hint=hint,
+    )
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 

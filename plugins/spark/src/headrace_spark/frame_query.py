@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.batch_run import BatchRun
-from headrace_spark.checkpoint import SparkCheckpoint
+from headrace_spark.checkpoint import SparkCheckpoint, not_shared
 from headrace_spark.driver_python import register
-from headrace_spark.frame_source import DataFrameSource
+from headrace_spark.frame_source import DataFrameSource, frames_of
 from headrace_spark.frames import (
     check_only_frames,
     envelopes_of,
@@ -60,7 +60,7 @@ def start_frame_query(
     plan: Plan, options: RunOptions, settings: SparkSettings, before: SparkCheckpoint | None = None
 ) -> StartedQuery:
     """Check the outside world and start the query. Raises JobError for what can be seen before anything is read."""
-    frames = {name: node.source for name, node in plan.sources.items() if isinstance(node.source, DataFrameSource)}
+    frames = frames_of(plan)
     check_only_frames(plan, frames)
     streaming = is_streaming(plan, frames)
     in_use = _session(plan, frames, settings)
@@ -159,12 +159,7 @@ def _payload(
     if keyed is not None and streaming:
         keyed = replace(keyed, s3=checkpoint.s3)
     if keyed is not None and streaming and checkpoint.only_here and not in_use.local:
-        raise CheckpointError(
-            "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
-            job=plan.job_name,
-            option="checkpoint",
-            hint="name a directory on a shared disk, or in hdfs, s3, gs or abfs",
-        )
+        raise not_shared(plan.job_name)
     return replace(
         payload,
         keyed=keyed,

@@ -22,14 +22,15 @@ from headrace.plan.graph import Input, OperatorNode, Plan, SinkNode, SourceNode,
 from pyspark.sql import functions
 from pyspark.sql import types as spark
 
+from headrace_spark.checkpoint import not_shared
 from headrace_spark.envelopes import COLUMNS
-from headrace_spark.frame_source import DataFrameSource, is_of_connect
+from headrace_spark.frame_source import DataFrameSource, frames_of, is_of_connect
 from headrace_spark.frame_types import schema_to_spark
 from headrace_spark.object_stores import S3Options
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output_stage import FrameStage, Output, OutputStage
 from headrace_spark.payload import FrameInput, JobPayload, KeyedPlan, pickled, sources_of
-from headrace_spark.settings import SparkSettings
+from headrace_spark.settings import SparkSettings, is_local_master
 from headrace_spark.spark_stages import (
     ENVELOPE,
     behind_shuffles,
@@ -99,7 +100,7 @@ def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **give
     """
     options = FrameOptions.of(given)
     plan, target = _plan_of(what, options)
-    frames = {name: node.source for name, node in plan.sources.items() if isinstance(node.source, DataFrameSource)}
+    frames = frames_of(plan)
     batch = _is_batch(plan, frames, options)
     spark_session = _session_of(plan, frames, session)
     spark_schema, output = _output_of(plan, target, options)
@@ -129,8 +130,7 @@ def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **give
 def frames_of_stream_or_job(what: Job | Stream) -> bool:
     """Return whether a job or stream reads DataFrames."""
     job = what.to(RowsSink(), name=_TARGET) if isinstance(what, Stream) else what
-    plan = Plan(job.namespace, job.pipeline, job.sink_nodes)
-    return any(isinstance(node.source, DataFrameSource) for node in plan.sources.values())
+    return bool(frames_of(Plan(job.namespace, job.pipeline, job.sink_nodes)))
 
 
 def _plan_of(what: Job | Stream, options: FrameOptions) -> tuple[Plan, str]:
@@ -325,8 +325,7 @@ def is_local(session: SparkSession) -> bool:
     """Return whether workers run on the driver's machine and see its files."""
     if not hasattr(session, "_jsparkSession"):  # Spark Connect: the server is anywhere
         return False
-    master = session.sparkContext.master or ""
-    return master.startswith("local") and not master.startswith("local-cluster")
+    return is_local_master(session.sparkContext.master)
 
 
 def default_parallelism(session: SparkSession) -> int:
@@ -351,13 +350,8 @@ def _keyed_plan(plan: Plan, options: FrameOptions, session: SparkSession, *, bat
             hint="to_dataframe(checkpoint='…') names it; give the query itself its checkpointLocation as ever",
         )
     uri = _uri(options.checkpoint)
-    if uri.startswith("file:") and not is_local(session) and hasattr(session, "_jsparkSession"):
-        raise CheckpointError(
-            "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
-            job=plan.job_name,
-            option="checkpoint",
-            hint="name a directory in hdfs, s3, gs or abfs, or a shared disk as file:///…",
-        )
+    if "://" not in options.checkpoint and not is_local(session) and hasattr(session, "_jsparkSession"):
+        raise not_shared(plan.job_name, hint="name a directory in hdfs, s3, gs or abfs, or a shared disk as file:///…")
     s3 = None
     if hasattr(session, "_jsparkSession"):  # a session of Spark Connect does not show Hadoop's settings
         context = session.sparkContext

@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.batch_run import BatchRun
-from headrace_spark.checkpoint import SparkCheckpoint
+from headrace_spark.checkpoint import SparkCheckpoint, not_shared
 from headrace_spark.numbering import numbered_behind_sinks
 from headrace_spark.object_stores import use_checkpoint_files
 from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
@@ -373,12 +373,7 @@ def _keyed_plan(
             s3=checkpoint.s3,
         )
         if checkpoint.only_here and not in_use.local:
-            raise CheckpointError(
-                "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
-                job=plan.job_name,
-                option="checkpoint",
-                hint="name a directory on a shared disk, or in hdfs, s3, gs or abfs",
-            )
+            raise not_shared(plan.job_name)
         state_files(keyed.state_uri, keyed.s3)  # tells now if workers could not reach it
     if stored is None:
         return keyed
