@@ -112,7 +112,7 @@ def start_query(
         checkpoint.check(before)
         if options.checkpoint is not None:
             _check_fits(plan, settings, checkpoint, in_use, savepoint)
-            checkpoint.claim(replace(identity, checkpoint=checkpoint.id))
+            checkpoint.claim()
         found = _gone_on_from(plan, plan_bytes, options, settings, checkpoint, in_use, begin, savepoint)
         parallelism = settings.parallelism or in_use.session.sparkContext.defaultParallelism
         payload = JobPayload(
