@@ -95,6 +95,20 @@ class TestDamage:
         found += drain(reader).numbers
         assert found == list(range(20_010))
 
+    def test_a_mended_file_is_read_on_by_who_has_read_only_what_comes_before_the_damage(self, world: World) -> None:
+        forget_parked()
+        whole = gzip.compress(lines(*range(20_000)))
+        path = world.write("log", whole + DAMAGE)
+        source = world.source(read_bytes=16_384)
+        planning, reader = world.open(source), world.open(source)
+        end = planning.position_after(10**9)
+        reader.limit(end)
+        found = drain(reader).numbers
+        reader.close()  # its decompressor has been given bytes of the damage
+        path.write_bytes(whole + gzip.compress(lines(*range(20_000, 20_010))))
+        found += drain(world.source(read_bytes=16_384).open(world.queue(), end)).numbers
+        assert found == list(range(20_010))
+
 
 class TestNoFile:
     def test_a_directory_in_its_place(self, world: World) -> None:

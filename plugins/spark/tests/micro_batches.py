@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
+import pytest
 from headrace.foundation.clock import ManualClock
 from headrace_spark import keyed_stage, lanes, outlets
 from headrace_spark.envelopes import Envelope, from_arrow, to_arrow
@@ -24,6 +25,14 @@ from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of
 from headrace_spark.planner import Planner
 from headrace_spark.shipping import in_order
 from headrace_spark.task_counts import TaskCounts
+from spark_parts import LineSink
+
+
+@pytest.fixture
+def line_sink(tmp_path: Path) -> LineSink:
+    made = LineSink(tmp_path / "lines")
+    made.prepare(None)
+    return made
 
 
 class MicroBatches:

@@ -371,3 +371,16 @@ def test_inside_for_each_batch(files: Files, tmp_path: Path) -> None:
     query = files.stream().writeStream.foreachBatch(count).option("checkpointLocation", str(tmp_path / "c"))
     query.trigger(availableNow=True).start().awaitTermination()
     assert found == [20, 20, 20]
+
+
+def test_on_a_cluster_state_is_where_all_machines_reach_it(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_spark.frames.is_local", lambda session: False)
+    files.add(events(10))
+    stream = per_minute(begin("shared").from_dataframe(files.stream()))
+    with pytest.raises(CheckpointError, match="all its machines reach") as caught:
+        stream.to_dataframe(checkpoint=tmp_path / "state")
+    assert "file:///" in str(caught.value.hint)
+    stream.to_dataframe(checkpoint=(tmp_path / "state").as_uri(), shards=1)
+    assert (tmp_path / "state" / "headrace.json").exists(), "who names a shared disk as a URI is believed"

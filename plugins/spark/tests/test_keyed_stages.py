@@ -24,18 +24,14 @@ from headrace_spark.shipping import Outbox
 from headrace_spark.state_files import _ArrowFiles, state_files
 from headrace_spark.topology import Address, Topology
 from keyed_parts import SCHEMA, Clocked, Pairs, found, stream_of, timed, windowed, windows_of
-from micro_batches import MicroBatches, another_process
+from micro_batches import MicroBatches, another_process, line_sink
 from pyarrow import fs
 from spark_parts import CountingSource, DatabaseSink, LineSink
 
 pytestmark = pytest.mark.usefixtures("_no_kept_parts")
 
 
-@pytest.fixture
-def sink(tmp_path: Path) -> LineSink:
-    made = LineSink(tmp_path / "lines")
-    made.prepare(None)
-    return made
+sink = line_sink
 
 
 @pytest.mark.parametrize(("records_max", "shards"), [(None, 1), (13, 3), (250, 2)])

@@ -13,22 +13,17 @@ import pytest
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.sink import SinkBatch
 from headrace_spark import ownership
-from headrace_spark.offsets import JobIdentity
-from headrace_spark.ownership import Ownership, Spans
+from headrace_spark.ownership import Ownership, Spans, spans_below
 from headrace_spark.state_files import StateFiles, _ArrowFiles, state_files
 from keyed_parts import found, stream_of, timed, windowed, windows_of
-from micro_batches import MicroBatches, another_process
+from micro_batches import MicroBatches, another_process, line_sink
 from pyarrow import fs
 from spark_parts import CountingSource, DatabaseSink, LineSink
 
 pytestmark = pytest.mark.usefixtures("_no_kept_parts")
 
 
-@pytest.fixture
-def sink(tmp_path: Path) -> LineSink:
-    made = LineSink(tmp_path / "lines")
-    made.prepare(None)
-    return made
+sink = line_sink
 
 
 @pytest.fixture(autouse=True)
@@ -127,19 +122,18 @@ def test_a_checkpoint_is_claimed_by_one_run_after_the_other(tmp_path: Path) -> N
     from headrace_spark.settings import SparkSettings
 
     session = session_for(SparkSettings(master="local[2]")).session
-    identity = JobIdentity("job", "plan", {})
     # As on a shared disk: nobody locks it.
     first, second = (SparkCheckpoint(session, f"file://{tmp_path}/state", local=False, job="job") for _ in range(2))
     for each in (first, second):
         each.open()
         each.check()
-    first.claim(identity)
+    first.claim()
     owned = first.ownership(keyed=True)
     assert owned is not None
     assert owned.by_driver
     owned.check_on_driver()
     first.check_owned()
-    second.claim(identity)
+    second.claim()
     for check in (owned.check_on_driver, first.check_owned, lambda: owned.check_in_worker(3)):
         with pytest.raises(CheckpointError, match=r"the checkpoint was taken over by process \d+ on ") as raised:
             check()
@@ -151,7 +145,7 @@ def test_a_checkpoint_is_claimed_by_one_run_after_the_other(tmp_path: Path) -> N
     again = SparkCheckpoint(session, f"file://{tmp_path}/state", local=False, job="job")
     again.open()
     again.check(second)
-    again.claim(identity)
+    again.claim()
     second.check_owned()
     with pytest.raises(CheckpointError, match="taken over"):
         first.check_owned()
@@ -160,11 +154,17 @@ def test_a_checkpoint_is_claimed_by_one_run_after_the_other(tmp_path: Path) -> N
     third = SparkCheckpoint(session, f"file://{tmp_path}/state", local=False, job="job")
     third.open()
     third.check()
-    third.claim(identity)
+    third.claim()
     assert third.spans.spans[-1] == (0, 5)
-    (tmp_path / "state" / "spark" / "runs" / "5").write_text("{}")
-    with pytest.raises(CheckpointError, match="runs/5 is damaged"):
-        third.check()
+    files = state_files((tmp_path / "state").as_uri())
+    assert spans_below(files) == third.spans
+    claim = tmp_path / "state" / "spark" / "runs" / "5"
+    for content, why in (("{}", "runs/5.* is damaged"), (claim.read_text().replace("[0, 5]", "[0, 6]"), "checksum")):
+        claim.write_text(content)
+        with pytest.raises(CheckpointError, match=why):
+            third.check()
+        with pytest.raises(CheckpointError, match=why):
+            spans_below(files)
 
 
 def each_row(row: dict[str, Any], state: dict[str, Any], timers: Any) -> Iterator[dict[str, Any]]:

@@ -8,25 +8,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
-from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, RetriableError
 
-from headrace_file.framing import NEWLINE, Framing, count_byte
+from headrace_file.context import Context
+from headrace_file.framing import NEWLINE, count_byte
 from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerprint, Place
-from headrace_file.rotation import Mark, RotatedNames, find_successor, locate, stat_or_none
+from headrace_file.rotation import Mark, find_successor, locate, stat_or_none
 from headrace_file.segment import BOM, Segment, cut_segment, empty_segment, make_segment
-from headrace_file.settings import FileSourceSettings
 from headrace_file.streams import ByteStream, CompressedStream, FileMovedError, OpenFile, PlainStream, open_stream
-from headrace_file.tracker import Tracker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
@@ -38,27 +34,6 @@ _SEARCH_BYTES = 1024 * 1024
 _COUNTED_BYTES = 1024 * 1024
 #: Steps without a record (header, change of file) that one call may make before it returns.
 _STEPS_MAX = 1000
-
-
-@dataclass
-class Context:
-    """The objects that all cursors of one source object share."""
-
-    settings: FileSourceSettings
-    framing: Framing
-    names: RotatedNames
-    tracker: Tracker
-    clock: Clock
-    #: Whether the run ends at the end of the input: then a last line without newline is a record.
-    until_end: bool = False
-    max_record_bytes: int = 16 * 1024**2
-    #: Called with the header record of each file, if there is one: raises when it does not fit.
-    check_header: Callable[[str, bytes], None] | None = None
-    open_files: int = 0
-
-    @property
-    def header_records(self) -> int:
-        return self.settings.skip_lines + self.settings.header
 
 
 #: Device, inode, size and time of the last change.

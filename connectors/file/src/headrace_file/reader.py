@@ -9,7 +9,8 @@ from headrace.flow.messages import RawBatch, ReadPosition
 from headrace.foundation.errors import BrokenQueueError, DataError
 from headrace.interfaces.source import Reader
 
-from headrace_file.cursor import Context, Cursor
+from headrace_file.context import Context
+from headrace_file.cursor import Cursor
 from headrace_file.identity import Place
 from headrace_file.segment import Segment
 

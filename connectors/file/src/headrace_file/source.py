@@ -13,7 +13,7 @@ from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import LATEST, Source, StartAt, StartPosition
 
-from headrace_file.cursor import Context
+from headrace_file.context import Context
 from headrace_file.framing import CsvFraming, Framing, NewlineFraming
 from headrace_file.header import HeaderCheck
 from headrace_file.paths import PathSet

@@ -226,10 +226,13 @@ class CompressedStream(ByteStream):
 
     def _check_unchanged(self) -> None:
         """Raise FileMovedError when the bytes just read are not in the file any more."""
-        if self._raw_tail:
-            begin = self._raw_position - len(self._raw_tail)
-            if self.file.pread(begin, len(self._raw_tail)) != self._raw_tail:
-                raise FileMovedError(self.file.path)
+        if not self.is_unchanged():
+            raise FileMovedError(self.file.path)
+
+    def is_unchanged(self) -> bool:
+        """Return whether the bytes just read are still in the file."""
+        begin = self._raw_position - len(self._raw_tail)
+        return not self._raw_tail or self.file.pread(begin, len(self._raw_tail)) == self._raw_tail
 
     def has_more(self, position: int) -> bool:
         if self._position > position or not self._decompressor.needs_input:
@@ -285,7 +288,8 @@ def _unpark(file: OpenFile, kind: str, position: int) -> CompressedStream | None
             return None
         del _parked[(file.expected, kind)]
     stream.file = file
-    return stream
+    # It may have been given bytes that were there before the file was mended: it would not find its records again.
+    return stream if stream.is_unchanged() else None
 
 
 def forget_parked() -> None:

@@ -16,9 +16,11 @@ _MARK = b"\xc1HRC"
 _TRAILER_BYTES = len(_MARK) + 4
 
 
-def sealed(content: bytes, place: bytes = b"") -> bytes:
-    """Return bytes with a checksum behind them, which is right at this place only."""
-    return content + _MARK + crc32(place + content).to_bytes(4, "big")
+def sealed(content: bytes, place: bytes = b"", *, head: bytes = b"") -> bytes:
+    """Return ``head`` and ``content`` with a checksum behind them, which is right at this place only."""
+    # State may have hundreds of megabytes: it is copied once.
+    checksum = crc32(content, crc32(head, crc32(place)))
+    return b"".join((head, content, _MARK, checksum.to_bytes(4, "big")))
 
 
 def unsealed(content: bytes, what: str, place: bytes = b"", *, required: bool = False) -> bytes:
@@ -31,7 +33,7 @@ def unsealed(content: bytes, what: str, place: bytes = b"", *, required: bool = 
     if not (has_checksum or required):
         return content
     found = content[:-_TRAILER_BYTES]
-    if not has_checksum or crc32(place + found).to_bytes(4, "big") != content[-4:]:
+    if not has_checksum or crc32(found, crc32(place)).to_bytes(4, "big") != content[-4:]:
         raise CheckpointError(
             f"{what} is damaged, or of another job: its checksum does not match",
             hint="go back to an older checkpoint, or begin anew with another directory",

@@ -10,6 +10,25 @@ from headrace.foundation.clock import Clock, SystemClock
 from headrace.interfaces.backend import JobState, JobStatus
 
 
+class RewrittenLine:
+    """A line on a terminal that is written over itself. Used by one thread."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._width = 0
+
+    def show(self, text: str, end: str = "") -> None:
+        """Show a text in place of the last one. ``end``: a newline leaves it there."""
+        self._stream.write("\r" + text.ljust(self._width) + end)
+        self._stream.flush()
+        self._width = len(text)
+
+    def clear(self) -> None:
+        """Remove the text, if there is one."""
+        if self._width:
+            self.show("", "\r")
+
+
 class ProgressLine:
     """Shows a job's status, rewritten in place on a terminal a few times a second, and a last line at the end."""
 
@@ -22,12 +41,11 @@ class ProgressLine:
         interval_seconds: float = 0.25,
     ) -> None:
         self._enabled = enabled
-        self._stream = stream or sys.stderr
+        self._line = RewrittenLine(stream)
         self._clock = clock or SystemClock()
         self._interval_seconds = interval_seconds
         self._shown_at = self._clock.monotonic()
         self._records_then = 0
-        self._width = 0
 
     def show(self, status: Callable[[], JobStatus]) -> None:
         """Show the status if it is time to. ``status`` is called only then."""
@@ -40,30 +58,25 @@ class ProgressLine:
         current = status()
         rate = (current.records_read - self._records_then) / passed
         self._shown_at, self._records_then = now, current.records_read
-        self._write("\r" + self._line(current, f"{rate:,.0f}/s"))
+        self._line.show(_text_of(current, f"{rate:,.0f}/s"))
 
     def end(self, status: JobStatus) -> None:
         """Show the last line."""
         if self._enabled:
             rate = status.records_read / status.seconds if status.seconds else 0.0
-            self._write("\r" + self._line(status, f"{rate:,.0f}/s") + "\n")
+            self._line.show(_text_of(status, f"{rate:,.0f}/s"), "\n")
 
-    def _line(self, status: JobStatus, rate: str) -> str:
-        known = [queue for queue in status.queues if queue.latest]
-        total = sum(queue.latest or 0 for queue in known)
-        done = sum(queue.offset for queue in known)
-        part = f" {100 * done // total:3d}%" if total and status.state is not JobState.STARTING else ""
-        rows = sum(status.rows_written.values())
-        text = f"{status.job} {status.state.value}{part}  {status.records_read:,} records  {rate}  {rows:,} rows out"
-        if status.dead_letters:
-            text += f"  {status.dead_letters:,} dead letters"
-        broken = sum(1 for queue in status.queues if queue.broken is not None)
-        if broken:
-            text += f"  {broken} broken queue{'s' if broken > 1 else ''}"
-        padded = text.ljust(self._width)
-        self._width = len(text)
-        return padded
 
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+def _text_of(status: JobStatus, rate: str) -> str:
+    known = [queue for queue in status.queues if queue.latest]
+    total = sum(queue.latest or 0 for queue in known)
+    done = sum(queue.offset for queue in known)
+    part = f" {100 * done // total:3d}%" if total and status.state is not JobState.STARTING else ""
+    rows = sum(status.rows_written.values())
+    text = f"{status.job} {status.state.value}{part}  {status.records_read:,} records  {rate}  {rows:,} rows out"
+    if status.dead_letters:
+        text += f"  {status.dead_letters:,} dead letters"
+    broken = sum(1 for queue in status.queues if queue.broken is not None)
+    if broken:
+        text += f"  {broken} broken queue{'s' if broken > 1 else ''}"
+    return text

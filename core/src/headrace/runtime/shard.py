@@ -182,7 +182,7 @@ class Shard:
         for delivery in output.deliveries:
             by_target.setdefault((delivery.target, delivery.batch.queue), []).append(delivery.batch)
         output.deliveries = [
-            Delivery(target, Batch(queue, _numbered(batches, sequence)))
+            Delivery(target, Batch(queue, numbered(_together(batches), sequence)))
             for (target, queue), batches in by_target.items()
         ]
         shipped: dict[tuple[str, int], int] = {}
@@ -191,7 +191,7 @@ class Shard:
                 at = (shipment.shuffle, shipment.side)
                 begin = shipped.get(at, 0)
                 shipped[at] = begin + len(shipment.content)
-                frame = _numbered([shipment.content], sequence, begin)
+                frame = numbered(shipment.content.frame, sequence, begin)
                 output.shipments[place] = Shipment(
                     shipment.shuffle, shipment.side, self.queue, Batch(self.queue, frame)
                 )
@@ -418,11 +418,16 @@ def _after(frame: pl.DataFrame, last: Position | None) -> pl.DataFrame:
     return frame.filter(later)
 
 
-def _numbered(batches: Sequence[Batch], sequence: int, begin: int = 0) -> pl.DataFrame:
+def _together(batches: Sequence[Batch]) -> pl.DataFrame:
     import polars as pl
 
-    frames = [batch.frame for batch in batches]
-    frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal")
+    return batches[0].frame if len(batches) == 1 else pl.concat([batch.frame for batch in batches], how="diagonal")
+
+
+def numbered(frame: pl.DataFrame, sequence: int, begin: int = 0) -> pl.DataFrame:
+    """Return rows at new positions: the number of an entry, and their place in it from ``begin`` on."""
+    import polars as pl
+
     return frame.with_columns(
         pl.lit(sequence, dtype=pl.Int64).alias(OFFSET),
         pl.int_range(begin, begin + frame.height, dtype=pl.Int32).alias(INDEX),

@@ -74,9 +74,9 @@ def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
 
 def _starter_of(plan: Plan) -> Callable[..., StartedQuery]:
     """Return what starts the query of a plan: over DataFrames, or over sources of headrace."""
-    from headrace_spark.frame_source import DataFrameSource
+    from headrace_spark.frame_source import frames_of
 
-    if any(isinstance(node.source, DataFrameSource) for node in plan.sources.values()):
+    if frames_of(plan):
         from headrace_spark.frame_query import start_frame_query
 
         return start_frame_query

@@ -22,8 +22,8 @@ from headrace.interfaces.state_definition import DefinedState, definitions_from_
 from pyspark.sql import SparkSession
 
 from headrace_spark.object_stores import S3Options
-from headrace_spark.offsets import JobIdentity, JobOffsets
-from headrace_spark.ownership import Ownership, Spans, reaches, spans_from_json, taken_over
+from headrace_spark.offsets import JobOffsets
+from headrace_spark.ownership import Ownership, Spans, checked_content, newest_spans, reaches, taken_over
 
 logger = logging.getLogger(__name__)
 #: How long a start waits for an earlier run to end: the Java process of a run that was killed ends a little later.
@@ -67,6 +67,8 @@ class SparkCheckpoint:
         #: The number of this run's claim, 0: it has made none.
         self._run = 0
         self._spans = Spans()
+        #: Where the last micro-batches end, as far as they were read.
+        self._offsets: dict[int, JobOffsets] = {}
         #: Who claims: all queries of one job handle.
         self._owner = uuid.uuid4().hex
 
@@ -115,14 +117,12 @@ class SparkCheckpoint:
         seen = (keyed or s3 is not None or uri.startswith("file:")) and reaches(uri, self._run, s3)
         return Ownership(self._job, uri, self._run, s3, by_driver=seen, by_workers=seen)
 
-    def claim(self, identity: JobIdentity) -> None:
+    def claim(self) -> None:
         """Take the checkpoint over from earlier runs that may still exist: from now on they plan, complete and store nothing.
 
-        Called when the directory was checked. Raises CheckpointError when it belongs to another job, whose run goes on then.
+        Called when the directory was checked, and whether it is the job's: the run of another job goes on. An earlier run of this job may
+        plan until now, so what is planned is asked again afterwards. Raises CheckpointError.
         """
-        stored = self.offsets()
-        if stored is not None:
-            stored[1].check_belongs_to(identity)
         while True:
             runs = self._batches(_RUNS)
             number, first = max(runs, default=0) + 1, self._next_batch()
@@ -163,14 +163,12 @@ class SparkCheckpoint:
 
     def _spans_of(self, runs: set[int]) -> Spans:
         """Return the spans of the last claim. One that is empty is of a start that was killed before it wrote anything."""
-        for run in sorted(runs, reverse=True):
+
+        def claim(run: int) -> Mapping[str, Any] | None:
             name = f"{_RUNS}/{run}"
-            if self._length(name):
-                try:
-                    return spans_from_json((self._find(name) or {})["spans"])
-                except (KeyError, TypeError, ValueError) as error:
-                    raise self._damaged(name, f"{error!r}") from error
-        return Spans()
+            return (self._find(name) or {}) if self._length(name) else None
+
+        return newest_spans(runs, claim, lambda run, why: self._damaged(f"{_RUNS}/{run}", why))
 
     def _length(self, name: str) -> int:
         return int(self._files.getFileStatus(self._path(name)).getLen())
@@ -299,9 +297,16 @@ class SparkCheckpoint:
         return self._offsets_of(max(batches)) if batches else None
 
     def _offsets_of(self, last: int) -> tuple[int, JobOffsets]:
+        """Return where a micro-batch ends. Its file is written once and never replaced, so it is read once."""
+        if last not in self._offsets:
+            self._offsets = {number: kept for number, kept in self._offsets.items() if number >= last - 1}
+            self._offsets[last] = self._read_offsets(last)
+        return last, self._offsets[last]
+
+    def _read_offsets(self, last: int) -> JobOffsets:
         lines = self._read(f"offsets/{last}").splitlines()
         try:
-            return last, JobOffsets.from_json(json.loads(lines[2]))
+            return JobOffsets.from_json(json.loads(lines[2]))
         except (IndexError, ValueError, RecursionError) as error:
             raise self._damaged(f"offsets/{last}", f"{error!r}") from error
         except CheckpointError as error:
@@ -375,19 +380,13 @@ class SparkCheckpoint:
         if not self._files.exists(self._path(name)):
             return None
         try:
-            found = json.loads(self._read(name))
-            if not isinstance(found, dict):
-                raise ValueError("it holds no map")
-            if set(found) == {"of", "checksum", "content"}:
-                if found["checksum"] != checksum_of(found):
-                    raise ValueError("its checksum does not match")
-                if found["of"] != name.removesuffix(".new"):
-                    raise ValueError(f"it is {found['of']}")
-                content: Mapping[str, Any] = found["content"]
+            found: dict[str, Any] = json.loads(self._read(name))
+            content = checked_content(found, name.removesuffix(".new"))
+            if content is not None:
                 return content
             if not set(found) <= _KEYS_WITHOUT_CHECKSUM:
                 raise ValueError(f"unknown parts {sorted(set(found) - _KEYS_WITHOUT_CHECKSUM)}")
-            return found  # an older version of headrace wrote it
+            return found
         except (ValueError, RecursionError) as error:
             raise self._damaged(name, str(error)) from error
 
@@ -463,6 +462,18 @@ class SparkCheckpoint:
                     hint="stop the other process, or give this job a directory of its own",
                 )
             clock.wait(never, _LOCK_PAUSE_SECONDS)
+
+
+def not_shared(
+    job: str, hint: str = "name a directory on a shared disk, or in hdfs, s3, gs or abfs"
+) -> CheckpointError:
+    """Return the error of a job whose keyed stages would store their state where only the driver sees it."""
+    return CheckpointError(
+        "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
+        job=job,
+        option="checkpoint",
+        hint=hint,
+    )
 
 
 def _now() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.flow.dead_letters import DeadLetterReason, ReasonCounts
@@ -14,7 +13,7 @@ from headrace.plan.dead_letter_places import dead_letter_places
 from headrace.plan.graph import Plan
 from headrace.plan.stages import upstream_of
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from headrace_spark.totals import Totals, watermark_time
 
 
 @dataclass
@@ -26,13 +25,6 @@ class _QueueFigures:
     broken: str | None = None
 
 
-@dataclass
-class _ShardFigures:
-    watermark_us: int | None = None
-    state_rows: int = 0
-    late_rows: int = 0
-
-
 class Figures:
     """The figures of one run. Counts are those of completed micro-batches, each counted once."""
 
@@ -40,14 +32,11 @@ class Figures:
         behind = set() if plan.dead_letters_id is None else set(plan.reachable(plan.nodes[plan.dead_letters_id]))
         self._job = plan.job_name
         self._written = {sink_id: 0 for sink_id in plan.sinks if sink_id not in behind}
-        self._skipped = 0
         self._queues: dict[str, _QueueFigures] = {}
-        self._batches: set[int] = set()
-        self._shards: dict[str, _ShardFigures] = {}
         self._shuffles = set(plan.shuffles)
-        self._first_shuffles = {
+        self._totals = Totals(
             name for name, sides in upstream_of(plan).items() if not any(ids & self._shuffles for ids in sides)
-        }
+        )
         self._shard_dead_letters = 0
         self._reasons = ReasonCounts()
         self._dead_letter_places = dead_letter_places(plan)
@@ -55,25 +44,20 @@ class Figures:
     @property
     def checkpoint_id(self) -> int:
         """The number of the last micro-batch that was completed, from 1; 0 before."""
-        return max(self._batches, default=-1) + 1
+        return self._totals.batch_id + 1
 
     def add_batch(self, batch_id: int, tasks: list[Mapping[str, Any]]) -> bool:
         """Add a completed micro-batch; return False when it is known already."""
-        if batch_id in self._batches:
+        if batch_id <= self._totals.batch_id:  # they are completed in order
             return False
-        self._batches = {batch_id}  # they are completed in order: the last is enough
+        self._totals.add(batch_id, tasks)
         for task in tasks:
-            self._skipped += task["skipped"]
             for sink_id, rows in task["written"].items():
                 self._written[sink_id] += rows
             for queue_id, records in task["records"].items():
                 self._queue(queue_id).records += records
             for queue_id, offset in task["ends"].items():
                 self._queue(queue_id).offset = offset
-            for queue_id, figures in task["shards"].items():
-                shard = self._shards.setdefault(queue_id, _ShardFigures())
-                shard.watermark_us, shard.state_rows = figures["watermark_us"], figures["state_rows"]
-                shard.late_rows += figures["late_rows"]
             self._reasons.merge(DeadLetterReason(*each) for each in task["reasons"])
             for queue_id, count in task["dead_letters"].items():
                 if _source_of(queue_id) in self._shuffles:
@@ -111,7 +95,7 @@ class Figures:
             state=state,
             records_read=sum(queue.records for queue in queues),
             rows_written=dict(self._written),
-            rows_skipped=self._skipped,
+            rows_skipped=self._totals.skipped,
             dead_letters=sum(queue.dead_letters for queue in queues) + self._shard_dead_letters,
             dead_letter_reasons=self._reasons.most_frequent(),
             dead_letter_places=self._dead_letter_places,
@@ -119,20 +103,10 @@ class Figures:
             checkpoint_id=self.checkpoint_id,
             seconds=seconds,
             error=error,
-            watermark=self._watermark(),
-            state_rows=sum(shard.state_rows for shard in self._shards.values()),
-            late_rows=sum(shard.late_rows for shard in self._shards.values()),
+            watermark=watermark_time(self._totals.watermark_us),
+            state_rows=self._totals.state_rows,
+            late_rows=self._totals.late_rows,
         )
-
-    def _watermark(self) -> datetime | None:
-        """Return the least watermark behind the first shuffles; None when a shard has none, or it is no date."""
-        found = [each.watermark_us for at, each in self._shards.items() if _source_of(at) in self._first_shuffles]
-        if not found or None in found:
-            return None
-        try:
-            return _EPOCH + timedelta(microseconds=min(each for each in found if each is not None))
-        except OverflowError:
-            return None
 
     def _queue(self, queue_id: str) -> _QueueFigures:
         return self._queues.setdefault(queue_id, _QueueFigures())

@@ -11,6 +11,7 @@ import polars as pl
 from headrace.foundation.errors import JobError, OptionError
 from headrace.jobs.dsl import Stream
 from headrace.jobs.job import Job
+from headrace.runtime.progress import RewrittenLine
 
 from headrace_spark.batch_run import BatchRun
 from headrace_spark.frame_source import is_of_connect
@@ -74,15 +75,16 @@ def preview(
         return Preview(table.head(rows), table.height > rows, time.monotonic() - begun)
     found: list[Any] = []
     run = BatchRun(frame.sparkSession, "preview", lambda: found.append(frame.limit(rows + 1).toArrow()))
-    line = _Line(shown=_is_watched() if progress is None else progress)
+    shown, line = _is_watched() if progress is None else progress, RewrittenLine()
     try:
         while not run.awaitTermination(_LOOK_SECONDS):
-            line.show(_text(run, time.monotonic() - begun))
+            if shown:
+                line.show(_text(run, time.monotonic() - begun))
     except KeyboardInterrupt:
         run.stop()
         raise
     finally:
-        line.end()
+        line.clear()
     table = pl.DataFrame(pl.from_arrow(found[0]))
     return Preview(table.head(rows), table.height > rows, time.monotonic() - begun)
 
@@ -94,22 +96,3 @@ def _is_watched() -> bool:
 def _text(run: BatchRun, seconds: float) -> str:
     done, total = run.tasks()
     return f"{done:,} of {total:,} tasks, {seconds:.0f} s"
-
-
-class _Line:
-    """A line that is written over itself."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
-        self._length = 0
-
-    def show(self, text: str) -> None:
-        if self._shown:
-            sys.stderr.write("\r" + text.ljust(self._length))
-            sys.stderr.flush()
-            self._length = len(text)
-
-    def end(self) -> None:
-        if self._length:
-            sys.stderr.write("\r" + " " * self._length + "\r")
-            sys.stderr.flush()

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from headrace.foundation.clock import SystemClock
 from headrace.foundation.errors import CheckpointError, JobError, OptionError, PlanError
@@ -22,11 +21,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.batch_run import BatchRun
-from headrace_spark.checkpoint import SparkCheckpoint
-from headrace_spark.failures import original_error
-from headrace_spark.frame_source import DataFrameSource
+from headrace_spark.checkpoint import SparkCheckpoint, not_shared
+from headrace_spark.driver_python import register
+from headrace_spark.frame_source import DataFrameSource, frames_of
 from headrace_spark.frames import (
-    behind_shuffles,
     check_only_frames,
     envelopes_of,
     frame_input,
@@ -36,11 +34,12 @@ from headrace_spark.frames import (
 from headrace_spark.numbering import opened
 from headrace_spark.payload import JobPayload, KeyedPlan
 from headrace_spark.query import StartedQuery, open_checkpoint
-from headrace_spark.reasons import hint_for, reason_of
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.session import SessionInUse, active, note_query, session_of
 from headrace_spark.settings import SparkSettings
-from headrace_spark.stage_names import query_name, stage_names
+from headrace_spark.spark_stages import behind_shuffles
+from headrace_spark.stage_names import stage_names
+from headrace_spark.stream_start import started_stream
 from headrace_spark.streaming import data_sources_of
 from headrace_spark.temporary import remove, temporary_directory
 
@@ -61,7 +60,7 @@ def start_frame_query(
     plan: Plan, options: RunOptions, settings: SparkSettings, before: SparkCheckpoint | None = None
 ) -> StartedQuery:
     """Check the outside world and start the query. Raises JobError for what can be seen before anything is read."""
-    frames = {name: node.source for name, node in plan.sources.items() if isinstance(node.source, DataFrameSource)}
+    frames = frames_of(plan)
     check_only_frames(plan, frames)
     streaming = is_streaming(plan, frames)
     in_use = _session(plan, frames, settings)
@@ -78,15 +77,15 @@ def start_frame_query(
         payload = _payload(
             plan, frames, options, settings, in_use, checkpoint, str(place), patience, streaming=streaming
         )
-        envelopes = _to_sinks(plan, frames, payload, in_use)
+        names = stage_names(plan, () if payload.keyed is None else payload.keyed.levels, cuts_ranges=True)
+        envelopes = envelopes_of(plan, frames, payload, in_use.session)
+        make = partial(behind_shuffles, envelopes, payload, names)
         query: StreamingQuery | BatchRun
         if streaming:
-            levels = () if payload.keyed is None else payload.keyed.levels
-            name = query_name(plan.job_name, payload.token, stage_names(plan, levels, cuts_ranges=True))
-            query = _start_streaming(envelopes, name, payload, checkpoint, options, settings, in_use)
+            query = started_stream(make, names, payload, checkpoint.location, options, settings, in_use)
             note_query(query)
         else:
-            query = _start_batch(envelopes, payload, checkpoint, in_use)
+            query = _start_batch(make(), payload, checkpoint, in_use)
         kept = cleanup.pop_all()
         atexit.register(kept.close)
         return StartedQuery(query, run_directory, in_use, payload, checkpoint, None, kept, has_planner=False)
@@ -160,12 +159,7 @@ def _payload(
     if keyed is not None and streaming:
         keyed = replace(keyed, s3=checkpoint.s3)
     if keyed is not None and streaming and checkpoint.only_here and not in_use.local:
-        raise CheckpointError(
-            "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
-            job=plan.job_name,
-            option="checkpoint",
-            hint="name a directory on a shared disk, or in hdfs, s3, gs or abfs",
-        )
+        raise not_shared(plan.job_name)
     return replace(
         payload,
         keyed=keyed,
@@ -227,46 +221,11 @@ def _base(plan: Plan, plan_bytes: bytes, begun: _Beginning, checkpoint: SparkChe
     return begun.base + found.entry - last
 
 
-def _to_sinks(
-    plan: Plan, frames: Mapping[str, DataFrameSource], payload: JobPayload, in_use: SessionInUse
-) -> DataFrame:
-    envelopes = envelopes_of(plan, frames, payload, in_use.session)
-    if payload.keyed is not None:
-        return behind_shuffles(envelopes, payload, plan)
-    return envelopes.repartitionById(payload.partitions, "partition")
-
-
-def _start_streaming(
-    envelopes: DataFrame,
-    name: str,
-    payload: JobPayload,
-    checkpoint: SparkCheckpoint,
-    options: RunOptions,
-    settings: SparkSettings,
-    in_use: SessionInUse,
-) -> StreamingQuery:
-    sink = data_sources_of(payload)[1]
-    trigger: dict[str, Any] = {"processingTime": f"{settings.trigger_interval.total_seconds()} seconds"}
-    if options.until == "end":
-        trigger = {"availableNow": True}
-    try:
-        in_use.session.dataSource.register(sink)
-        writer = envelopes.writeStream.format(sink.name()).queryName(name)
-        with active(in_use.session):
-            return writer.option("checkpointLocation", checkpoint.location).trigger(**trigger).start()
-    except Exception as error:  # py4j's and pyspark's: what Spark finds before the query runs
-        raise original_error(str(error)) or JobError(
-            f"Spark did not start the job: {reason_of(error)}",
-            job=payload.identity.job,
-            hint=hint_for(str(error), in_use.log_file),
-        ) from error
-
-
 def _start_batch(
     envelopes: DataFrame, payload: JobPayload, checkpoint: SparkCheckpoint, in_use: SessionInUse
 ) -> BatchRun:
     sink = data_sources_of(payload)[1]
-    in_use.session.dataSource.register(sink)
+    register(in_use.session, sink)
 
     def write() -> None:
         with active(in_use.session):

@@ -13,6 +13,7 @@ from headrace.interfaces.source import EARLIEST, Reader, Source, StartPosition
 if TYPE_CHECKING:
     from headrace.flow.schema import Schema
     from headrace.interfaces.codec import Codec
+    from headrace.plan.graph import Plan
     from pyspark.sql import DataFrame
 
 
@@ -108,6 +109,11 @@ class DataFrameSource(Source):
             plugin=self.node_name or "dataframe",
             hint="run it with backend='spark', or read the same data with a connector of headrace: from_file, from_kafka, …",
         )
+
+
+def frames_of(plan: Plan) -> dict[str, DataFrameSource]:
+    """Return the sources of a job that are DataFrames, by their ids."""
+    return {name: node.source for name, node in plan.sources.items() if isinstance(node.source, DataFrameSource)}
 
 
 def source(frame: DataFrame, *, body: str = "value", keep_order: bool = False) -> DataFrameSource:

@@ -19,8 +19,6 @@ import pyarrow as pa
 from headrace.flow.key_hashes import key_hashes
 from headrace.flow.messages import (
     HEADER_COLUMNS,
-    INDEX,
-    OFFSET,
     WATERMARK,
     Batch,
     Bodies,
@@ -32,6 +30,7 @@ from headrace.flow.messages import (
 )
 from headrace.runtime import shuffle
 from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane, Shipment
+from headrace.runtime.shard import numbered
 
 from headrace_spark.envelopes import Envelope, of_delivery
 from headrace_spark.frame_source import DataFrameSource
@@ -196,7 +195,7 @@ def entry_with_frames(
         if frame is not None:
             if queue.source not in frames.in_order:
                 frame = in_order_of_values(frame, frames.time_columns[queue.source])
-            yield shuffle.Envelope("rows", queue, side, stamped(frame, control.sequence))
+            yield shuffle.Envelope("rows", queue, side, numbered(frame, control.sequence))
     yield from others
     for (queue, side), found in ships.items():
         mark = max((each.mark for each in found if each.mark is not None), default=None)
@@ -229,14 +228,6 @@ def in_order_of_values(frame: pl.DataFrame, time_column: str | None) -> pl.DataF
     return frame[np.lexsort((hashes, times))]
 
 
-def stamped(frame: pl.DataFrame, sequence: int, first: int = 0) -> pl.DataFrame:
-    """Return rows whose positions are the micro-batch and their place in it, from ``first`` on."""
-    return frame.with_columns(
-        pl.lit(sequence, dtype=pl.Int64).alias(OFFSET),
-        pl.int_range(first, first + frame.height, dtype=pl.Int32).alias(INDEX),
-    )
-
-
 # ------------------------------------------------------------------------------------------------------- before sinks
 
 
@@ -262,7 +253,7 @@ def for_sinks(payload: JobPayload, envelopes: Iterable[Envelope], task: Task) ->
             frame = concatenated([each.frame() for each in sorted(found, key=lambda each: each.place)])
             if main.source not in frames.in_order:
                 frame = frame[np.argsort(_hashes(frame, target), kind="stable")]
-            yield from of_delivery(Delivery(target, Batch(queue, stamped(frame, sequence))))
+            yield from of_delivery(Delivery(target, Batch(queue, numbered(frame, sequence))))
         yield Envelope("stored", main, sequence, sequence + 1)
 
 

@@ -22,18 +22,25 @@ from headrace.plan.graph import Input, OperatorNode, Plan, SinkNode, SourceNode,
 from pyspark.sql import functions
 from pyspark.sql import types as spark
 
-from headrace_spark.envelopes import COLUMNS, SPARK_SCHEMA
-from headrace_spark.frame_source import DataFrameSource, is_of_connect
+from headrace_spark.checkpoint import not_shared
+from headrace_spark.envelopes import COLUMNS
+from headrace_spark.frame_source import DataFrameSource, frames_of, is_of_connect
 from headrace_spark.frame_types import schema_to_spark
 from headrace_spark.object_stores import S3Options
 from headrace_spark.offsets import JobIdentity
 from headrace_spark.output_stage import FrameStage, Output, OutputStage
 from headrace_spark.payload import FrameInput, JobPayload, KeyedPlan, pickled, sources_of
-from headrace_spark.settings import SparkSettings
+from headrace_spark.settings import SparkSettings, is_local_master
+from headrace_spark.spark_stages import (
+    ENVELOPE,
+    behind_shuffles,
+    envelope_columns,
+    mapped,
+    planned_envelopes,
+    quoted,
+)
 from headrace_spark.stage_names import source_name, stage_names
 from headrace_spark.state_files import state_files
-from headrace_spark.streaming import KeyedStage, batch_source_of, data_sources_of
-from headrace_spark.tasks import TIME_COLUMN
 from headrace_spark.temporary import remove, temporary_directory
 
 if TYPE_CHECKING:
@@ -42,13 +49,6 @@ if TYPE_CHECKING:
 _DESCRIPTION = "headrace.json"
 _STATE = "shards"
 _TARGET = "dataframe"
-_BY_NAME: Mapping[str, spark.DataType] = {
-    "STRING": spark.StringType(), "BIGINT": spark.LongType(), "INT": spark.IntegerType(), "BINARY": spark.BinaryType(),
-}  # fmt: skip
-#: The columns of envelopes, made without asking Spark what the text of them means.
-_ENVELOPE = spark.StructType(
-    [spark.StructField(name, _BY_NAME[kind]) for name, kind in map(str.split, SPARK_SCHEMA.split(","))]
-)
 
 
 class RowsSink(Sink):
@@ -100,7 +100,7 @@ def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **give
     """
     options = FrameOptions.of(given)
     plan, target = _plan_of(what, options)
-    frames = {name: node.source for name, node in plan.sources.items() if isinstance(node.source, DataFrameSource)}
+    frames = frames_of(plan)
     batch = _is_batch(plan, frames, options)
     spark_session = _session_of(plan, frames, session)
     spark_schema, output = _output_of(plan, target, options)
@@ -114,12 +114,14 @@ def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **give
             for name, source in frames.items()
         ]
         if not frames:
-            made = [mapped(_envelopes(payload, spark_session), OutputStage(payload, output), spark_schema, COLUMNS)]
+            made = [
+                mapped(planned_envelopes(payload, spark_session), OutputStage(payload, output), spark_schema, COLUMNS)
+            ]
         return _union(made)
     envelopes = envelopes_of(plan, frames, payload, spark_session)
-    behind = behind_shuffles(envelopes, payload, plan)
-    last = stage_names(plan, payload.keyed.levels)[-1]
-    return mapped(behind, OutputStage(payload, output), spark_schema, envelope_columns(payload), last)
+    names = stage_names(plan, payload.keyed.levels)
+    behind = behind_shuffles(envelopes, payload, names)
+    return mapped(behind, OutputStage(payload, output), spark_schema, envelope_columns(payload), names[-1])
 
 
 # ---------------------------------------------------------------------------------------------------- what is given
@@ -128,8 +130,7 @@ def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **give
 def frames_of_stream_or_job(what: Job | Stream) -> bool:
     """Return whether a job or stream reads DataFrames."""
     job = what.to(RowsSink(), name=_TARGET) if isinstance(what, Stream) else what
-    plan = Plan(job.namespace, job.pipeline, job.sink_nodes)
-    return any(isinstance(node.source, DataFrameSource) for node in plan.sources.values())
+    return bool(frames_of(Plan(job.namespace, job.pipeline, job.sink_nodes)))
 
 
 def _plan_of(what: Job | Stream, options: FrameOptions) -> tuple[Plan, str]:
@@ -324,8 +325,7 @@ def is_local(session: SparkSession) -> bool:
     """Return whether workers run on the driver's machine and see its files."""
     if not hasattr(session, "_jsparkSession"):  # Spark Connect: the server is anywhere
         return False
-    master = session.sparkContext.master or ""
-    return master.startswith("local") and not master.startswith("local-cluster")
+    return is_local_master(session.sparkContext.master)
 
 
 def default_parallelism(session: SparkSession) -> int:
@@ -350,13 +350,8 @@ def _keyed_plan(plan: Plan, options: FrameOptions, session: SparkSession, *, bat
             hint="to_dataframe(checkpoint='…') names it; give the query itself its checkpointLocation as ever",
         )
     uri = _uri(options.checkpoint)
-    if uri.startswith("file:") and not is_local(session) and hasattr(session, "_jsparkSession"):
-        raise CheckpointError(
-            "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
-            job=plan.job_name,
-            option="checkpoint",
-            hint="name a directory in hdfs, s3, gs or abfs, or a shared disk as file:///…",
-        )
+    if "://" not in options.checkpoint and not is_local(session) and hasattr(session, "_jsparkSession"):
+        raise not_shared(plan.job_name, hint="name a directory in hdfs, s3, gs or abfs, or a shared disk as file:///…")
     s3 = None
     if hasattr(session, "_jsparkSession"):  # a session of Spark Connect does not show Hadoop's settings
         context = session.sparkContext
@@ -410,70 +405,9 @@ def envelopes_of(
 ) -> DataFrame:
     """Return what the source stage gives: of DataFrames, or of sources of headrace."""
     if not frames:
-        return _envelopes(payload, session)
+        return planned_envelopes(payload, session)
     stages = {name: FrameStage(payload, name) for name in frames}
-    return _union([_stage_over(name, source, plan, stages[name], _ENVELOPE) for name, source in frames.items()])
-
-
-def envelope_columns(payload: JobPayload) -> Sequence[str]:
-    """Return the columns of what keyed stages get: envelopes and, where it matters, the time of the micro-batch."""
-    keyed = payload.keyed
-    ticks = payload.frames is not None and keyed is not None and keyed.tick_seconds is not None
-    return (*COLUMNS, TIME_COLUMN) if ticks else COLUMNS
-
-
-def behind_shuffles(envelopes: DataFrame, payload: JobPayload, plan: Plan) -> DataFrame:
-    """Return what comes to the last level of keyed stages, which is run by whoever takes it."""
-    assert payload.keyed is not None
-    last, names = len(payload.keyed.levels), stage_names(plan, payload.keyed.levels)
-    for level in range(1, last + 1):
-        envelopes = envelopes.repartitionById(payload.partitions, "partition")
-        if TIME_COLUMN in envelope_columns(payload):
-            # In a streaming query it is the time of the micro-batch, the same when that is run again.
-            now = functions.unix_micros(functions.current_timestamp())
-            envelopes = envelopes.withColumn(TIME_COLUMN, now)
-        if level < last:
-            envelopes = mapped(
-                envelopes, KeyedStage(payload, level), _ENVELOPE, envelope_columns(payload), names[level]
-            )
-    return envelopes
-
-
-def mapped(
-    frame: DataFrame, stage: Any, schema: spark.StructType, columns: Sequence[str], name: str | None = None
-) -> DataFrame:
-    """Return what a stage makes of Arrow batches: ``DataFrame.mapInArrow`` but for its wish to have pandas installed.
-
-    ``columns`` are those of the DataFrame. ``name`` stands in the plan that Spark's UI shows.
-    """
-    if is_of_connect(frame):
-        return _mapped_by_server(frame, stage, schema, columns, name)
-    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-    from pyspark.sql.udf import UserDefinedFunction
-    from pyspark.util import PythonEvalType
-
-    function = UserDefinedFunction(stage, schema, name or type(stage).__name__, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column: Any = function(*[frame[_quoted(name)] for name in columns])
-    return ClassicDataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
-
-
-def _mapped_by_server(
-    frame: Any, stage: Any, schema: spark.StructType, columns: Sequence[str], name: str | None
-) -> DataFrame:
-    """Return the same with Spark Connect, without asking the server for the columns, as its ``mapInArrow`` does.
-
-    In a function of a declarative pipeline the server must not be asked.
-    """
-    from pyspark.sql.connect.plan import MapPartitions
-    from pyspark.sql.connect.udf import UserDefinedFunction
-    from pyspark.util import PythonEvalType
-
-    function = UserDefinedFunction(
-        stage, returnType=schema, name=name or type(stage).__name__, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    )
-    plan = MapPartitions(child=frame._plan, function=function, cols=list(columns), is_barrier=False, profile=None)
-    made: DataFrame = type(frame)(plan, frame.sparkSession)
-    return made
+    return _union([_stage_over(name, source, plan, stages[name], ENVELOPE) for name, source in frames.items()])
 
 
 def _stage_over(name: str, source: DataFrameSource, plan: Plan, stage: Any, schema: spark.StructType) -> DataFrame:
@@ -484,25 +418,12 @@ def _stage_over(name: str, source: DataFrameSource, plan: Plan, stage: Any, sche
     if not source.has_bodies:
         columns = [each for each in plan.decode_columns()[name] if each not in node.metadata]
         columns = columns or list(node.body_schema or {})[:1]  # rows are counted, so some column must come
-    selected = frame.select(*[functions.col(_quoted(each)) for each in columns])
+    selected = frame.select(*[functions.col(quoted(each)) for each in columns])
     return mapped(selected, stage, schema, columns, source_name(plan, name))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
     made = frames[0]
     for each in frames[1:]:
         made = made.union(each)
-    return made
-
-
-def _envelopes(payload: JobPayload, session: SparkSession) -> DataFrame:
-    """Return what the source stage of a job gives that reads sources of headrace."""
-    source = batch_source_of(payload) if payload.batch else data_sources_of(payload)[0]
-    session.dataSource.register(source)
-    reader: Any = session.read if payload.batch else session.readStream
-    made: DataFrame = reader.format(source.name()).load()
     return made

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.foundation.checksums import checksum_of
 from headrace.foundation.errors import CheckpointError, RetriableError
 
 from headrace_spark.object_stores import S3Options
 from headrace_spark.state_files import StateFiles, state_files
 
 #: Below the directory of the checkpoint.
-DIRECTORY = "spark/runs"
+_RUNS = "runs"
+DIRECTORY = f"spark/{_RUNS}"
 #: State files of older micro-batches are not needed: each shard stores a snapshot at least every 200 micro-batches.
 _BATCHES_MAX = 1_000
 #: Runs that begin with the same micro-batch, because none of them completed it.
@@ -149,9 +151,38 @@ def taken_over(job: str, number: int, successor: Mapping[str, Any]) -> Checkpoin
     )
 
 
-def spans_from_json(value: Sequence[Sequence[int]]) -> Spans:
-    """Read what a claim holds. Raises ValueError or TypeError."""
-    return Spans(tuple((int(first), int(run)) for first, run in value))
+def checked_content(found: object, name: str) -> Mapping[str, Any] | None:
+    """Return what is in a file of ours, which was written under a name; None when an older version of headrace wrote it.
+
+    Raises ValueError when it is damaged or another file.
+    """
+    if not isinstance(found, dict):
+        raise ValueError("it holds no map")
+    if set(found) != {"of", "checksum", "content"}:
+        return None
+    if found["checksum"] != checksum_of(found):
+        raise ValueError("its checksum does not match")
+    if found["of"] != name:
+        raise ValueError(f"it is {found['of']}")
+    content: Mapping[str, Any] = found["content"]
+    return content
+
+
+def newest_spans(
+    runs: Iterable[int],
+    claim: Callable[[int], Mapping[str, Any] | None],
+    damaged: Callable[[int, str], CheckpointError],
+) -> Spans:
+    """Return the spans of the last claim. ``claim`` gives what one holds; None: a start was killed before it wrote anything."""
+    for run in sorted(runs, reverse=True):
+        content = claim(run)
+        if content is None:
+            continue
+        try:
+            return Spans(tuple((int(first), int(number)) for first, number in content["spans"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(run, f"{error!r}") from error
+    return Spans()
 
 
 def spans_below(files: StateFiles) -> Spans:
@@ -159,13 +190,18 @@ def spans_below(files: StateFiles) -> Spans:
 
     Raises CheckpointError when the claim is damaged.
     """
-    for number in sorted((int(name) for name in files.names(DIRECTORY) if name.isdigit()), reverse=True):
-        path = f"{DIRECTORY}/{number}"
-        found = files.read(path)
-        if not found:  # of a start that was killed before it wrote anything
-            continue
+
+    def damaged(run: int, why: str) -> CheckpointError:
+        return CheckpointError(f"{DIRECTORY}/{run} of the checkpoint is damaged: {why}")
+
+    def claim(run: int) -> Mapping[str, Any] | None:
+        found = files.read(f"{DIRECTORY}/{run}")
+        if not found:
+            return None
         try:
-            return spans_from_json(json.loads(found)["content"]["spans"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{path} of the checkpoint is damaged: {error!r}") from error
-    return Spans()
+            content = checked_content(json.loads(found), f"{_RUNS}/{run}")
+        except (ValueError, RecursionError) as error:
+            raise damaged(run, str(error)) from error
+        return {} if content is None else content
+
+    return newest_spans((int(name) for name in files.names(DIRECTORY) if name.isdigit()), claim, damaged)

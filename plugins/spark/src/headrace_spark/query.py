@@ -11,13 +11,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from headrace.foundation.clock import SystemClock
-from headrace.foundation.errors import CheckpointError, JobError
+from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.backend import RunOptions
 from headrace.interfaces.output_definition import InputRead
 from headrace.interfaces.source import Source
@@ -31,32 +30,27 @@ from headrace.runtime.shard import Shard
 from headrace.runtime.sources_in_use import check_sources_free
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
 from headrace_spark.batch_run import BatchRun
-from headrace_spark.checkpoint import SparkCheckpoint
-from headrace_spark.driver_python import register
-from headrace_spark.failures import original_error
+from headrace_spark.checkpoint import SparkCheckpoint, not_shared
 from headrace_spark.numbering import numbered_behind_sinks
 from headrace_spark.object_stores import use_checkpoint_files
 from headrace_spark.offsets import JobIdentity, JobOffsets, KeyedMarks
 from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of, tell_run, unpickled
 from headrace_spark.planner import ENDS, beginning_of, ends_from_json, ends_of, ends_to_json
-from headrace_spark.reasons import hint_for, reason_of
 from headrace_spark.run_directory import RunDirectory
 from headrace_spark.savepoints import begin_at, shards_wanted
-from headrace_spark.session import SessionInUse, active, note_query, session_for
+from headrace_spark.session import SessionInUse, note_query, session_for
 from headrace_spark.settings import SparkSettings
 from headrace_spark.shard_state import StateVersion
-from headrace_spark.stage_names import query_name, stage_names
+from headrace_spark.spark_stages import behind_shuffles, planned_envelopes
+from headrace_spark.stage_names import stage_names
 from headrace_spark.state_files import state_files
-from headrace_spark.streaming import KeyedStage, data_sources_of
+from headrace_spark.stream_start import started_stream
 from headrace_spark.temporary import remove, temporary_directory
 from headrace_spark.topology import Topology
 
 logger = logging.getLogger(__name__)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass
@@ -118,7 +112,7 @@ def start_query(
         checkpoint.check(before)
         if options.checkpoint is not None:
             _check_fits(plan, settings, checkpoint, in_use, savepoint)
-            checkpoint.claim(replace(identity, checkpoint=checkpoint.id))
+            checkpoint.claim()
         found = _gone_on_from(plan, plan_bytes, options, settings, checkpoint, in_use, begin, savepoint)
         parallelism = settings.parallelism or in_use.session.sparkContext.defaultParallelism
         payload = JobPayload(
@@ -148,7 +142,8 @@ def start_query(
             trigger_seconds=settings.trigger_interval.total_seconds(),
         )
         names = stage_names(plan, () if found.keyed is None else found.keyed.levels, cuts_ranges=payload.cuts_ranges)
-        query = _start(payload, names, checkpoint.location, options, settings, in_use)
+        make = partial(_stages, payload, names, in_use)
+        query = started_stream(make, names, payload, checkpoint.location, options, settings, in_use)
         note_query(query)
         # A process that ends without waiting for its job leaves nothing behind either.
         kept = cleanup.pop_all()
@@ -357,54 +352,9 @@ def open_checkpoint(
     return checkpoint
 
 
-def _start(
-    payload: JobPayload,
-    names: Sequence[str],
-    location: str,
-    options: RunOptions,
-    settings: SparkSettings,
-    in_use: SessionInUse,
-) -> StreamingQuery:
-    """Start the query. ``names``: what each stage is called in Spark's UI."""
-    session = in_use.session
-    source, sink = data_sources_of(payload)
-    try:
-        register(session, source)
-        register(session, sink)
-        envelopes = session.readStream.format(source.name()).load()
-        levels = int(payload.shuffles) if payload.keyed is None else len(payload.keyed.levels)
-        for level in range(1, levels + 1):
-            envelopes = envelopes.repartitionById(payload.partitions, "partition")
-            if level < levels:  # the sink stage runs the last one
-                envelopes = _mapped(envelopes, KeyedStage(payload, level), names[level])
-        writer = (
-            envelopes.writeStream.format(sink.name())
-            .queryName(query_name(payload.identity.job, payload.token, names))
-            .option("checkpointLocation", location)
-        )
-        trigger: dict[str, Any] = {"processingTime": f"{settings.trigger_interval // _MILLISECOND} milliseconds"}
-        if options.until == "end":
-            trigger = {"availableNow": True}
-        with active(session):
-            return writer.trigger(**trigger).start()
-    except Exception as error:  # py4j's and pyspark's: what Spark finds before the query runs
-        logger.debug("Spark did not start job %s", payload.identity.job, exc_info=True)
-        found = original_error(str(error))
-        raise found or JobError(
-            f"Spark did not start the job: {reason_of(error)}",
-            job=payload.identity.job,
-            hint=hint_for(str(error), in_use.log_file),
-        ) from None
-
-
-def _mapped(envelopes: DataFrame, stage: KeyedStage, name: str) -> DataFrame:
-    """Return what a keyed stage makes of envelopes: ``DataFrame.mapInArrow`` but for its wish to have pandas installed.
-
-    ``name`` stands in the plan that Spark's UI shows.
-    """
-    function = UserDefinedFunction(stage, envelopes.schema, name, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column: Any = function(*[envelopes[name] for name in envelopes.columns])
-    return DataFrame(envelopes._jdf.mapInArrow(column._jc, False, None), envelopes.sparkSession)
+def _stages(payload: JobPayload, names: Sequence[str], in_use: SessionInUse) -> DataFrame:
+    """Return what the sink stage gets."""
+    return behind_shuffles(planned_envelopes(payload, in_use.session), payload, names)
 
 
 def _keyed_plan(
@@ -423,12 +373,7 @@ def _keyed_plan(
             s3=checkpoint.s3,
         )
         if checkpoint.only_here and not in_use.local:
-            raise CheckpointError(
-                "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
-                job=plan.job_name,
-                option="checkpoint",
-                hint="name a directory on a shared disk, or in hdfs, s3, gs or abfs",
-            )
+            raise not_shared(plan.job_name)
         state_files(keyed.state_uri, keyed.s3)  # tells now if workers could not reach it
     if stored is None:
         return keyed

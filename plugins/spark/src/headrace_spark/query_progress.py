@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pyspark import SparkContext
@@ -21,10 +21,9 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_spark.totals import KEY
+from headrace_spark.totals import KEY, watermark_time
 
 logger = logging.getLogger(__name__)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class JobFigures:
             dead_letters=value["deadLetters"],
             late_rows=value["lateRows"],
             lag=value["lag"],
-            watermark=_time_of(value["watermarkMicros"]),
+            watermark=watermark_time(value["watermarkMicros"]),
             state_rows=value["stateRows"],
             state_bytes=value["stateBytes"],
         )
@@ -124,12 +123,3 @@ class _Listener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Who has the query or its handle sees it there."""
-
-
-def _time_of(micros: int | None) -> datetime | None:
-    if micros is None:
-        return None
-    try:
-        return _EPOCH + timedelta(microseconds=micros)
-    except OverflowError:
-        return None

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace_spark.java import find_or_install_java
 from headrace_spark.launch import LocalSpark, environment_with, python_of_workers
 from headrace_spark.reasons import killed_because, reason_of
-from headrace_spark.settings import SparkSettings, local_master
+from headrace_spark.settings import SparkSettings, is_local_master, local_master
 
 logger = logging.getLogger(__name__)
 
@@ -145,8 +145,7 @@ def session_of(session: SparkSession) -> SessionInUse:
     """Return the session of a DataFrame, to run a job in as it is: a DataFrame belongs to one session."""
     with _lock:
         own = _own_if_usable()
-    master = session.sparkContext.master or ""
-    local = master.startswith("local") and not master.startswith("local-cluster")
+    local = is_local_master(session.sparkContext.master)
     if own is not None and session.sparkContext is not own.session.sparkContext:
         own = None
     return SessionInUse(session, local, None if own is None else own.spark)
@@ -167,8 +166,7 @@ def _in_use(session: SparkSession, own: _OwnSpark | None) -> SessionInUse:
         own = None
     for key, value in {**_QUERY_CONF, **(own.files if own is not None else {})}.items():
         used.conf.set(key, value)
-    master = session.sparkContext.master or ""
-    local = master.startswith("local") and not master.startswith("local-cluster")
+    local = is_local_master(session.sparkContext.master)
     return SessionInUse(used, local, None if own is None else own.spark)
 
 
@@ -275,7 +273,7 @@ def _start(settings: SparkSettings) -> _OwnSpark:
     master = local_master(settings.master)
     java = find_or_install_java(install=settings.install_java)
     local = LocalSpark(java, startup_cache=settings.startup_cache)
-    on_this_machine = master.startswith("local[")
+    on_this_machine = is_local_master(master)
     given = settings.spark_conf(master)
     python = python_of_workers(given)
     if on_this_machine:

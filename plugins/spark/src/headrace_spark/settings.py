@@ -81,9 +81,8 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
 
         ``submitted``: what spark-submit has set. Raises OptionError as ``revealed_conf`` does, and for a wrong package.
         """
-        local = master.startswith("local") and not master.startswith("local-cluster")
         conf = self.revealed_conf()
-        if local:
+        if is_local_master(master):
             return conf
         from headrace_spark.archives import conf_with_archive  # not at the top: most jobs run on one machine
 
@@ -125,6 +124,11 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
 _MASTER = re.compile(r"^(local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+)$")
 #: Attempts of a task before its job fails. Spark's plain ``local[N]`` never tries again.
 _TASK_ATTEMPTS = 4
+
+
+def is_local_master(master: str | None) -> bool:
+    """Return whether workers are in the process of the driver's Java, and so see its files: not with ``local-cluster``."""
+    return master is not None and master.startswith("local") and not master.startswith("local-cluster")
 
 
 def local_master(given: str | None) -> str:

@@ -118,10 +118,10 @@ class StateChain:
     def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
         """Store what micro-batch ``batch_id`` has changed in a shard that was at ``at``; return where it is now."""
         token = uuid.uuid4().bytes
-        content = self._sealed(batch_id, "delta", token + shard.delta())
+        content = self._sealed(batch_id, "delta", token, shard.delta())
         now = at.after_delta(batch_id, token, len(content))
         if now.deltas > _DELTAS_MAX or now.delta_bytes > max(now.snapshot_bytes, _DELTA_BYTES_MIN):
-            snapshot = self._sealed(batch_id, "snapshot", token + shard.snapshot())
+            snapshot = self._sealed(batch_id, "snapshot", token, shard.snapshot())
             self._files.write(self._path(batch_id, "snapshot"), snapshot)
             self._files.write(self._path(batch_id, "delta"), content)
             self._remove_before(now.snapshot_id)
@@ -141,9 +141,9 @@ class StateChain:
                 return content, path
         return None, self._path(batch_id, "delta")
 
-    def _sealed(self, number: int, kind: str, content: bytes) -> bytes:
+    def _sealed(self, number: int, kind: str, token: bytes, state: bytes) -> bytes:
         """Return a file's content with a checksum that is right under its name, in this checkpoint, only."""
-        return sealed(content, self._place(self._path(number, kind)))
+        return sealed(state, self._place(self._path(number, kind)), head=token)
 
     def _place(self, path: str) -> bytes:
         return (path if self._checkpoint is None else f"{self._checkpoint}/{path}").encode()

@@ -67,6 +67,31 @@ class LanePartition(InputPartition):
         self.control = control
 
 
+def _partitions(
+    planner: Planner, start: JobOffsets, end: JobOffsets, *, control_from: JobOffsets
+) -> Sequence[LanePartition]:
+    """Return what the tasks of a micro-batch read. The first one tells the shards what has come since ``control_from``."""
+    from headrace_spark.marks import control_of
+
+    first, *others = planner.partitions(start, end) or [[]]
+    return [LanePartition(first, control_of(control_from, end)), *(LanePartition(ranges) for ranges in others)]
+
+
+def _read(payload: JobPayload, partition: InputPartition, batch_id: int) -> Iterator[pa.RecordBatch]:
+    """Yield what the lanes make of a task's ranges; the ranges themselves where the sink stage, in the same task, reads them."""
+    from headrace_spark.envelopes import to_arrow
+
+    assert isinstance(partition, LanePartition)
+    if payload.shuffles:
+        from headrace_spark.lanes import read_ranges
+
+        yield from to_arrow(read_ranges(payload, partition.value, batch_id, partition.control))
+    else:
+        from headrace_spark.carried_ranges import carried
+
+        yield from to_arrow([carried(partition.value)])
+
+
 class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver, and reads them in the workers."""
 
@@ -112,27 +137,16 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with carried_to_driver():
-            from headrace_spark.marks import control_of
-
             begin, to = _offsets(start), _offsets(end)
-            control = control_of(begin, to)
-            first, *others = self._plan().partitions(begin, to) or [[]]
-            return [LanePartition(first, control), *(LanePartition(ranges) for ranges in others)]
+            return _partitions(self._plan(), begin, to, control_from=begin)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with carried_to_driver():
-            from headrace_spark.carried_ranges import carried
-            from headrace_spark.envelopes import to_arrow
-
-            assert isinstance(partition, LanePartition)
-            if not self._payload.shuffles:  # the sink stage, in the same task, reads them
-                yield from to_arrow([carried(partition.value)])
-                return
-            from headrace_spark.lanes import read_ranges
-
-            _note_attempt(self._payload, "source stage")
-            yield from to_arrow(read_ranges(self._payload, partition.value, _batch_id(), partition.control))
-            _spare_the_collector("read")
+            if self._payload.shuffles:
+                _note_attempt(self._payload, "source stage")
+            yield from _read(self._payload, partition, _batch_id())
+            if self._payload.shuffles:
+                _spare_the_collector("read")
 
     def stop(self) -> None:
         if self._planner is not None:
@@ -295,30 +309,18 @@ class _BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with reported(self._payload):
-            from headrace_spark.marks import control_of
             from headrace_spark.planner import Planner
 
             planner = Planner(self._payload)
             try:
                 begin, end = planner.whole_input()
-                control = control_of(replace(begin, keyed=None), end)
-                first, *others = planner.partitions(begin, end) or [[]]
+                return _partitions(planner, begin, end, control_from=replace(begin, keyed=None))
             finally:
                 planner.close()
-            return [LanePartition(first, control), *(LanePartition(ranges) for ranges in others)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with reported(self._payload):
-            from headrace_spark.carried_ranges import carried
-            from headrace_spark.envelopes import to_arrow
-
-            assert isinstance(partition, LanePartition)
-            if not self._payload.shuffles:
-                yield from to_arrow([carried(partition.value)])
-                return
-            from headrace_spark.lanes import read_ranges
-
-            yield from to_arrow(read_ranges(self._payload, partition.value, 0, partition.control))
+            yield from _read(self._payload, partition, 0)
 
 
 class _BatchStage(_JobDataSource):

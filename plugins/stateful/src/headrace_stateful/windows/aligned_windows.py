@@ -130,13 +130,13 @@ class AlignedWindows(WindowOperator):
         parts: list[pl.DataFrame] = []
         if arrived is not None:
             entries = pl.concat([arrived.values, arrived.frame.select(OFFSET, INDEX)], how="horizontal")
-            taken, late = self._in_time(entries, arrived.times, arrived.watermarks)
+            taken, late = self._taken_and_late(entries, arrived.times, arrived.watermarks)
             first = [pl.col(OFFSET).first(), pl.col(INDEX).first()]
             parts.append(shape.plan.partial(taken, self._by, others=first))
         if combined.height:
             assert shape.window.on is not None
             times = event_times_us(combined[shape.window.on])
-            taken, count = self._in_time(combined, times, self._watermarks(combined))
+            taken, count = self._taken_and_late(combined, times, self._watermarks(combined))
             parts.append(taken.select(*self._by, OFFSET, INDEX, *shape.plan.partial_schema))
             late += count
         self._aggregate_pending()
@@ -146,7 +146,7 @@ class AlignedWindows(WindowOperator):
             self._rows.append(shape.plan.merge(found.drop(OFFSET, INDEX), self._by))
         return late
 
-    def _in_time(self, entries: pl.DataFrame, times: Times, watermarks: Times) -> tuple[pl.DataFrame, int]:
+    def _taken_and_late(self, entries: pl.DataFrame, times: Times, watermarks: Times) -> tuple[pl.DataFrame, int]:
         """Return entries with the windows that still take them, and how many rows are too late for all of theirs."""
         rows, ends = window_ends(self.shape.window, times)
         in_time = _in_time(ends, watermarks if rows is None else watermarks[rows], self.shape.emit.until_us)
