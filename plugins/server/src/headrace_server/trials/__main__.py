@@ -27,7 +27,7 @@ def _answer(do: str, asked: dict[str, Any]) -> dict[str, Any]:
     from headrace_server.trials import replaying, rules, sql
 
     trials = {"lint": sql.lint, "sample": sql.sample, "rules": rules.list_rules, "explain": rules.explain,
-              "replay": replaying.replay}  # fmt: skip
+              "replay": replaying.replay, "check_replay": replaying.check_replay}  # fmt: skip
     try:
         return {"answer": trials[do](**asked)}
     except HeadraceError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +41,14 @@ def replay(
     }
 
 
-def refuse_kinds(plan: Plan, bodies: Mapping[str, Sequence[str]]) -> None:
+def check_replay(file: str, variables: Mapping[str, str], sources: Sequence[str]) -> None:
+    """Raise JobError if a replay of bodies of these sources cannot be right. Nothing is read or written."""
+    from headrace_console.job_files import load_job
+
+    refuse_kinds(load_job(file, variables).plan(), sources)
+
+
+def refuse_kinds(plan: Plan, sources: Iterable[str]) -> None:
     """Raise JobError where a run over some bodies alone gives other rows than the job would have."""
     stateful = [node_id for node_id, node in plan.of_kind(OperatorNode).items() if isinstance(node.spec, StatefulSpec)]
     if plan.shuffles or stateful:
@@ -49,7 +56,7 @@ def refuse_kinds(plan: Plan, bodies: Mapping[str, Sequence[str]]) -> None:
             "the job remembers rows (" + ", ".join([*plan.shuffles, *stateful]) + "), and a replay beside it does not know them",
             hint="reset the offsets of the stopped job, or send the bodies to its source again",
         )
-    for source_id in bodies:
+    for source_id in sources:
         node = plan.sources.get(source_id)
         if node is None:
             raise JobError(f"the job has no source {source_id!r} any more")
