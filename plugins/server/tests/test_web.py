@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import JobError
 from headrace_server.web.application import app_with_pages
 from headrace_server.web.differences import differences
 from headrace_server.web.letters import Replay, chosen_letters, note_replay, read_letters
 from headrace_server.web.rates import Rates
-from headrace.foundation.clock import ManualClock
-from headrace.foundation.errors import JobError
 from server_world import World
 from starlette.types import ASGIApp
 
@@ -152,14 +152,18 @@ def test_an_unknown_job_is_not_found(browser: Browser) -> None:
     assert browser.get("/jobs/nothing").status_code == 404
 
 
-@pytest.mark.parametrize("body", [{"text": "x" * 200_001}, {"text": "SELECT 1", "rows": 0}, {"text": "SELECT 1", "records": 10**9}])
+@pytest.mark.parametrize(
+    "body", [{"text": "x" * 200_001}, {"text": "SELECT 1", "rows": 0}, {"text": "SELECT 1", "records": 10**9}]
+)
 def test_trials_are_limited_in_size(browser: Browser, body: dict[str, Any]) -> None:
     csrf = log_in(browser)
     assert browser.post("/v1/sql/sample", json=body, headers={"X-CSRF-Token": csrf}).status_code == 409
 
 
 def test_letters_are_searched_the_newest_first_and_remember_replays(tmp_path: Path) -> None:
-    (tmp_path / "part-1.json").write_bytes(letter(offset=1) + letter(offset=2, reason="Other") + b"no letter\n" + b'{"cut')
+    (tmp_path / "part-1.json").write_bytes(
+        letter(offset=1) + letter(offset=2, reason="Other") + b"no letter\n" + b'{"cut'
+    )
     journal = tmp_path / "journal"
     found = read_letters(tmp_path, journal).letters
     assert [each.offset for each in found] == [2, 1]

@@ -84,15 +84,24 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         file.write(json.dumps({"n": EVIL, "customer": "eve", "amount": 1}) + "\n" + EVIL + "\n")
     server.start()
     try:
-        eventually(lambda: server.client.ask("GET", "/v1/jobs") and server.job("shop:orders")["job"]["state"] == "running", "it runs", shown=server.log, seconds=60)
-        eventually(lambda: server.job("shop:orders")["job"]["dead_letters"] == 2, "dead letters", shown=server.log, seconds=60)
+        eventually(
+            lambda: server.client.ask("GET", "/v1/jobs") and server.job("shop:orders")["job"]["state"] == "running",
+            "it runs",
+            shown=server.log,
+            seconds=60,
+        )
+        eventually(
+            lambda: server.job("shop:orders")["job"]["dead_letters"] == 2, "dead letters", shown=server.log, seconds=60
+        )
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             page = browser.new_page()
             page.set_default_timeout(10_000)
             seen = Seen()
             page.on("request", lambda request: seen.requests.append(request.url))
-            page.on("console", lambda said: seen.complaints.append(said.text) if said.type in ("error", "warning") else None)
+            page.on(
+                "console", lambda said: seen.complaints.append(said.text) if said.type in ("error", "warning") else None
+            )
             page.on("pageerror", lambda error: seen.complaints.append(str(error)))
             page.on("dialog", lambda dialog: dialog.accept())
             found = Site(server, json.loads((server.data / "server.json").read_text())["url"], page, seen)
@@ -115,7 +124,9 @@ def test_the_list_of_jobs_is_live(site: Site) -> None:
     site.page.wait_for_function(
         "before => document.querySelector('[data-field=rows_written]').textContent !== before", arg=before
     )
-    site.page.wait_for_function("/s$/.test(document.querySelector('[data-field=checkpoint_age_seconds]').textContent)")
+    site.page.wait_for_function(
+        "() => /s$/.test(document.querySelector('[data-field=checkpoint_age_seconds]').textContent)"
+    )
     site.picture("jobs", height=320)
 
 
@@ -127,11 +138,11 @@ def test_a_jobs_page_has_a_live_picture_and_buttons(site: Site) -> None:
         lambda: re.search(r"lag [\d,]+", site.page.request.get(site.url + address).text()), "a picture with rates",
         shown=lambda: site.page.request.get(site.url + address).text()[-3000:],
     )  # fmt: skip
-    site.page.wait_for_function("document.getElementById('picture').naturalWidth > 100")
+    site.page.wait_for_function("() => document.getElementById('picture').naturalWidth > 100")
     site.page.wait_for_timeout(3000)  # pictures are drawn anew every 2.5 s, rates need two of them
     site.picture("job", height=900)
     site.page.get_by_role("button", name="Savepoint").click()
-    site.page.wait_for_function("document.getElementById('said').textContent.startsWith('savepoint: ')")
+    site.page.wait_for_function("() => document.getElementById('said').textContent.startsWith('savepoint: ')")
     assert list((site.server.data / "jobs/shop/orders/savepoints").iterdir())
 
 
@@ -150,12 +161,14 @@ def test_dead_letters_are_text_and_are_replayed_after_a_fix(site: Site) -> None:
     site.go("/jobs/shop:orders/dead-letters?search=eve")
     site.page.get_by_label("Choose all").check()
     site.page.get_by_role("button", name="Replay chosen").click()
-    site.page.wait_for_function("/replay: 1 bodies sent|failed|problem/.test(document.getElementById('said').textContent)")
+    site.page.wait_for_function(
+        "() => /replay: 1 bodies sent|failed|problem/.test(document.getElementById('said').textContent)"
+    )
     assert "1 rows to to_file, 0 bad again" in site.page.locator("#said").inner_text()
     rows = [line for part in site.server.out.glob("*.json") for line in part.read_text().splitlines()]
     assert len([line for line in rows if json.loads(line)["customer"] == "eve"]) == 1
     site.page.get_by_role("button", name="Replay chosen").click()
-    site.page.wait_for_function("/sent before/.test(document.getElementById('said').textContent)")
+    site.page.wait_for_function("() => /sent before/.test(document.getElementById('said').textContent)")
 
 
 def test_versions_are_compared(site: Site) -> None:
@@ -169,7 +182,7 @@ def test_versions_are_compared(site: Site) -> None:
 def test_rules_have_hits_and_explain_themselves(site: Site) -> None:
     site.go("/jobs/shop:orders/rules")
     assert site.page.get_by_role("row", name=re.compile("vip")).is_visible()
-    site.page.get_by_label("Rule").select_option("large")
+    site.page.get_by_label("Rule", exact=True).select_option("large")
     site.page.get_by_label("A message, as JSON").fill('{"n": "7", "customer": "ada", "amount": 5}')
     site.page.get_by_role("button", name="Explain").click()
     site.page.wait_for_selector("#explanation:not([hidden])")
@@ -197,7 +210,9 @@ def test_a_sql_text_is_checked_while_it_is_written_and_sampled(site: Site) -> No
 
 def test_the_log_is_followed(site: Site) -> None:
     site.go("/jobs/shop:orders/logs")
-    site.page.wait_for_function("document.getElementById('log').textContent.includes('runner of shop/orders begins')")
+    site.page.wait_for_function(
+        "() => document.getElementById('log').textContent.includes('runner of shop/orders begins')"
+    )
     site.picture("logs", height=420)
 
 
@@ -216,7 +231,11 @@ def test_pages_are_read_without_javascript(site: Site) -> None:
     context = site.page.context.browser.new_context(java_script_enabled=False)
     context.add_cookies(site.page.context.cookies())
     page = context.new_page()
-    for path, text in (("/", "shop/orders"), ("/jobs/shop:orders", "Plan as text"), ("/jobs/shop:orders/logs", "begins")):
+    for path, text in (
+        ("/", "shop/orders"),
+        ("/jobs/shop:orders", "Plan as text"),
+        ("/jobs/shop:orders/logs", "begins"),
+    ):
         page.goto(site.url + path)
         assert text in page.locator("main").inner_text()
     context.close()
@@ -226,7 +245,9 @@ def test_buttons_stop_and_start_the_job(site: Site) -> None:
     site.go("/jobs/shop:orders")
     for button, state in (("Stop", "stopped"), ("Start", "running")):
         site.page.get_by_role("button", name=button, exact=True).click()
-        site.page.wait_for_function("state => document.querySelector('.heading .state').textContent === state", arg=state)
+        site.page.wait_for_function(
+            "state => document.querySelector('.heading .state').textContent === state", arg=state
+        )
 
 
 def test_no_request_has_left_the_machine_and_nothing_broke_the_policy(site: Site) -> None:

@@ -87,9 +87,7 @@ def _changing(of: Handlers) -> list[Endpoint]:
     ]  # fmt: skip
 
 
-def make_app(
-    supervisor: Supervisor, *, further: Sequence[Endpoint] = (), pages: Sequence[BaseRoute] = ()
-) -> Starlette:
+def make_app(supervisor: Supervisor, *, further: Sequence[Endpoint] = (), pages: Sequence[BaseRoute] = ()) -> Starlette:
     """Return the application without its guard: put a middleware around it that sets the principal.
 
     ``further`` and ``pages`` are endpoints and routes of other rooms.

@@ -209,7 +209,12 @@ class JobRun:
 
         wanted = self.specification
         # Counted for the server, which shows rates and hits; a job that names an exporter counts anyway.
-        options = {"metrics": True, **wanted.options, "until": "end" if wanted.bounded else None, "checkpoint": wanted.checkpoint}
+        options = {
+            "metrics": True,
+            **wanted.options,
+            "until": "end" if wanted.bounded else None,
+            "checkpoint": wanted.checkpoint,
+        }
         return load_job(wanted.file, wanted.variables).prepare(wanted.backend, **options)
 
     def _running(self) -> JobHandle:

@@ -55,7 +55,9 @@ class Trials:
         self, do: str, arguments: Mapping[str, Any], place: Path, timeout: timedelta, environment: Mapping[str, str]
     ) -> Any:
         answer = place / "answer.json"
-        request = msgspec.json.encode({"do": do, "answer": str(answer), "memory_max_bytes": _MEMORY_MAX_BYTES, **arguments})
+        request = msgspec.json.encode(
+            {"do": do, "answer": str(answer), "memory_max_bytes": _MEMORY_MAX_BYTES, **arguments}
+        )
         work = place / "work"
         work.mkdir()
         child = subprocess.Popen(

@@ -53,7 +53,9 @@ def refuse_kinds(plan: Plan, sources: Iterable[str]) -> None:
     stateful = [node_id for node_id, node in plan.of_kind(OperatorNode).items() if isinstance(node.spec, StatefulSpec)]
     if plan.shuffles or stateful:
         raise JobError(
-            "the job remembers rows (" + ", ".join([*plan.shuffles, *stateful]) + "), and a replay beside it does not know them",
+            "the job remembers rows ("
+            + ", ".join([*plan.shuffles, *stateful])
+            + "), and a replay beside it does not know them",
             hint="reset the offsets of the stopped job, or send the bodies to its source again",
         )
     for source_id in sources:

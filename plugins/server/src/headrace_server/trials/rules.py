@@ -26,7 +26,9 @@ def explain(file: str, variables: Mapping[str, str], replaced: str | None, rule:
     from headrace_rules import console
 
     if variables:
-        raise JobError("the job takes variables, with which rules cannot be explained yet", hint="use headrace rules explain")
+        raise JobError(
+            "the job takes variables, with which rules cannot be explained yet", hint="use headrace rules explain"
+        )
     with tempfile.TemporaryDirectory() as place:
         on = Path(place) / "message.json"
         on.write_text(" ".join(message.split("\n")), encoding="utf-8")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.foundation.errors import PlanError
-from headrace.jobs.job import Job, PreparedJob, options_of
 from headrace.interfaces.registry import default_registry
+from headrace.jobs.job import Job, PreparedJob, options_of
 from headrace.plan.graph import Node, SourceNode, rebuilt
 from headrace.testing import MemorySink
 
@@ -37,7 +37,10 @@ def sample(text: str, variables: Mapping[str, str], records: int, rows: int) -> 
         raise PlanError("the text has no INSERT INTO and no SELECT, so there is nothing to run")
     sinks = {name: MemorySink() for name in relations}
     bad = MemorySink()
-    jobs = [relation.stream.to(sinks[name], name=f"sample_{index}") for index, (name, relation) in enumerate(relations.items())]
+    jobs = [
+        relation.stream.to(sinks[name], name=f"sample_{index}")
+        for index, (name, relation) in enumerate(relations.items())
+    ]
     whole = jobs[0].also(*jobs[1:])
     dead = whole.stream.dead_letters().to(bad, name="sample_dead_letters")
     report = run_over_last(whole.also(dead), records)
@@ -80,7 +83,11 @@ def _job(text: str, variables: Mapping[str, str], pipeline: str = "job") -> Any:
 
 def _shown(sink: MemorySink, columns: list[str], rows: int) -> dict[str, Any]:
     table = sink.table()
-    names = [name for name in columns if not name.startswith("_")][:_COLUMNS_MAX] or list(table[0])[:_COLUMNS_MAX] if table else columns
+    names = (
+        [name for name in columns if not name.startswith("_")][:_COLUMNS_MAX] or list(table[0])[:_COLUMNS_MAX]
+        if table
+        else columns
+    )
     return {
         "columns": names,
         "rows": [[_text(row.get(name)) for name in names] for row in table[-rows:]],

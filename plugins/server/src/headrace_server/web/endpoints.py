@@ -96,7 +96,11 @@ class WebHandlers:
         """Return the picture of a running job."""
         record = self.job(asked.job)
         text = self._supervisor.ask_runner(record.name, "picture", timeout_seconds=10.0)
-        headers = {"Content-Security-Policy": _PICTURE_POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+        headers = {
+            "Content-Security-Policy": _PICTURE_POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
         return Response(text, media_type="image/svg+xml", headers=headers)
 
     def rule_hits(self, asked: Asked) -> dict[str, float]:
@@ -158,7 +162,12 @@ class WebHandlers:
             if not 1 <= value <= most:
                 raise JobError(f"{name}={value}: expected a number from 1 to {most:,}", option=name)
         return self._trials.ask(
-            "sample", timeout=_SAMPLE_TIMEOUT, text=body.text, variables=body.variables, records=body.records, rows=body.rows
+            "sample",
+            timeout=_SAMPLE_TIMEOUT,
+            text=body.text,
+            variables=body.variables,
+            records=body.records,
+            rows=body.rows,
         )
 
     def replay(self, asked: Asked) -> OperationRecord:
@@ -188,9 +197,18 @@ class WebHandlers:
             bodies[letter.source].append(letter.body or "")
 
         def work(operation: str) -> Mapping[str, Any]:
-            self._services.registry.note_step(operation, f"sending {len(letters)} bodies through version {wanted.version}")
+            self._services.registry.note_step(
+                operation, f"sending {len(letters)} bodies through version {wanted.version}"
+            )
             # Noted first: after a crash nobody knows how many rows were written, so the letters count as sent.
-            note_replay(journal, Replay(letters=[each.id for each in letters], time_seconds=self._services.clock.now(), who=asked.principal.name))
+            note_replay(
+                journal,
+                Replay(
+                    letters=[each.id for each in letters],
+                    time_seconds=self._services.clock.now(),
+                    who=asked.principal.name,
+                ),
+            )
             found: Mapping[str, Any] = self._trials.ask(
                 "replay", timeout=_REPLAY_TIMEOUT, environment=self._environment(record), file=wanted.file,
                 variables=wanted.variables, bodies=bodies, name=name, checkpoint=str(journal.parent / name),

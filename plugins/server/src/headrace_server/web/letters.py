@@ -80,7 +80,11 @@ def read_letters(directory: Path, journal: Path, *, search: str = "", limit: int
         letter = _letter(id, line, replayed.get(id))
         if letter is None:
             continue
-        if wanted and wanted not in "\n".join([letter.reason, letter.text, letter.queue, letter.origin, letter.error]).casefold():
+        if (
+            wanted
+            and wanted
+            not in "\n".join([letter.reason, letter.text, letter.queue, letter.origin, letter.error]).casefold()
+        ):
             continue
         if len(found) == limit:
             return LetterPage(letters=found, more=True)
@@ -126,7 +130,11 @@ def _replayed(journal: Path) -> dict[str, float]:
 def _lines(directory: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the lines of the newest files with their ids, the newest first."""
     try:
-        files = [each for each in os.scandir(directory) if each.is_file(follow_symlinks=False) and each.name.startswith("part-")]
+        files = [
+            each
+            for each in os.scandir(directory)
+            if each.is_file(follow_symlinks=False) and each.name.startswith("part-")
+        ]
     except FileNotFoundError:
         return
     left = _READ_MAX_BYTES

@@ -111,14 +111,21 @@ class Pages:
         }
 
     def _jobs(self, _: Request) -> Mapping[str, Any]:
-        return {"jobs": self.rows(), "refused_files": self._supervisor.refused_files, "directory": str(self._supervisor.directory)}
+        return {
+            "jobs": self.rows(),
+            "refused_files": self._supervisor.refused_files,
+            "directory": str(self._supervisor.directory),
+        }
 
     def _job(self, request: Request) -> Mapping[str, Any]:
         record = self._record(request)
         row = self._row(self._handlers.view(record))
         detail = self._handlers.job(_asked(request))
         may_see_plan = _role(request) >= Role.OPERATOR
-        version = next((each for each in self._services.registry.versions(record.name) if each.number == record.current_version), None)
+        version = next(
+            (each for each in self._services.registry.versions(record.name) if each.number == record.current_version),
+            None,
+        )
         return {
             "job": row, "figures": detail.figures, "runs": detail.runs, "may_see_plan": may_see_plan,
             "plan": version.plan if version is not None and may_see_plan else None,
@@ -135,12 +142,22 @@ class Pages:
         if before is not None and after is not None:
             contents = self._services.versions.contents
             lines = differences(contents(record.name, before), contents(record.name, after))
-        return {"job": self._row(self._handlers.view(record)), "versions": versions, "before": before, "after": after, "lines": lines}
+        return {
+            "job": self._row(self._handlers.view(record)),
+            "versions": versions,
+            "before": before,
+            "after": after,
+            "lines": lines,
+        }
 
     def _logs(self, request: Request) -> Mapping[str, Any]:
         record = self._record(request)
         log = self._services.data.log(record.unit, group=record.unit != record.name)
-        return {"job": self._row(self._handlers.view(record)), "lines": last_lines(log, _LOG_LINES), "count": _LOG_LINES}
+        return {
+            "job": self._row(self._handlers.view(record)),
+            "lines": last_lines(log, _LOG_LINES),
+            "count": _LOG_LINES,
+        }
 
     def _dead_letters(self, request: Request) -> Mapping[str, Any]:
         record = self._record(request)
@@ -169,7 +186,9 @@ class Pages:
         if request.method == "GET":
             return self._rendered(request, "login.html", {"problem": None})
         if not is_known_host(request.headers) or not is_own_origin(request.headers):
-            return self._rendered(request, "login.html", {"problem": "The request comes from a page of another origin."}, 403)
+            return self._rendered(
+                request, "login.html", {"problem": "The request comes from a page of another origin."}, 403
+            )
         body = bytearray()
         async for chunk in request.stream():
             body += chunk

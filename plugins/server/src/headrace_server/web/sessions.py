@@ -60,9 +60,7 @@ class Sessions:
             living = {key: each for key, each in self._sessions.items() if each.ends_seconds > now}
             newest = sorted(living.items(), key=lambda each: each[1].ends_seconds)[-_SESSIONS_MAX + 1 :]
             self._sessions = dict(newest)
-            self._sessions[_digest(cookie)] = Session(
-                TokenHolder(), secrets.token_urlsafe(32), now + _LIFETIME_SECONDS
-            )
+            self._sessions[_digest(cookie)] = Session(TokenHolder(), secrets.token_urlsafe(32), now + _LIFETIME_SECONDS)
             return cookie
 
     def log_out(self, cookie: str) -> None:
