@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(headrace_server.__file__).parent
 #: From the lowest to the highest.
-ROOMS = ["registry", "jobs_directory", "runner", "supervision", "api", "commands"]
+ROOMS = ["registry", "jobs_directory", "runner", "trials", "supervision", "api", "web", "commands"]
 
 
 def imported(path: Path) -> set[str]:
@@ -38,4 +38,4 @@ def test_only_the_processes_of_jobs_load_job_files() -> None:
         for path in PACKAGE.rglob("*.py")
         if "headrace_console.job_files" in imported(path)
     }
-    assert users == {"runner/job_run.py", "runner/offsets.py"}
+    assert users == {"runner/job_run.py", "runner/offsets.py", "trials/replaying.py", "trials/rules.py"}

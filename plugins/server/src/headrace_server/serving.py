@@ -20,14 +20,14 @@ from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import JobError, OptionError
 from sqlalchemy import MetaData
 
-from headrace_server.api.app import make_app
-from headrace_server.api.token import TokenMiddleware, token_of
+from headrace_server.api.token import token_of
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry, open_engine, sqlite_url
 from headrace_server.supervision.data_directory import DataDirectory
 from headrace_server.supervision.processes import ChildLauncher
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.supervisor import DEFAULT_SCAN_INTERVAL, Supervisor
+from headrace_server.web.application import app_with_pages
 
 logger = logging.getLogger(__name__)
 DEFAULT_PORT = 8731
@@ -83,7 +83,7 @@ class HeadraceServer:
         self.supervisor = Supervisor(services, options.jobs.absolute(), scan_interval=options.scan_interval)
         self.url = "http://{}:{}".format(*self._socket.getsockname()[:2])
         self.token = token_of(self.data.token)
-        app = TokenMiddleware(make_app(self.supervisor), self.token)
+        app = app_with_pages(self.supervisor, self.token)
         self._http = _Http(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2))
         self._failure: BaseException | None = None
 

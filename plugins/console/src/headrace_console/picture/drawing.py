@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET  # only written here, never read
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from headrace.plan.explain import StageDescription, describe_nodes, describe_stages
@@ -25,18 +26,31 @@ _ARROW = 7.0
 Theme = Literal["auto", "light", "dark"]
 
 
-def plan_as_svg(plan: Plan, *, theme: Theme = "auto") -> str:
+@dataclass(frozen=True, slots=True)
+class EdgeFigures:
+    """What stands on an edge of a running job, such as ``1,200/s``. ``slow``: the edge is drawn in the colour of errors."""
+
+    text: str
+    slow: bool = False
+
+
+def plan_as_svg(
+    plan: Plan, *, theme: Theme = "auto", figures: Mapping[tuple[str, str], EdgeFigures] | None = None
+) -> str:
     """Return a picture of the plan as an SVG document that ends with a newline.
+
+    ``figures`` stand on the edges, which are named by the ids of the nodes at their begin and end.
 
     A box is a node, with its arguments, options, guarantee and, if they change, its columns; a panel is a stage.
     ``theme`` is light or dark; auto follows the setting of the program that shows the picture, and is light if it has none.
     """
-    return _Picture(plan, theme).text()
+    return _Picture(plan, theme, figures or {}).text()
 
 
 class _Picture:
-    def __init__(self, plan: Plan, theme_name: Theme) -> None:
+    def __init__(self, plan: Plan, theme_name: Theme, figures: Mapping[tuple[str, str], EdgeFigures]) -> None:
         self._plan = plan
+        self._figures = figures
         self._theme = theme_name
         self._boxes = {node_id: box_of(node) for node_id, node in describe_nodes(plan).items()}
         self._width = max(box.width() for box in self._boxes.values())
@@ -105,7 +119,7 @@ class _Picture:
         self._root.set("height", _number(height))
         ET.SubElement(self._root, "title").text = _clean(f"Plan of job {self._plan.job_name}")
         ET.SubElement(self._root, "desc").text = _clean(self._summary())
-        ET.SubElement(self._root, "style").text = theme.style(self._theme)
+        ET.SubElement(self._root, "style").text = theme.style(self._theme, live=bool(self._figures))
         _rectangle(self._root, "paper", 0, 0, width, height, radius=12)
         _text(self._root, "job", _MARGIN, _MARGIN + 20, self._plan.job_name)
         _text(self._root, "summary", _MARGIN, _MARGIN + 42, self._summary())
@@ -135,16 +149,19 @@ class _Picture:
     def _edge(self, group: ET.Element, edge: Edge, points: Sequence[tuple[float, float]]) -> None:
         end_x, end_y = points[-1]
         shortened = [*points[:-1], (end_x, end_y - _ARROW)]
-        ET.SubElement(group, "path", {"class": "edge", "d": _curve(shortened)})
+        figures = self._figures.get((edge.start, edge.end))
+        slow = " slow" if figures is not None and figures.slow else ""
+        ET.SubElement(group, "path", {"class": f"edge{slow}", "d": _curve(shortened)})
         _arrow_down(group, end_x, end_y)
-        if edge.key:
+        text = "  ·  ".join(part for part in (edge.key, figures.text if figures else "") if part)
+        if text:
             (x0, y0), (x1, y1) = points[-2:]
-            self._edge_label(group, edge.key, (x0 + x1) / 2, (y0 + y1) / 2 - 2)
+            self._edge_label(group, text, (x0 + x1) / 2, (y0 + y1) / 2 - 2, slow=slow)
 
-    def _edge_label(self, group: ET.Element, text: str, x: float, y: float) -> None:
+    def _edge_label(self, group: ET.Element, text: str, x: float, y: float, *, slow: str = "") -> None:
         width = text_width(text, 11) + 16
-        _rectangle(group, "edge-label", x - width / 2, y - 10, width, 20, radius=10)
-        _text(group, "edge-label-text", x, y + 4, text)
+        _rectangle(group, f"edge-label{slow}", x - width / 2, y - 10, width, 20, radius=10)
+        _text(group, f"edge-label-text{slow}", x, y + 4, text)
 
     def _box(self, group: ET.Element, box: Box, x: float, y: float) -> None:
         size = box.size(self._width)
@@ -210,7 +227,11 @@ class _Picture:
                 middle = _number((x + end_x) / 2)
                 path = f"M{_number(x)} {_number(y)}C{middle} {_number(y)} {middle} {_number(end_y)}"
                 path += f" {_number(end_x - _ARROW)} {_number(end_y)}"
-                ET.SubElement(self._root, "path", {"class": "edge", "d": path})
+                figures = self._figures.get((parent, node_id))
+                slow = " slow" if figures is not None and figures.slow else ""
+                ET.SubElement(self._root, "path", {"class": f"edge{slow}", "d": path})
+                if figures is not None:
+                    self._edge_label(self._root, figures.text, (x + end_x) / 2, (y + end_y) / 2 - 2, slow=slow)
                 tip = [(end_x, end_y), (end_x - _ARROW, end_y - 4), (end_x - _ARROW, end_y + 4)]
                 points = " ".join(f"{_number(px)},{_number(py)}" for px, py in tip)
                 ET.SubElement(self._root, "polygon", {"class": "arrow", "points": points})

@@ -51,11 +51,23 @@ _KINDS = {
 }
 
 
-def style(theme: str) -> str:
-    """Return the style sheet for ``light``, ``dark``, or ``auto``: light, but dark if the viewer prefers it."""
+def style(theme: str, *, live: bool = False) -> str:
+    """Return the style sheet for ``light``, ``dark``, or ``auto``: light, but dark if the viewer prefers it.
+
+    ``live``: with the rules for edges that are slow.
+    """
+
+    def rules(colours: Mapping[str, str]) -> str:
+        return _rules(colours) + (_slow_rules(colours) if live else "")
+
     if theme == "auto":
-        return f"{_SHAPES}{_rules(_LIGHT)}@media (prefers-color-scheme: dark) {{\n{_rules(_DARK)}}}\n"
-    return _SHAPES + _rules(_DARK if theme == "dark" else _LIGHT)
+        return f"{_SHAPES}{rules(_LIGHT)}@media (prefers-color-scheme: dark) {{\n{rules(_DARK)}}}\n"
+    return _SHAPES + rules(_DARK if theme == "dark" else _LIGHT)
+
+
+def _slow_rules(colours: Mapping[str, str]) -> str:
+    bad = colours["bad"]
+    return f".edge.slow, .edge-label.slow {{ stroke: {bad}; }}\n.edge-label-text.slow {{ fill: {bad}; }}\n"
 
 
 def _rules(colours: Mapping[str, str]) -> str:

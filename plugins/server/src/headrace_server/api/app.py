@@ -8,7 +8,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 import headrace_server
 from headrace_server.api import views
@@ -87,8 +87,11 @@ def _changing(of: Handlers) -> list[Endpoint]:
     ]  # fmt: skip
 
 
-def make_app(supervisor: Supervisor, *, further: Sequence[Endpoint] = ()) -> Starlette:
-    """Return the application without its guard: put a middleware around it that sets the principal. ``further``: of other rooms."""
+def make_app(supervisor: Supervisor, *, further: Sequence[Endpoint] = (), pages: Sequence[BaseRoute] = ()) -> Starlette:
+    """Return the application without its guard: put a middleware around it that sets the principal.
+
+    ``further`` and ``pages`` are endpoints and routes of other rooms.
+    """
     endpoints = [*endpoints_of(Handlers(supervisor)), *further]
     document = openapi_of(endpoints, headrace_server.__version__)
 
@@ -108,5 +111,6 @@ def make_app(supervisor: Supervisor, *, further: Sequence[Endpoint] = ()) -> Sta
             Route("/v1/openapi.json", openapi),
             Route("/healthz", healthy),
             Route("/readyz", ready),
+            *pages,
         ]
     )

@@ -63,24 +63,25 @@ class Handlers:
 
     def jobs(self, asked: Asked) -> list[JobView]:
         """List jobs."""
-        return self._views(asked.query.get("select", ALL))
+        return self.views(asked.query.get("select", ALL))
 
-    def _views(self, select: str) -> list[JobView]:
+    def views(self, select: str = ALL) -> list[JobView]:
+        """Return jobs as the API shows them. Also called by pages."""
         known = self._registry.jobs()
         if select == ALL:
-            return [self._view(job) for job in known]
-        return [self._view(job) for job in select_jobs(known, select)]
+            return [self.view(job) for job in known]
+        return [self.view(job) for job in select_jobs(known, select)]
 
     async def job_events(self, asked: Asked) -> Any:
         """Follow the table of jobs."""
         select = asked.query.get("select", ALL)
-        return event_stream(changes("jobs", lambda: self._views(select)))
+        return event_stream(changes("jobs", lambda: self.views(select)))
 
     def job(self, asked: Asked) -> JobDetail:
         """Tell all about a job."""
         record = self._job(asked)
         return JobDetail(
-            job=self._view(record),
+            job=self.view(record),
             figures=self._supervisor.figures(record.name),
             versions=[_version_view(each) for each in self._registry.versions(record.name)],
             runs=self._registry.runs_of(record.name),
@@ -284,7 +285,8 @@ class Handlers:
         record = self._job(asked)
         return self._services.data.log(record.unit, group=record.unit != record.name)
 
-    def _view(self, job: JobRecord) -> JobView:
+    def view(self, job: JobRecord) -> JobView:
+        """Return a job as the API shows it."""
         versions = self._registry.versions(job.name)
         figures = self._supervisor.figures(job.name) or {}
         unit = self._supervisor.units.get(job.unit)

@@ -16,11 +16,13 @@ from typing import Any
 import msgspec
 from headrace.foundation.errors import HeadraceError, JobError, JobFailedError
 from headrace.interfaces.backend import JobHandle, JobState, JobStatus
+from headrace.interfaces.metrics import CHECKPOINT_TIME, Snapshot
 from headrace.interfaces.state_definition import definitions_from_json, definitions_to_json
 from headrace.jobs.job import PreparedJob
 from headrace.plan.explain import plan_as_text
 from headrace.plan.state_check import check_definitions
 
+from headrace_server.runner.live_picture import LivePicture
 from headrace_server.runner.specification import JobOutcome, JobSpecification
 
 logger = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class JobRun:
         self._error: HeadraceError | None = None
         self._reason: str | None = None
         self.changed = threading.Event()
+        self._picture = LivePicture()
 
     # ------------------------------------------------------------------------------------------------ the way of it
 
@@ -155,7 +158,21 @@ class JobRun:
             }
         if handle is not None:
             found["figures"] = figures_of(handle.status())
+            found["figures"]["checkpoint_seconds"] = _checkpoint_seconds(handle.metrics())
         return found
+
+    def picture(self) -> str:
+        """Return the plan as SVG, with rates and lag if the job runs. Raises JobError."""
+        with self._lock:
+            handle = self._handle
+            plan = self._prepared.plan if self._prepared is not None else handle and handle.plan
+            if not plan:
+                raise JobError(self._reason or "the job has no plan yet", job=self.specification.name)
+            return self._picture.draw(plan, handle.metrics() if handle is not None else None)
+
+    def metrics(self) -> Any:
+        """Return the figures of the running job, as ``Snapshot.from_json`` reads them. Raises JobError."""
+        return self._running().metrics().to_json()
 
     def outcome(self) -> JobOutcome:
         """Return how the job has ended."""
@@ -192,7 +209,13 @@ class JobRun:
         from headrace_console.job_files import load_job
 
         wanted = self.specification
-        options = {**wanted.options, "until": "end" if wanted.bounded else None, "checkpoint": wanted.checkpoint}
+        # Counted for the server, which shows rates and hits; a job that names an exporter counts anyway.
+        options = {
+            "metrics": True,
+            **wanted.options,
+            "until": "end" if wanted.bounded else None,
+            "checkpoint": wanted.checkpoint,
+        }
         return load_job(wanted.file, wanted.variables).prepare(wanted.backend, **options)
 
     def _running(self) -> JobHandle:
@@ -231,6 +254,14 @@ def _modules_of_its_own(folder: Path, *, enabled: bool) -> Iterator[None]:
         if str(getattr(module, "__file__", None) or "").startswith(inside):
             del sys.modules[name]
     sys.path[:] = [each for each in sys.path if each != str(folder.resolve())]
+
+
+def _checkpoint_seconds(snapshot: Snapshot) -> float | None:
+    """Return when the checkpoint was last up to date, in seconds since the Unix epoch; None: there was none yet."""
+    for family in snapshot.families:
+        if family.metric.name == CHECKPOINT_TIME.name and family.series:
+            return family.series[0].value
+    return None
 
 
 def figures_of(status: JobStatus) -> dict[str, Any]:

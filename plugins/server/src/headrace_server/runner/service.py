@@ -49,6 +49,8 @@ class Runner:
             "stop": self._stop,
             "savepoint": lambda asked: self._job(asked).savepoint(asked["path"]),
             "rules": self._rules,
+            "picture": lambda asked: self._job(asked).picture(),
+            "metrics": lambda asked: self._job(asked).metrics(),
             "log_level": _set_log_level,
             "exit": lambda asked: self.ask_to_stop(),
         }

@@ -1,0 +1,258 @@
+"""What the page needs of the REST API beside what clients use: pictures, dead letters, rules, and trials of SQL texts."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from headrace.foundation.errors import JobError
+from starlette.responses import Response
+
+from headrace_server.api.endpoints import Asked, Endpoint, NotThereError, Role
+from headrace_server.registry.records import JobRecord, OperationRecord
+from headrace_server.runner.specification import JobSpecification
+from headrace_server.supervision.processes import environment_of_jobs
+from headrace_server.supervision.supervisor import Supervisor
+from headrace_server.trials.process import Trials
+from headrace_server.web.letters import Replay, as_view, chosen_letters, journal_of, note_replay, read_letters
+
+_LINT_TIMEOUT = timedelta(seconds=20)
+_SAMPLE_TIMEOUT = timedelta(seconds=45)
+_REPLAY_TIMEOUT = timedelta(minutes=5)
+_TEXT_LENGTH_MAX = 200_000
+_MESSAGE_LENGTH_MAX = 100_000
+_RECORDS_MAX, _ROWS_MAX, _LETTERS_MAX = 100_000, 500, 1_000
+#: A picture has neither scripts nor links, and may have no more than its own style.
+_PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
+
+
+class SqlBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A SQL text, and the values of its ``${NAME}``."""
+
+    text: str
+    variables: Mapping[str, str] = {}
+
+
+class SampleBody(SqlBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``records``: how many of the last records of each queue are read; ``rows``: how many rows are shown."""
+
+    records: int = 1_000
+    rows: int = 50
+
+
+class ReplayBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which letters; ``again``: also those that were sent before."""
+
+    letters: list[str]
+    again: bool = False
+
+
+class MessageBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule's id and one message as JSON."""
+
+    rule: str
+    message: str
+
+
+class WebHandlers:
+    """The functions of these endpoints, on one supervisor."""
+
+    def __init__(self, supervisor: Supervisor, trials: Trials | None = None) -> None:
+        self.supervisor = self._supervisor = supervisor
+        self._services = supervisor.services
+        self._trials = trials or Trials(environment_of_jobs(os.environ, {}, {}))
+
+    def endpoints(self) -> list[Endpoint]:
+        """Return the endpoints, with the role that each needs."""
+        viewer, operator, author, job = Role.VIEWER, Role.OPERATOR, Role.AUTHOR, "/v1/jobs/{job}"
+        letters = {"search": "a text in reason, body or place", "limit": "how many; 100 if it is left out"}
+        return [
+            Endpoint("GET", job + "/picture", operator, "The plan of a running job as SVG, with rates and lag", self.picture),
+            Endpoint("GET", job + "/rules", viewer, "Hits of each rule since the start", self.rule_hits, returns=dict[str, float]),
+            Endpoint("GET", job + "/dead-letters", operator, "The newest dead letters", self.dead_letters, returns=dict[str, Any], query=letters),
+            Endpoint(
+                "POST", job + "/dead-letters/replay", operator, "Send dead letters through the job again", self.replay,
+                body=ReplayBody, returns=OperationRecord, status=202,
+            ),
+            Endpoint(
+                "POST", job + "/rules/explain", operator, "Why a rule matches a message or not", self.explain,
+                body=MessageBody, returns=dict[str, str],
+            ),
+            Endpoint("POST", "/v1/sql/lint", author, "Check a SQL text", self.lint, body=SqlBody, returns=dict[str, Any]),
+            Endpoint(
+                "POST", "/v1/sql/sample", author, "Run a SQL text over the last records into memory", self.sample,
+                body=SampleBody, returns=dict[str, Any],
+            ),
+        ]  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def picture(self, asked: Asked) -> Response:
+        """Return the picture of a running job."""
+        record = self.job(asked.job)
+        text = self._supervisor.ask_runner(record.name, "picture", timeout_seconds=10.0)
+        headers = {
+            "Content-Security-Policy": _PICTURE_POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+        return Response(text, media_type="image/svg+xml", headers=headers)
+
+    def rule_hits(self, asked: Asked) -> dict[str, float]:
+        """Return hits by rule since the job's process has started."""
+        return self.hits_of(self.job(asked.job))
+
+    def hits_of(self, record: JobRecord) -> dict[str, float]:
+        """Return hits by rule. Raises JobError if the job does not run."""
+        found = self._supervisor.ask_runner(record.name, "metrics", timeout_seconds=10.0)
+        hits: dict[str, float] = defaultdict(float)
+        for family in found["families"]:
+            if family["metric"]["name"] == "rule.hits":
+                for series in family["series"]:
+                    hits[series["labels"][-1]] += series["value"]
+        return dict(hits)
+
+    def rules_of(self, record: JobRecord) -> list[dict[str, Any]]:
+        """Return the rules of a job, from a trial process. Raises JobError."""
+        wanted = self._current(record)
+        found: list[dict[str, Any]] = self._trials.ask(
+            "rules", timeout=_LINT_TIMEOUT, environment=self._environment(record), file=wanted.file,
+            variables=wanted.variables, replaced=self._replaced_rules(record),
+        )  # fmt: skip
+        return found
+
+    def dead_letters(self, asked: Asked) -> Any:
+        """Return the newest dead letters."""
+        limit = asked.query.get("limit", "100")
+        if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= _LETTERS_MAX:
+            raise JobError(f"limit={limit}: expected a number from 1 to {_LETTERS_MAX:,}", option="limit")
+        place, journal = self._letter_places(self.job(asked.job))
+        return as_view(read_letters(place, journal, search=asked.query.get("search", ""), limit=int(limit)))
+
+    # ------------------------------------------------------------------------------------------------------ trying
+
+    def explain(self, asked: Asked) -> dict[str, str]:
+        """Say why a rule matches a message or not."""
+        body: MessageBody = asked.body
+        record = self.job(asked.job)
+        _check_length("message", body.message, _MESSAGE_LENGTH_MAX)
+        wanted = self._current(record)
+        text = self._trials.ask(
+            "explain", timeout=_LINT_TIMEOUT, environment=self._environment(record), file=wanted.file,
+            variables=wanted.variables, replaced=self._replaced_rules(record), rule=body.rule, message=body.message,
+        )  # fmt: skip
+        return {"text": text}
+
+    def lint(self, asked: Asked) -> Any:
+        """Check a SQL text."""
+        body: SqlBody = asked.body
+        _check_length("text", body.text, _TEXT_LENGTH_MAX)
+        return self._trials.ask("lint", timeout=_LINT_TIMEOUT, text=body.text, variables=body.variables)
+
+    def sample(self, asked: Asked) -> Any:
+        """Run a SQL text over the last records."""
+        body: SampleBody = asked.body
+        _check_length("text", body.text, _TEXT_LENGTH_MAX)
+        for name, value, most in (("records", body.records, _RECORDS_MAX), ("rows", body.rows, _ROWS_MAX)):
+            if not 1 <= value <= most:
+                raise JobError(f"{name}={value}: expected a number from 1 to {most:,}", option=name)
+        return self._trials.ask(
+            "sample",
+            timeout=_SAMPLE_TIMEOUT,
+            text=body.text,
+            variables=body.variables,
+            records=body.records,
+            rows=body.rows,
+        )
+
+    def replay(self, asked: Asked) -> OperationRecord:
+        """Send dead letters through the current version of their job, once, into its sinks."""
+        body: ReplayBody = asked.body
+        record = self.job(asked.job)
+        if not 1 <= len(body.letters) <= _LETTERS_MAX:
+            raise JobError(f"choose 1 to {_LETTERS_MAX:,} letters", option="letters")
+        wanted = self._current(record)
+        place, journal = self._letter_places(record)
+        letters = chosen_letters(place, journal, body.letters)
+        rows = [each for each in letters if each.body is None]
+        if rows:
+            raise JobError(
+                f"{len(rows)} of the letters have no body: they were refused by {rows[0].origin} after they were decoded",
+                job=record.name, hint="send their records to the source again",
+            )  # fmt: skip
+        before = [each for each in letters if each.replayed_seconds is not None]
+        if before and not body.again:
+            raise JobError(
+                f"{len(before)} of the letters were sent before: their rows would be written twice",
+                job=record.name, hint="choose others, or send again on purpose",
+            )  # fmt: skip
+        name = f"replay-{int(self._services.clock.now() * 1000)}"
+        bodies: dict[str, list[str]] = defaultdict(list)
+        for letter in letters:
+            bodies[letter.source].append(letter.body or "")
+
+        def work(operation: str) -> Mapping[str, Any]:
+            self._services.registry.note_step(
+                operation, f"sending {len(letters)} bodies through version {wanted.version}"
+            )
+            # Noted first: after a crash nobody knows how many rows were written, so the letters count as sent.
+            note_replay(
+                journal,
+                Replay(
+                    letters=[each.id for each in letters],
+                    time_seconds=self._services.clock.now(),
+                    who=asked.principal.name,
+                ),
+            )
+            found: Mapping[str, Any] = self._trials.ask(
+                "replay", timeout=_REPLAY_TIMEOUT, environment=self._environment(record), file=wanted.file,
+                variables=wanted.variables, bodies=bodies, name=name, checkpoint=str(journal.parent / name),
+            )  # fmt: skip
+            return found
+
+        # What the job's kind does not allow is refused before anything is noted.
+        self._trials.ask(
+            "check_replay", timeout=_LINT_TIMEOUT, environment=self._environment(record), file=wanted.file,
+            variables=wanted.variables, sources=sorted(bodies),
+        )  # fmt: skip
+        operation = self._supervisor.begin("replay", [record.name], work)
+        return self._services.registry.operation(operation)
+
+    # -------------------------------------------------------------------------------------------------------- inside
+
+    def job(self, name: str) -> JobRecord:
+        """Return a job. Raises NotThereError."""
+        try:
+            return self._services.registry.job(name)
+        except JobError as error:
+            raise NotThereError(error.message, hint=error.hint) from None
+
+    def _current(self, record: JobRecord) -> JobSpecification:
+        if record.current_version is None:
+            raise JobError("no version of the job was accepted", job=record.name)
+        return self._services.job_specification(record.name, record.current_version)
+
+    def _environment(self, record: JobRecord) -> Mapping[str, str]:
+        settings = self._services.settings(record.name, record.current_version or 0)
+        secrets = self._services.read_secrets(settings.secrets)
+        return environment_of_jobs(os.environ, settings.environment, secrets)
+
+    def _letter_places(self, record: JobRecord) -> tuple[Path, Path]:
+        data = self._services.data
+        return data.checkpoint(record.name) / "dead-letters", journal_of(data.of_job(record.name))
+
+    def _replaced_rules(self, record: JobRecord) -> str | None:
+        """Return the file of the rules that were put last, if any: they are kept across restarts by the job's checkpoint."""
+        place = self._services.data.of_job(record.name) / "rules"
+        files = sorted(each for each in place.glob("*") if each.suffix in (".yaml", ".sql"))
+        return str(files[-1]) if files else None
+
+
+def _check_length(option: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise JobError(f"the text has {len(text):,} characters; at most {most:,} may be sent", option=option)

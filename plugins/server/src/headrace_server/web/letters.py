@@ -1,0 +1,188 @@
+"""Dead letters of a job, as its default sink has written them beside the checkpoint."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from headrace.foundation.durable_files import sync_directory
+from headrace.foundation.errors import JobError
+from headrace.foundation.private_files import make_private_directory
+
+#: The newest files are read up to this size together; letters before them are not shown.
+_READ_MAX_BYTES = 16 * 1024 * 1024
+_TEXT_LENGTH_MAX = 20_000
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A letter as the sink has written it."""
+
+    queue: str
+    offset: int
+    origin: str
+    error: str
+    reason: str
+    preview: str = ""
+    index: int = 0
+    row: str | None = None
+    body: str | None = None
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter. ``body`` is Base64, as in the file; None: the record was decoded already, ``row`` has it as JSON."""
+
+    id: str
+    queue: str
+    offset: int
+    origin: str
+    error: str
+    reason: str
+    preview: str
+    text: str
+    body: str | None
+    row: str | None
+    #: When it was last sent through the job again; None: never.
+    replayed_seconds: float | None = None
+
+    @property
+    def source(self) -> str:
+        """Return the id of the source that it came from."""
+        return self.queue.split("/", 1)[0]
+
+
+class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters that fit a search, the newest first. ``more``: there are others that are not shown."""
+
+    letters: list[Letter]
+    more: bool
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """A line in the journal of replays."""
+
+    letters: list[str]
+    time_seconds: float
+    who: str
+
+
+def read_letters(directory: Path, journal: Path, *, search: str = "", limit: int = 100) -> LetterPage:
+    """Return the newest letters whose reason, body or place has the searched text. Raises OSError."""
+    replayed = _replayed(journal)
+    wanted, found = search.casefold(), []
+    lines = _lines(directory)
+    for id, line in lines:
+        letter = _letter(id, line, replayed.get(id))
+        if letter is None:
+            continue
+        if (
+            wanted
+            and wanted
+            not in "\n".join([letter.reason, letter.text, letter.queue, letter.origin, letter.error]).casefold()
+        ):
+            continue
+        if len(found) == limit:
+            return LetterPage(letters=found, more=True)
+        found.append(letter)
+    return LetterPage(letters=found, more=False)
+
+
+def chosen_letters(directory: Path, journal: Path, ids: Sequence[str]) -> list[Letter]:
+    """Return letters by their ids. Raises JobError if one is not there any more."""
+    replayed, wanted, found = _replayed(journal), set(ids), {}
+    for id, line in _lines(directory):
+        if id in wanted:
+            letter = _letter(id, line, replayed.get(id))
+            if letter is not None:
+                found[id] = letter
+    missing = [id for id in ids if id not in found]
+    if missing:
+        raise JobError(f"{len(missing)} of the letters are not there any more", hint="load the page again")
+    return [found[id] for id in dict.fromkeys(ids)]
+
+
+def note_replay(journal: Path, replay: Replay) -> None:
+    """Add a line to the journal of replays, durably: before the letters are sent. Raises OSError."""
+    make_private_directory(journal.parent)
+    descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, msgspec.json.encode(replay) + b"\n")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_directory(journal.parent)
+
+
+def _replayed(journal: Path) -> dict[str, float]:
+    try:
+        lines = journal.read_bytes().splitlines()
+    except FileNotFoundError:
+        return {}
+    replays = [msgspec.json.decode(line, type=Replay) for line in lines]
+    return {id: each.time_seconds for each in replays for id in each.letters}
+
+
+def _lines(directory: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the lines of the newest files with their ids, the newest first."""
+    try:
+        files = [
+            each
+            for each in os.scandir(directory)
+            if each.is_file(follow_symlinks=False) and each.name.startswith("part-")
+        ]
+    except FileNotFoundError:
+        return
+    left = _READ_MAX_BYTES
+    for file in sorted(files, key=lambda each: (each.stat().st_mtime_ns, each.name), reverse=True):
+        if left <= 0:
+            return
+        with open(file.path, "rb") as opened:
+            content = opened.read(left)
+        left -= len(content)
+        lines = content.split(b"\n")[:-1]
+        for number in range(len(lines) - 1, -1, -1):
+            yield _id(file.name, number), lines[number]
+
+
+def _id(file: str, number: int) -> str:
+    return f"{hashlib.sha256(file.encode()).hexdigest()[:16]}-{number}"
+
+
+def _letter(id: str, line: bytes, replayed_seconds: float | None) -> Letter | None:
+    try:
+        found = msgspec.json.decode(line, type=_Line)
+    except msgspec.MsgspecError:
+        return None  # a job may write files of its own there; what is no letter is not shown as one
+    return Letter(
+        id=id, queue=found.queue, offset=found.offset, origin=found.origin, error=found.error, reason=found.reason,
+        preview=found.preview, text=_text(found), body=found.body, row=found.row, replayed_seconds=replayed_seconds,
+    )  # fmt: skip
+
+
+def _text(found: _Line) -> str:
+    if found.row is not None:
+        return found.row[:_TEXT_LENGTH_MAX]
+    try:
+        text = base64.b64decode(found.body or "", validate=True).decode("utf-8", "replace")
+    except binascii.Error:
+        return found.preview
+    return text[:_TEXT_LENGTH_MAX]
+
+
+def journal_of(job_directory: Path) -> Path:
+    """Return where the replays of a job are noted."""
+    return job_directory / "replays" / "journal.ndjson"
+
+
+def as_view(value: Any) -> Any:
+    """Return a letter or a page of them as JSON values, without what only a replay needs."""
+    found = msgspec.to_builtins(value)
+    for each in found["letters"]:
+        each["replayable"] = each.pop("body") is not None
+        del each["row"]
+    return found

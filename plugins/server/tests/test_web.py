@@ -1,0 +1,194 @@
+"""The pages without a browser: who gets in, what is refused, what is escaped."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from headrace.foundation.clock import ManualClock
+from headrace.foundation.errors import JobError
+from headrace_server.web.application import app_with_pages
+from headrace_server.web.differences import differences
+from headrace_server.web.letters import Replay, chosen_letters, note_replay, read_letters
+from headrace_server.web.rates import Rates
+from server_world import World
+from starlette.types import ASGIApp
+
+TOKEN = "a-token-of-tests"
+SITE = "http://127.0.0.1:8731"
+PAGES = ["/", "/sql", "/jobs/clicks", "/jobs/clicks/versions", "/jobs/clicks/logs", "/jobs/clicks/dead-letters"]
+EVIL = "<script>alert(1)</script>"
+
+
+class Browser:
+    """Asks the application without a network, and keeps its cookies."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.cookies = httpx.Cookies()
+
+    def send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(transport=transport, base_url=SITE, cookies=self.cookies) as client:
+                return await client.request(method, path, **arguments)
+
+        answer = asyncio.run(ask())
+        self.cookies.update(answer.cookies)
+        return answer
+
+    def get(self, path: str, **arguments: Any) -> httpx.Response:
+        return self.send("GET", path, **arguments)
+
+    def post(self, path: str, **arguments: Any) -> httpx.Response:
+        return self.send("POST", path, **arguments)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    made.write("clicks")
+    made.pass_time()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def browser(world: World) -> Browser:
+    return Browser(app_with_pages(world.supervisor, TOKEN))
+
+
+def log_in(browser: Browser) -> str:
+    """Log in and return the CSRF token of the pages."""
+    assert browser.post("/login", data={"token": TOKEN}).status_code == 303
+    text = browser.get("/").text
+    return text.split('name="csrf-token" content="')[1].split('"')[0]
+
+
+def letter(**values: Any) -> bytes:
+    found = {"queue": "file/a", "offset": 1, "origin": "file", "error": "DecodeError", "reason": "bad", "preview": "p",
+             "row": None, "body": base64.b64encode(EVIL.encode()).decode(), **values}  # fmt: skip
+    return json.dumps(found).encode() + b"\n"
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/jobs/clicks/rules"])
+def test_without_a_session_every_page_leads_to_the_log_in(browser: Browser, path: str) -> None:
+    answer = browser.get(path)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+    assert browser.get("/live/jobs").status_code == 401
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_have_a_strict_policy_and_nothing_inline(browser: Browser, path: str) -> None:
+    log_in(browser)
+    answer = browser.get(path)
+    assert answer.status_code == 200
+    assert "script-src 'self'; style-src 'self'" in answer.headers["content-security-policy"]
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    for inline in ("<style", " style=", " onclick", "<script>"):
+        assert inline not in answer.text
+
+
+def test_the_cookie_is_for_this_site_only_and_not_for_scripts(browser: Browser) -> None:
+    cookie = browser.post("/login", data={"token": TOKEN}).headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+
+
+def test_wrong_tokens_are_refused_and_too_many_stop_the_right_one(browser: Browser, world: World) -> None:
+    for _ in range(10):
+        assert browser.post("/login", data={"token": "wrong"}).status_code == 401
+    assert browser.post("/login", data={"token": TOKEN}).status_code == 401
+    world.clock.advance(61)
+    assert browser.post("/login", data={"token": TOKEN}).status_code == 303
+
+
+def test_a_session_changes_nothing_without_the_csrf_token(browser: Browser) -> None:
+    csrf = log_in(browser)
+    body = {"action": "stop", "select": "clicks"}
+    assert browser.post("/v1/actions", json=body).status_code == 403
+    assert browser.post("/v1/actions", json=body, headers={"X-CSRF-Token": "x" + csrf}).status_code == 403
+    elsewhere = {"X-CSRF-Token": csrf, "Origin": "http://evil.example"}
+    assert browser.post("/v1/actions", json=body, headers=elsewhere).status_code == 403
+    assert browser.post("/v1/actions", json=body, headers={"X-CSRF-Token": csrf}).status_code == 202
+
+
+def test_a_session_of_another_host_name_is_refused(browser: Browser) -> None:
+    log_in(browser)
+    assert browser.get("/v1/jobs", headers={"Host": "evil.example"}).status_code == 403
+    assert browser.get("/v1/jobs").status_code == 200
+
+
+def test_a_log_out_and_time_end_a_session(browser: Browser, world: World) -> None:
+    csrf = log_in(browser)
+    cookie = browser.cookies["headrace_session"]
+    assert browser.post("/logout", headers={"X-CSRF-Token": csrf}).status_code == 204
+    assert browser.get("/", headers={"Cookie": f"headrace_session={cookie}"}).status_code == 303
+    log_in(browser)
+    world.clock.advance(12 * 3600 + 1)
+    assert browser.get("/").status_code == 303
+
+
+def test_what_records_say_is_escaped(browser: Browser, world: World) -> None:
+    log_in(browser)
+    place = world.services.data.checkpoint("clicks") / "dead-letters"
+    place.mkdir(parents=True)
+    (place / "part-1.json").write_bytes(letter(reason=EVIL, preview=EVIL, queue=EVIL))
+    world.registry.change_job("clicks", problem=EVIL)
+    for path in ("/", "/jobs/clicks", "/jobs/clicks/dead-letters", f"/jobs/clicks/dead-letters?search={EVIL}"):
+        text = browser.get(path).text
+        assert EVIL not in text
+        assert "&lt;script&gt;alert(1)" in text
+
+
+def test_an_unknown_job_is_not_found(browser: Browser) -> None:
+    log_in(browser)
+    assert browser.get("/jobs/nothing").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body", [{"text": "x" * 200_001}, {"text": "SELECT 1", "rows": 0}, {"text": "SELECT 1", "records": 10**9}]
+)
+def test_trials_are_limited_in_size(browser: Browser, body: dict[str, Any]) -> None:
+    csrf = log_in(browser)
+    assert browser.post("/v1/sql/sample", json=body, headers={"X-CSRF-Token": csrf}).status_code == 409
+
+
+def test_letters_are_searched_the_newest_first_and_remember_replays(tmp_path: Path) -> None:
+    (tmp_path / "part-1.json").write_bytes(
+        letter(offset=1) + letter(offset=2, reason="Other") + b"no letter\n" + b'{"cut'
+    )
+    journal = tmp_path / "journal"
+    found = read_letters(tmp_path, journal).letters
+    assert [each.offset for each in found] == [2, 1]
+    assert read_letters(tmp_path, journal, limit=1).more
+    [other] = read_letters(tmp_path, journal, search="oTHER").letters
+    note_replay(journal, Replay(letters=[other.id], time_seconds=5.0, who="eve"))
+    assert [each.replayed_seconds for each in read_letters(tmp_path, journal).letters] == [5.0, None]
+    assert chosen_letters(tmp_path, journal, [other.id]) == [read_letters(tmp_path, journal).letters[0]]
+    with pytest.raises(JobError, match="not there any more"):
+        chosen_letters(tmp_path, journal, ["x-1"])
+
+
+def test_rates_are_those_of_the_last_seconds_and_begin_anew_with_a_process() -> None:
+    clock = ManualClock(0.0)
+    rates = Rates(clock)
+    assert rates.rate("a", 0) is None
+    clock.advance(2)
+    assert rates.rate("a", 200) == 100
+    clock.advance(2)
+    assert rates.rate("a", 10) is None
+    assert rates.rate("a", None) is None
+
+
+def test_versions_differ_by_lines() -> None:
+    found = differences({"a": "1\n2", "b": "x"}, {"a": "1\n3", "c": "y"})
+    assert [(each.kind, each.text) for each in found if each.kind in ("added", "removed", "file")] == [
+        ("file", "a"), ("removed", "-2"), ("added", "+3"), ("file", "b (removed)"), ("removed", "-x"), ("file", "c (new)"), ("added", "+y"),
+    ]  # fmt: skip
