@@ -126,4 +126,6 @@ def main(jobs: int, groups: int, seconds: float) -> None:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    main(*(kind(text) for kind, text in zip((int, int, float), [*given, *("100", "4", "30")[len(given) :]], strict=True)))
+    main(
+        *(kind(text) for kind, text in zip((int, int, float), [*given, *("100", "4", "30")[len(given) :]], strict=True))
+    )
