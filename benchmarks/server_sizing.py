@@ -1,9 +1,10 @@
 """What light jobs cost that have nothing to do: ``python -m benchmarks.server_sizing [JOBS] [GROUPS] [SECONDS]``.
 
-A server is started for JOBS jobs in GROUPS processes (0: each job has a process of its own). Each job counts the records of a file of its own by
-key, so that it has state, a checkpoint and a sink. When all run and have read their records, nothing comes any more. Then CPU time of the server and of the runners
-is measured for SECONDS, and the memory at the end: PSS, which divides what processes share among them, so that their sum is what the
-machine gives. Prints a line of JSON. CPU time is little disturbed by other work on the machine; the time to start is.
+A server is started for JOBS jobs in GROUPS processes (0: each job has a process of its own). Each job counts the records of a file
+of its own by key, so that it has state, a checkpoint and a sink. When all run and have read their records, nothing comes any more.
+Then CPU time of the server and of the runners is measured for SECONDS, and the memory at the end: PSS, which divides what processes
+share among them, so that their sum is what the machine gives. Prints a line of JSON. CPU time is little disturbed by other work on
+the machine; the time to start is.
 """
 
 from __future__ import annotations
