@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,7 +23,7 @@ _OF_THE_SERVER = {
     "from_savepoint": "start a job from a savepoint with headrace run, then hand its checkpoint over",
     "show_progress": "headrace status shows progress",
 }
-_DURATIONS = ("stop_timeout", "health_timeout", "health_window")
+_DURATIONS = ("stop_timeout", "health_timeout", "health_window", "prepare_timeout")
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,32 +53,57 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: A new version must run within this time, and then go on for the window; else the old one is started again.
     health_timeout: float = 60.0
     health_window: float = 5.0
+    #: A new version must be loaded and planned within this time.
+    prepare_timeout: float = 120.0
+
+
+class FolderSettings:
+    """The ``job.yaml`` of a folder, read once for all jobs of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / SETTINGS_FILE
+        self._found: dict[Any, Any] | None = None
+
+    def of(self, stem: str) -> JobSettings:
+        """Return the settings of the job in a file of this stem. Raises OptionError that names file, job and option; OSError."""
+        if self._found is None:
+            self._found = self._read(stem)
+        found = {name: value for name, value in self._found.items() if name != "jobs"}
+        jobs = self._found.get("jobs") or {}
+        if not isinstance(jobs, dict):
+            raise OptionError(f"{self._file}: jobs: must be a mapping of the names of jobs", job=stem, option="jobs")
+        own = jobs.get(stem) or {}
+        if not isinstance(own, dict):
+            raise OptionError(f"{self._file}: jobs: {stem}: must be a mapping", job=stem)
+        merged = {**found, **own}
+        for name in ("options", "variables", "labels", "environment"):
+            both = (found.get(name) or {}, own.get(name) or {})
+            if all(isinstance(each, dict) for each in both) and any(both):
+                merged[name] = {**both[0], **both[1]}
+        return _made(merged, self._file, stem)
+
+    def _read(self, stem: str) -> dict[Any, Any]:
+        try:
+            found = yaml.safe_load(self._file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except UnicodeDecodeError as error:
+            raise OptionError(f"{self._file} cannot be read: {error}", job=stem) from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that there is not
+            raise OptionError(f"{self._file} is not YAML: {error}", job=stem) from error
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            raise OptionError(f"{self._file} must be a mapping", job=stem, hint="for example\n    backend: light")
+        return found
 
 
 def settings_of(folder: Path, stem: str) -> JobSettings:
     """Return the settings of the job in a file of this stem. Raises OptionError that names file, job and option."""
-    file = folder / SETTINGS_FILE
     try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return JobSettings()
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"{file} cannot be read: {error}", job=stem) from error
-    try:
-        found = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise OptionError(f"{file} is not YAML: {error}", job=stem) from error
-    if not isinstance(found, dict):
-        raise OptionError(f"{file} must be a mapping", job=stem, hint="for example\n    backend: light")
-    own = (found.pop("jobs", None) or {}).get(stem) or {}
-    if not isinstance(own, dict):
-        raise OptionError(f"{file}: jobs: {stem}: must be a mapping", job=stem)
-    merged = {**found, **own}
-    for name in ("options", "variables", "labels", "environment"):
-        both = (found.get(name) or {}, own.get(name) or {})
-        if all(isinstance(each, dict) for each in both) and any(both):
-            merged[name] = {**both[0], **both[1]}
-    return _made(merged, file, stem)
+        return FolderSettings(folder).of(stem)
+    except OSError as error:
+        raise OptionError(f"{error.filename} cannot be read: {error.strerror}", job=stem) from error
 
 
 def _made(given: dict[Any, Any], file: Path, stem: str) -> JobSettings:
@@ -130,6 +156,9 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
             option="memory_max_bytes",
             hint="set the memory of Spark with its own options",
         )
+    for name, value in (*made.options.items(), *made.variables.items()):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise OptionError(f"{file}: {name}: {value} is not a number that can be stored", job=stem, option=name)
     for name in made.options:
         if name in _OF_THE_SERVER:
             raise OptionError(

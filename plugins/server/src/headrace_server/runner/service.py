@@ -66,8 +66,12 @@ class Runner:
         server = _Server(self.specification.socket, self.answer)
         threading.Thread(target=server.serve_forever, name="requests", daemon=True).start()
         try:
+            prepared = threading.Event()
+            if self.specification.wait:
+                threading.Thread(target=self._end_with_server, args=(prepared,), name="server", daemon=True).start()
             for run in self._jobs.values():
                 run.prepare()
+            prepared.set()
             if self.specification.wait:
                 self._wait_for_go()
             if not self._stopping.is_set():
@@ -127,6 +131,13 @@ class Runner:
 
     # --------------------------------------------------------------------------------------------------- the process
 
+    def _end_with_server(self, prepared: threading.Event) -> None:
+        """End the process if its server goes while jobs are loaded: nobody would end an import that loops."""
+        while not self._clock.wait(prepared, _LOOK_SECONDS):
+            if os.getppid() != self._parent:
+                logger.warning("the server has gone while jobs were loaded")
+                os._exit(1)
+
     def _wait_for_go(self) -> None:
         """Wait until the server says ``go``. A prepared runner without its server would wait for ever, so it ends."""
         while not self._clock.wait(self._go, _LOOK_SECONDS):
@@ -145,7 +156,10 @@ class Runner:
             self._clock.wait(self._wake, _LOOK_SECONDS)
             if not self._stopping.is_set():
                 self._wake.clear()
-            log.rotate()
+            try:
+                log.rotate()
+            except OSError as error:  # a full disk must not end the jobs; the next look tries again
+                logger.error("the log is not rotated: %s", error)
 
     def _end_jobs(self) -> None:
         threads = [threading.Thread(target=self._end_job, args=(run,)) for run in self._jobs.values()]

@@ -20,9 +20,6 @@ from headrace.foundation.secrecy import is_secret_name
 from headrace_server.runner.protocol import ask
 from headrace_server.runner.specification import JobOutcome, RunnerSpecification, read_result
 
-#: A process is the one that was started if the system says that it began at the same time. The system rounds.
-_STARTED_TOLERANCE_SECONDS = 1.0
-
 
 class RunnerProcess(ABC):
     """A runner, as seen by the server. A test may have one that is no process."""
@@ -81,8 +78,10 @@ class ChildProcess(RunnerProcess):
             return self._child.poll() is None
         try:
             found = psutil.Process(self.pid)
-            same = abs(found.create_time() - self.started_seconds) <= _STARTED_TOLERANCE_SECONDS
-            return same and found.status() != psutil.STATUS_ZOMBIE
+            if found.status() == psutil.STATUS_ZOMBIE:
+                return False
+            # Not the time at which it began: the system derives that from its clock, which may have been set since.
+            return str(self._file) in found.cmdline()
         except psutil.NoSuchProcess:
             return False
 

@@ -22,8 +22,11 @@ from headrace_server.supervision.unit import Unit
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.05
-_PREPARE_TIMEOUT_SECONDS = 300.0
 _STOP_GRACE_SECONDS = 15.0
+
+
+class RollOutInterruptedError(Exception):
+    """The server ends while a new version is loaded. Nothing has changed; the next server tries it again."""
 
 
 @dataclass
@@ -48,7 +51,7 @@ class RollOut:
 
     def __init__(
         self, unit: Unit, services: Services, *, changes: Mapping[str, int], running: Mapping[str, int | None],
-        say: Callable[[str], None],
+        say: Callable[[str], None], stopping: threading.Event | None = None,
     ) -> None:  # fmt: skip
         self._unit = unit
         self._services = services
@@ -57,9 +60,13 @@ class RollOut:
         self._say = say
         self._report = RollOutReport()
         self._never = threading.Event()
+        self._server_stops = stopping or self._never
 
     def run(self) -> RollOutReport:
-        """Roll the versions out; return what became of them. Raises JobError if the old version cannot be stopped."""
+        """Roll the versions out; return what became of them.
+
+        Raises JobError if the old version cannot be stopped, RollOutInterruptedError if the server ends before the switch.
+        """
         with self._unit.lock:
             self._unit.look()
             self._check_those_that_do_not_run()
@@ -131,20 +138,32 @@ class RollOut:
     def _wait_prepared(self, runner: RunnerProcess) -> dict[str, str]:
         """Wait until a runner has prepared its jobs; return those that it refuses, with the reason."""
         jobs = [each.name for each in runner.specification.jobs]
+        allowed = max(
+            self._services.settings(each.name, each.version).prepare_timeout for each in runner.specification.jobs
+        )
         clock = self._services.clock
-        deadline = clock.monotonic() + _PREPARE_TIMEOUT_SECONDS
+        deadline = clock.monotonic() + allowed
+        loading = jobs
         while clock.monotonic() < deadline:
             alive = runner.is_alive()
             try:
                 found = runner.ask("status")["jobs"]
             except RunnerAwayError:
                 found = None
-            if found is not None and all(each["phase"] != "loading" for each in found.values()):
-                return {job: str(each["error"]) for job, each in found.items() if each["phase"] == "refused"}
+            if found is not None:
+                loading = [job for job in jobs if found[job]["phase"] == "loading"]
+                if not loading:
+                    return {job: str(each["error"]) for job, each in found.items() if each["phase"] == "refused"}
             if not alive:
                 return {job: str(outcome.reason) for job, outcome in runner.outcomes().items()}
-            clock.wait(self._never, _LOOK_SECONDS)
-        return dict.fromkeys(jobs, f"not prepared within {_PREPARE_TIMEOUT_SECONDS:.0f} s")
+            if self._server_stops.is_set():
+                runner.kill()
+                raise RollOutInterruptedError("the server ended while the version was loaded")
+            clock.wait(self._server_stops, _LOOK_SECONDS)
+        # Jobs are loaded one after the other: those behind the one that hangs have done nothing wrong.
+        return {
+            loading[0]: f"not loaded and planned within {allowed:.0f} s (prepare_timeout): does an import wait or loop?"
+        }
 
     def _compare(self, new: RunnerProcess) -> dict[str, str]:
         """Compare the state of each changed job with that of its running version; return those that do not fit."""

@@ -18,9 +18,9 @@ import msgspec
 from headrace.foundation.errors import HeadraceError, JobError
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace_server.jobs_directory.scanning import FoundJob, Unusable, scan
+from headrace_server.jobs_directory.scanning import FoundJob, Scanner, Unusable
 from headrace_server.registry.records import Desired, JobRecord, VersionRecord, VersionState
-from headrace_server.supervision.roll_out import RollOut, RollOutReport
+from headrace_server.supervision.roll_out import RollOut, RollOutInterruptedError, RollOutReport
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.unit import RUNS, Unit
 
@@ -29,6 +29,11 @@ _TICK_SECONDS = 0.2
 DEFAULT_SCAN_INTERVAL = timedelta(seconds=2)
 #: A file that changes is taken when it has stayed the same for this many looks: an editor may not have written all of it.
 _QUIET_LOOKS = 2
+_REMOVED = "its file was removed"
+#: How many units load new versions at the same time. One whose import never ends keeps its place until prepare_timeout.
+_ROLL_OUTS_MAX = 8
+#: The same trouble is logged again after this time.
+_SAY_AGAIN_SECONDS = 60.0
 
 
 class Supervisor:
@@ -44,9 +49,16 @@ class Supervisor:
         self._scanned = float("-inf")
         self._stopping = threading.Event()
         self._on_stop: Literal["stop", "leave"] = "stop"
+        self._scanner = Scanner(directory, services.clock)
         self._seen: dict[str, tuple[str, int]] = {}
+        #: By job, the content that is its newest version: the registry need not be asked again.
+        self._stored: dict[str, str] = {}
+        #: New versions that this server has begun to roll out. Others are left from a server that was killed.
+        self._offered: set[tuple[str, int]] = set()
+        self._missed: dict[str, int] = {}
+        self._said: tuple[str, float] = ("", 0.0)
         self._refused_files: dict[str, str] = {}
-        self._roll_outs = ThreadPoolExecutor(max_workers=4, thread_name_prefix="roll-out")
+        self._roll_outs = ThreadPoolExecutor(max_workers=_ROLL_OUTS_MAX, thread_name_prefix="roll-out")
         self._begun: list[Future[None]] = []
         self._busy: set[str] = set()
         self._busy_lock = threading.Lock()
@@ -61,7 +73,7 @@ class Supervisor:
             self.step()
             self.ready.set()
             self.services.clock.wait(self._stopping, _TICK_SECONDS)
-        self._roll_outs.shutdown(wait=True)
+        self._roll_outs.shutdown(wait=True, cancel_futures=True)
         if self._on_stop == "stop":
             self._drain()
 
@@ -74,7 +86,15 @@ class Supervisor:
                 self._scan()
             self._tick()
         except (HeadraceError, OSError, SQLAlchemyError) as error:
-            logger.error("%s", error)
+            self._say_once(str(error))
+
+    def _say_once(self, text: str) -> None:
+        """Log an error, but not with each round while it lasts: a full disk must not be filled by its own message."""
+        now = self.services.clock.monotonic()
+        said, when = self._said
+        if said != text or now - when >= _SAY_AGAIN_SECONDS:
+            logger.error("%s", text)
+            self._said = (text, now)
 
     def stop(self, on_stop: Literal["stop", "leave"] = "stop") -> None:
         """End the loop. ``leave``: the runners go on, for the next server to find."""
@@ -136,23 +156,41 @@ class Supervisor:
     # -------------------------------------------------------------------------------------------- the jobs directory
 
     def _scan(self) -> None:
-        found, unusable = scan(self.directory)
+        found, unusable = self._scanner.scan()
         known = {job.name: job for job in self.services.registry.jobs()}
         changes: dict[str, int] = {}
         for each in found:
             number = self._taken(each, known.get(each.name))
-            if number is not None and (each.settings.roll_out == "automatic" or each.name not in known):
+            job = known.get(each.name)
+            first = job is None or job.current_version is None
+            if number is not None and (each.settings.roll_out == "automatic" or first):
                 changes[each.name] = number
         for broken in unusable:
             self._note_unusable(broken, known)
-        lies_there = {each.name for each in found} | {each.name for each in unusable}
+        lies_there = {each.name for each in found}
         for job in known.values():
-            if job.present and job.name not in lies_there:
-                self.services.registry.change_job(
-                    job.name, present=False, desired=Desired.STOPPED.value, problem="its file was removed"
-                )
-        if changes:
-            self.roll_out_later("changed files", changes)
+            if job.name in lies_there or any(each.covers(job.name) for each in unusable):
+                self._missed.pop(job.name, None)
+            elif job.present:
+                self._note_missing(job)
+        by_unit: dict[str, dict[str, int]] = defaultdict(dict)
+        for name, number in changes.items():
+            self._offered.add((name, number))
+            by_unit[self.services.registry.job(name).unit][name] = number
+        for of_unit in by_unit.values():  # each by itself: one that hangs must not hold up the others
+            self.roll_out_later("changed files", of_unit)
+
+    def _note_missing(self, job: JobRecord) -> None:
+        """Stop a job whose file is gone for two looks: programs replace a file by removing it first."""
+        self._missed[job.name] = self._missed.get(job.name, 0) + 1
+        if self._missed[job.name] < _QUIET_LOOKS:
+            return
+        ran = job.desired is Desired.RUNNING
+        desired = Desired.STOPPED if ran else job.desired
+        self._stored.pop(job.name, None)
+        self.services.registry.change_job(
+            job.name, present=False, desired=desired.value, problem=_REMOVED if ran else job.problem
+        )
 
     def _taken(self, found: FoundJob, known: JobRecord | None) -> int | None:
         """Make a version of a file that is new or has changed, and return its number. None: nothing is new, or it still changes."""
@@ -161,10 +199,16 @@ class Supervisor:
         self._seen[found.name] = (found.content_hash, looks)
         self._refused_files.pop(found.name, None)
         if known is not None and not known.present:
-            self.services.registry.change_job(found.name, present=True, problem=None)
+            back = {"desired": Desired.RUNNING.value} if known.problem == _REMOVED else {}
+            self.services.registry.change_job(found.name, present=True, problem=None, **back)
+        if self._stored.get(found.name) == found.content_hash:
+            return None
         versions = self.services.registry.versions(found.name) if known is not None else []
         if versions and versions[0].content_hash == found.content_hash:
-            return None
+            self._stored[found.name] = found.content_hash
+            newest = versions[0]
+            left = newest.state is VersionState.NEW and (found.name, newest.number) not in self._offered
+            return newest.number if left else None
         if looks < _QUIET_LOOKS and versions:
             return None
         unit = found.settings.group or found.name
@@ -218,8 +262,13 @@ class Supervisor:
                     getattr(report, each).update(getattr(part, each))
                 if part.gap_seconds is not None:
                     report.gap_seconds = part.gap_seconds
-        except Exception as error:
+        except RollOutInterruptedError as error:
             registry.end_operation(operation, error=str(error))
+            return report
+        except Exception as error:
+            registry.end_operation(operation, error=str(error) or repr(error))
+            for job, version in changes.items():
+                registry.change_job(job, problem=f"version {version} was not rolled out: {error!r}")
             raise
         problems = {**report.refused, **report.fell_back}
         text = "; ".join(f"{job}: {reason}" for job, reason in problems.items())
@@ -233,7 +282,7 @@ class Supervisor:
             job: record.current_version for job, record in jobs.items() if record.desired is Desired.RUNNING
         }
         roll_out = RollOut(
-            unit, self.services, changes=changes, running=running,
+            unit, self.services, changes=changes, running=running, stopping=self._stopping,
             say=lambda step: self.services.registry.note_step(operation, step),
         )  # fmt: skip
         return roll_out.run()
@@ -311,8 +360,9 @@ class Supervisor:
         clock, never = self.services.clock, threading.Event()
         deadline = clock.monotonic() + timeout.total_seconds()
         while True:
-            phases = {name: self.phase(name) for name in names}
+            # In this order: a run that ends between the two is not reported as running.
             open_runs = {run.job for run in self.services.registry.open_runs(self.services.server)}
+            phases = {name: self.phase(name) for name in names}
             if runs and all(phase in ("running", "finished") for phase in phases.values()):
                 return phases
             if not runs and not open_runs & set(names):
