@@ -193,7 +193,8 @@ def test_rules_have_hits_and_explain_themselves(site: Site) -> None:
 def test_a_sql_text_is_checked_while_it_is_written_and_sampled(site: Site) -> None:
     site.go("/sql")
     table = f"'connector' = 'filesystem', 'path' = '{site.server.events}', 'format' = 'json'"
-    text = f"CREATE TABLE orders (n STRING, customer STRING, amount DOUBLE)\n  WITH ({table});\nSELECT customer, amount FROM orders WHER amount > 100;"
+    text = f"CREATE TABLE orders (n STRING, customer STRING, amount DOUBLE)\n  WITH ({table});\n"
+    text += "SELECT customer, amount FROM orders WHER amount > 100;"
     site.page.get_by_label("Text").fill(text)
     site.page.wait_for_selector("#lint.wrong")
     assert "line 3" in site.page.locator("#lint").inner_text()

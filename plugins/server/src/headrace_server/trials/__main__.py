@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def _answer(do: str, asked: dict[str, Any]) -> dict[str, Any]:
 
     from headrace_server.trials import replaying, rules, sql
 
-    trials = {"lint": sql.lint, "sample": sql.sample, "rules": rules.list_rules, "explain": rules.explain,
+    trials: dict[str, Callable[..., Any]] = {"lint": sql.lint, "sample": sql.sample, "rules": rules.list_rules, "explain": rules.explain,
               "replay": replaying.replay, "check_replay": replaying.check_replay}  # fmt: skip
     try:
         return {"answer": trials[do](**asked)}

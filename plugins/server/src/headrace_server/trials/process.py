@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -76,10 +77,8 @@ class Trials:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """End the process group: also what the trial has started."""
-    try:
+    with contextlib.suppress(ProcessLookupError):  # nothing of it is left
         os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # nothing of it is left
     child.wait()
     for pipe in (child.stdin, child.stderr):
         if pipe is not None:

@@ -18,7 +18,10 @@ from headrace.testing import MemorySource
 def replay(
     file: str, variables: Mapping[str, str], bodies: Mapping[str, Sequence[str]], name: str, checkpoint: str
 ) -> dict[str, Any]:
-    """Run the job once over ``bodies`` (Base64, by the id of their source) instead of its sources. Raises JobError if that cannot be right."""
+    """Run the job once over ``bodies`` (Base64, by the id of their source) instead of its sources.
+
+    Raises JobError if that cannot be right.
+    """
     from headrace_console.job_files import load_job
 
     job = load_job(file, variables)

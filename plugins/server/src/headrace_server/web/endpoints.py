@@ -74,7 +74,10 @@ class WebHandlers:
         return [
             Endpoint("GET", job + "/picture", operator, "The plan of a running job as SVG, with rates and lag", self.picture),
             Endpoint("GET", job + "/rules", viewer, "Hits of each rule since the start", self.rule_hits, returns=dict[str, float]),
-            Endpoint("GET", job + "/dead-letters", operator, "The newest dead letters", self.dead_letters, returns=dict[str, Any], query=letters),
+            Endpoint(
+                "GET", job + "/dead-letters", operator, "The newest dead letters", self.dead_letters,
+                returns=dict[str, Any], query=letters,
+            ),
             Endpoint(
                 "POST", job + "/dead-letters/replay", operator, "Send dead letters through the job again", self.replay,
                 body=ReplayBody, returns=OperationRecord, status=202,

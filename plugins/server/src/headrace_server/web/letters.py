@@ -74,7 +74,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 def read_letters(directory: Path, journal: Path, *, search: str = "", limit: int = 100) -> LetterPage:
     """Return the newest letters whose reason, body or place has the searched text. Raises OSError."""
     replayed = _replayed(journal)
-    wanted, found = search.casefold(), []
+    wanted = search.casefold()
+    found: list[Letter] = []
     lines = _lines(directory)
     for id, line in lines:
         letter = _letter(id, line, replayed.get(id))
