@@ -96,8 +96,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             page = browser.new_page()
-            page.set_default_timeout(10_000)
             seen = Seen()
+            page.set_default_timeout(60_000)
             page.on("request", lambda request: seen.requests.append(request.url))
             page.on(
                 "console", lambda said: seen.complaints.append(said.text) if said.type in ("error", "warning") else None
@@ -142,7 +142,7 @@ def test_a_jobs_page_has_a_live_picture_and_buttons(site: Site) -> None:
     site.page.wait_for_timeout(3000)  # pictures are drawn anew every 2.5 s, rates need two of them
     site.picture("job", height=900)
     site.page.get_by_role("button", name="Savepoint").click()
-    site.page.wait_for_function("() => document.getElementById('said').textContent.startsWith('savepoint: ')")
+    site.page.wait_for_function("() => document.getElementById('said').textContent.startsWith('savepoint: /')")
     assert list((site.server.data / "jobs/shop/orders/savepoints").iterdir())
 
 
@@ -158,11 +158,12 @@ def test_dead_letters_are_text_and_are_replayed_after_a_fix(site: Site) -> None:
     job = site.server.jobs / "shop" / "orders.py"
     job.write_text(job.read_text().replace('"n": "int64"', '"n": "string"'))
     eventually(lambda: site.server.job("shop:orders")["job"]["version"] == 2, "version 2", shown=site.server.log)
-    site.go("/jobs/shop:orders/dead-letters?search=eve")
+    site.go("/jobs/shop:orders/dead-letters?search=%22eve%22")
     site.page.get_by_label("Choose all").check()
     site.page.get_by_role("button", name="Replay chosen").click()
+    # Until it does not tell a step of the work any more: what comes then is the result, or the reason why there is none.
     site.page.wait_for_function(
-        "() => /replay: 1 bodies sent|failed|problem/.test(document.getElementById('said').textContent)"
+        "() => !/^(replay: (?!.*bodies sent).*)?$/.test(document.getElementById('said').textContent)"
     )
     assert "1 rows to to_file, 0 bad again" in site.page.locator("#said").inner_text()
     rows = [line for part in site.server.out.glob("*.json") for line in part.read_text().splitlines()]
@@ -254,6 +255,7 @@ def test_buttons_stop_and_start_the_job(site: Site) -> None:
 def test_no_request_has_left_the_machine_and_nothing_broke_the_policy(site: Site) -> None:
     assert len(site.seen.requests) > 20
     assert [url for url in site.seen.requests if not url.startswith((site.url + "/", f"blob:{site.url}/"))] == []
-    # A refused replay and a wrong text are answers with a status that the browser notes as an error.
-    wrong = [text for text in site.seen.complaints if not re.search("status of (409|401)", text)]
+    # A refused replay, a wrong text, and the picture of a job that is between two runners are answers with a status that the browser
+    # notes as an error.
+    wrong = [text for text in site.seen.complaints if not re.search("status of (409|401|503)", text)]
     assert wrong == []
