@@ -68,7 +68,9 @@ class FakeRunner(RunnerProcess):
         if do == "go":
             self._go()
         elif do == "plan":
-            return {"text": "the plan", "job": "t.job", "definitions": {}}
+            job = next(each for each in self.specification.jobs if each.name == arguments["job"])
+            pipeline = "t.same" if "same pipeline" in Path(job.file).read_text(encoding="utf-8") else f"t.{job.name}"
+            return {"text": "the plan", "job": pipeline, "definitions": {}}
         elif do == "compare":
             job = next(each for each in self.specification.jobs if each.name == arguments["job"])
             if "other state" in Path(job.file).read_text(encoding="utf-8"):

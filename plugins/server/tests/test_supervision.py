@@ -151,6 +151,27 @@ def test_a_changed_file_of_a_stopped_job_is_planned_and_not_started(world: World
     assert world.launcher.alive == []
 
 
+def test_two_files_with_the_same_pipeline_do_not_run_both(world: World) -> None:
+    world.write("first", "same pipeline")
+    world.pass_time()
+    world.write("second", "same pipeline")
+    world.write("stopped", "same pipeline")
+    world.pass_time()
+    assert world.supervisor.phase("first") == "running"
+    job = world.registry.job("second")
+    assert job.current_version is None
+    assert job.problem is not None
+    assert "the pipeline 't.same' is already that of the job 'first'" in job.problem
+    world.write("first", "same pipeline, changed")  # its own next version is no twin of it
+    world.pass_time(20)
+    assert world.registry.job("first").current_version == 2
+    (world.jobs / "first.py").unlink()
+    world.pass_time(20)
+    world.write("second", "same pipeline, again")
+    world.pass_time(20)
+    assert world.supervisor.phase("second") == "running"
+
+
 def test_a_removed_file_stops_its_job(world: World) -> None:
     world.write("orders")
     world.pass_time()

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import JobError, OptionError
-from sqlalchemy import Engine, MetaData, RowMapping, create_engine, event, func, insert, select, update
+from sqlalchemy import Engine, MetaData, RowMapping, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
 from headrace_server.registry.records import (
     Desired,
@@ -23,7 +23,7 @@ from headrace_server.registry.records import (
     VersionRecord,
     VersionState,
 )
-from headrace_server.registry.tables import jobs, metadata, operations, runs, servers, versions
+from headrace_server.registry.tables import jobs, metadata, operations, pipelines, runs, servers, versions
 
 #: How long a writer waits for another one, in SQLite.
 _BUSY_TIMEOUT_MS = 10_000
@@ -140,6 +140,26 @@ class Registry:
         chosen = (versions.c.job == job) & (versions.c.number == number)
         with self.engine.begin() as connection:
             connection.execute(update(versions).where(chosen).values(**values))
+
+    def claim_pipeline(self, pipeline: str, job: str) -> str | None:
+        """Note that a job runs a pipeline (``namespace.pipeline``). Return the other job that has it; None: this one has it now.
+
+        A job gives its pipeline up when its file is gone and it does not run any more.
+        """
+        at_work = select(runs.c.job).where(runs.c.ended_seconds.is_(None))
+        in_use = jobs.c.present | jobs.c.name.in_(at_work)
+        owner = select(pipelines.c.job).join(jobs, jobs.c.name == pipelines.c.job)
+        others = owner.where(pipelines.c.pipeline == pipeline, pipelines.c.job != job, in_use)
+        try:
+            with self.engine.begin() as connection:
+                other = connection.execute(others).scalar()
+                if other is None:
+                    connection.execute(delete(pipelines).where(pipelines.c.pipeline == pipeline))
+                    connection.execute(insert(pipelines).values(pipeline=pipeline, job=job))
+                return other
+        except IntegrityError:  # another job has claimed it at the same moment
+            with self.engine.connect() as connection:
+                return connection.execute(others).scalar()
 
     # ------------------------------------------------------------------------------------------------------- runs
 

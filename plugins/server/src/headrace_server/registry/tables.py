@@ -45,6 +45,14 @@ versions = Table(
     Column("created_seconds", Float, nullable=False),
 )
 
+#: Which job runs a pipeline, ``namespace.pipeline``: two files with the same one would share consumer groups and positions in sinks.
+pipelines = Table(
+    "headrace_pipelines",
+    metadata,
+    Column("pipeline", _NAME, primary_key=True),
+    Column("job", _NAME, nullable=False),
+)
+
 runs = Table(
     "headrace_runs",
     metadata,

@@ -90,7 +90,7 @@ class RollOut:
                 self._refuse(job, version, str(error))
                 continue
             try:
-                refused = self._wait_prepared(runner)
+                refused = self._wait_prepared(runner) or self._twins(runner, job)
                 if job in refused:
                     self._refuse(job, version, refused[job])
                 else:
@@ -116,6 +116,8 @@ class RollOut:
                 refused = self._wait_prepared(runner)
                 if not refused:
                     refused = self._compare(runner)
+                if not refused:
+                    refused = self._twins(runner)
             except HeadraceError as error:
                 refused = dict.fromkeys(self._changes, str(error))
             others = [job for job in refused if job not in self._changes]
@@ -175,6 +177,19 @@ class RollOut:
                 new.ask("compare", job=job, running=old.ask("plan", job=job))
             except RefusedError as error:
                 refused[job] = str(error)
+        return refused
+
+    def _twins(self, new: RunnerProcess, *jobs: str) -> dict[str, str]:
+        """Return those of the changed jobs whose pipeline another job of the server has, with the reason."""
+        refused = {}
+        for job in jobs or self._changes:
+            pipeline = str(new.ask("plan", job=job)["job"])
+            other = self._services.registry.claim_pipeline(pipeline, job)
+            if other is not None:
+                refused[job] = (
+                    f"the pipeline {pipeline!r} is already that of the job {other!r}: both would share their consumer groups and their "
+                    "positions in sinks, and lose rows; give this one another name in hr.stream(namespace, pipeline)"
+                )
         return refused
 
     # -------------------------------------------------------------------------------------------------- switching
