@@ -18,7 +18,9 @@ from headrace.interfaces.backend import JobState
 from headrace.interfaces.hookspecs import hookimpl
 from headrace.interfaces.registry import default_registry
 from headrace_spark import session
+from headrace_spark.handle import _says_that_java_has_ended
 from headrace_spark.settings import SparkSettings
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from spark_parts import CountingSource, DatabaseSink, Failing, LineSink
 
 from tests.eventually import eventually
@@ -445,3 +447,20 @@ class PrintingSink(hr.Sink):
 
     def batch_insert(self, batch: hr.SinkBatch) -> None:
         print("\n".join(f"{batch.queue.name} {row['n']} {'ü' * 50}" for row in batch.rows()))
+
+
+@pytest.mark.parametrize(
+    ("raised", "wanted"),
+    [
+        (ConnectionRefusedError(), True),
+        (Py4JNetworkError("Answer from Java side is empty"), True),
+        (Py4JError("An error occurred while calling o150.awaitTermination"), True),
+        (
+            Py4JError("An error occurred while calling o1.x. Trace:\npy4j.Py4JException: Method x([]) does not exist"),
+            False,
+        ),
+        (ValueError("of the job"), False),
+    ],
+)
+def test_a_java_that_ends_in_the_middle_of_a_call_is_known(raised: Exception, wanted: bool) -> None:
+    assert _says_that_java_has_ended(raised) is wanted

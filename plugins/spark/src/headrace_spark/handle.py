@@ -23,7 +23,7 @@ from headrace.plan.outputs import tell_completed
 from headrace.runtime.broken_queues import tell_mended, tell_set_aside
 from headrace.runtime.progress import ProgressLine
 from headrace.runtime.savepoints import check_free
-from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.checkpoint import SparkCheckpoint
@@ -245,7 +245,7 @@ class SparkHandle(JobHandle):
         """Return why the query can be started again from its checkpoint, after nothing of the job itself failed; None: it cannot."""
         if self._checkpoint is None or self._stop_asked or self._restarts >= _RESTARTS_MAX:
             return None
-        if isinstance(raised, ConnectionError | Py4JNetworkError | HeadraceError):
+        if isinstance(raised, HeadraceError) or _says_that_java_has_ended(raised):
             return None
         # If this run does not own the checkpoint any more, starting again raises.
         found = original_error(str(raised))
@@ -391,7 +391,7 @@ class SparkHandle(JobHandle):
                 return full
         if found is not None:
             return found
-        if isinstance(raised, ConnectionError | Py4JNetworkError):
+        if _says_that_java_has_ended(raised):
             return JobFailedError(
                 "Spark's Java process has ended",
                 job=self._job,
@@ -401,3 +401,13 @@ class SparkHandle(JobHandle):
         return JobFailedError(
             f"Spark failed: {reason}", job=self._job, hint=hint_for(text, self._started.in_use.log_file)
         )
+
+
+def _says_that_java_has_ended(raised: Exception) -> bool:
+    """Return whether a call of Java has failed because its process has ended, before the call or in the middle of it.
+
+    py4j raises a bare Py4JError if the connection breaks while it waits for the answer: neither an exception of Java's nor a trace.
+    """
+    if isinstance(raised, ConnectionError | Py4JNetworkError):
+        return True
+    return isinstance(raised, Py4JError) and not isinstance(raised, Py4JJavaError) and "Trace:" not in str(raised)
