@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import quote, unquote, urlsplit
 
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.directories import cache_directory, digest, locked, run_directory
 from tests.servers.errors import TestServerError
-from tests.servers.login import Login, make_login
+from tests.servers.login import Login, address_from_text, address_to_text, make_login
 from tests.servers.ports import reserve_ports
 from tests.servers.processes import Account, ProcessGroup
 from tests.servers.programs import require_program
@@ -96,15 +95,12 @@ class MySQLServer(Server[MySQLOptions]):
     @classmethod
     def from_variable(cls, value: str) -> MySQLServer:
         """From user:password@host:port; a special character in the password is written as %XX."""
-        parts = urlsplit(f"//{value}")
-        if not (parts.hostname and parts.username):
-            raise TestServerError(f"{cls.variable} must be user:password@host:port")
-        user, password = unquote(parts.username), unquote(parts.password or "")
-        return cls(directory=None, host=parts.hostname, port=parts.port or 3306, user=user, password=password)
+        login, host, port = address_from_text(value, cls.variable, 3306)
+        return cls(directory=None, host=host, port=port, user=login.name, password=login.password)
 
     def to_variable(self) -> str:
         """See Server.to_variable."""
-        return f"{quote(self.user)}:{quote(self.password)}@{self.host}:{self.port}"
+        return address_to_text(Login(self.user, self.password), self.host, self.port)
 
     @classmethod
     def prepared_marker(cls) -> Path:

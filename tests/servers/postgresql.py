@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import quote, unquote, urlsplit
 
 from tests.servers.directories import cache_directory, digest
 from tests.servers.errors import TestServerError
-from tests.servers.login import make_login
+from tests.servers.login import Login, address_from_text, address_to_text, make_login
 from tests.servers.mysql import give
 from tests.servers.ports import reserve_ports
 from tests.servers.processes import Account, ProcessGroup
@@ -84,15 +83,12 @@ class PostgreSQLServer(Server[PostgreSQLOptions]):
     @classmethod
     def from_variable(cls, value: str) -> PostgreSQLServer:
         """From user:password@host:port; a special character in the password is written as %XX."""
-        parts = urlsplit(f"//{value}")
-        if not (parts.hostname and parts.username):
-            raise TestServerError(f"{cls.variable} must be user:password@host:port")
-        user, password = unquote(parts.username), unquote(parts.password or "")
-        return cls(directory=None, host=parts.hostname, port=parts.port or 5432, user=user, password=password)
+        login, host, port = address_from_text(value, cls.variable, 5432)
+        return cls(directory=None, host=host, port=port, user=login.name, password=login.password)
 
     def to_variable(self) -> str:
         """See Server.to_variable."""
-        return f"{quote(self.user)}:{quote(self.password)}@{self.host}:{self.port}"
+        return address_to_text(Login(self.user, self.password), self.host, self.port)
 
     @classmethod
     def prepared_marker(cls) -> Path:

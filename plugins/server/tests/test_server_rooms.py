@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import headrace_server
 import pytest
 
+from tests.imports import imported_modules
+
 PACKAGE = Path(headrace_server.__file__).parent
 #: From the lowest to the highest.
-ROOMS = ["registry", "jobs_directory", "runner", "trials", "supervision", "api", "web", "commands"]
-
-
-def imported(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            found.add(node.module)
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found
+ROOMS = [
+    "registry",
+    "access",
+    "schedules",
+    "jobs_directory",
+    "runner",
+    "trials",
+    "supervision",
+    "api",
+    "web",
+    "commands",
+]
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -28,7 +30,7 @@ def test_a_room_imports_nothing_above_it(room: str) -> None:
     files = sorted((PACKAGE / room).glob("*.py"))
     assert len(files) >= 3
     above = tuple(f"headrace_server.{each}" for each in ROOMS[ROOMS.index(room) + 1 :])
-    wrong = {path.name: sorted(name for name in imported(path) if name.startswith(above)) for path in files}
+    wrong = {path.name: sorted(name for name in imported_modules(path) if name.startswith(above)) for path in files}
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
@@ -36,6 +38,6 @@ def test_only_the_processes_of_jobs_load_job_files() -> None:
     users = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
-        if "headrace_console.job_files" in imported(path)
+        if "headrace_console.job_files" in imported_modules(path)
     }
     assert users == {"runner/job_run.py", "runner/offsets.py", "trials/replaying.py", "trials/rules.py"}

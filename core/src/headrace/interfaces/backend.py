@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headrace.jobs.dsl import Stream
     from headrace.jobs.job import Job
     from headrace.plan.graph import Plan
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JobState(enum.Enum):
@@ -56,6 +58,16 @@ class QueueStatus:
     @property
     def lag(self) -> int | None:
         return None if self.latest is None else max(0, self.latest - self.offset)
+
+
+def event_time(micros: int | None) -> datetime | None:
+    """Return a time in microseconds since the Unix epoch as a datetime; None for None, and for what datetime cannot hold."""
+    if micros is None:
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,11 @@ class Meter:
 
     # ---------------------------------------------------------------------------------------------------- reading
 
+    def gauge(self, metric: Metric, *labels: str) -> float | None:
+        """Return the value of one gauge; None: it was not set. For those who need it often: a snapshot has all figures."""
+        with self._lock:
+            return self._gauges.get((metric.name, labels))
+
     def snapshot(self, status: JobStatus, definitions: Mapping[str, Metric]) -> Snapshot:
         """Return all figures of the job: those that ``status`` has, and those that were counted here.
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from headrace.flow.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, 
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, HeadraceError, JobError, JobFailedError, RetriableError
 from headrace.foundation.faults import fault_point
-from headrace.interfaces.backend import JobReport, JobState, JobStatus, RunOptions
+from headrace.interfaces.backend import JobReport, JobState, JobStatus, RunOptions, event_time
 from headrace.interfaces.metrics import CHECKPOINT_DURATION, CHECKPOINT_TIME, SOURCE_RETRIES
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.source import GroupSource
@@ -49,7 +49,6 @@ from headrace_light.storing import Storing
 
 logger = logging.getLogger(__name__)
 _NO_WAIT = timedelta(0)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Engine:
@@ -181,7 +180,7 @@ class Engine:
             checkpoint_id=self._checkpoint.id,
             seconds=self._seconds or self._clock.monotonic() - self._begun,
             error=None if self._error is None else str(self._error),
-            watermark=_as_time(self._stages.watermark_us()),
+            watermark=event_time(self._stages.watermark_us()),
             state_rows=self._stages.state_rows(),
             late_rows=self._stages.late_rows(),
             shards=self._stages.statuses(),
@@ -587,13 +586,3 @@ class Engine:
                 logger.warning("job %s: while closing: %s", self.job_name, error)
         self._runs.clear()
         self._sources.release()
-
-
-def _as_time(time_us: int | None) -> datetime | None:
-    """Return an event time as a datetime; None when there is none or datetime cannot hold it."""
-    if time_us is None:
-        return None
-    try:
-        return _EPOCH + timedelta(microseconds=time_us)
-    except OverflowError:
-        return None

@@ -8,12 +8,12 @@ from typing import Any
 
 from headrace.flow.dead_letters import DeadLetterReason, ReasonCounts
 from headrace.flow.messages import Queue
-from headrace.interfaces.backend import JobState, JobStatus, QueueStatus
+from headrace.interfaces.backend import JobState, JobStatus, QueueStatus, event_time
 from headrace.plan.dead_letter_places import dead_letter_places
 from headrace.plan.graph import Plan
 from headrace.plan.stages import upstream_of
 
-from headrace_spark.totals import Totals, watermark_time
+from headrace_spark.totals import Totals
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Figures:
             checkpoint_id=self.checkpoint_id,
             seconds=seconds,
             error=error,
-            watermark=watermark_time(self._totals.watermark_us),
+            watermark=event_time(self._totals.watermark_us),
             state_rows=self._totals.state_rows,
             late_rows=self._totals.late_rows,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from headrace.interfaces.backend import event_time
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_spark.totals import KEY, watermark_time
+from headrace_spark.totals import KEY
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class JobFigures:
             dead_letters=value["deadLetters"],
             late_rows=value["lateRows"],
             lag=value["lag"],
-            watermark=watermark_time(value["watermarkMicros"]),
+            watermark=event_time(value["watermarkMicros"]),
             state_rows=value["stateRows"],
             state_bytes=value["stateBytes"],
         )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 #: Under this key the figures stand beside the latest offsets of the queues. Ids of queues have a slash.
 KEY = "headrace"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Totals:
@@ -72,13 +70,3 @@ class Totals:
             "stateRows": self.state_rows,
             "stateBytes": sum(each.get("state_bytes") or 0 for each in self._shards.values()),
         }
-
-
-def watermark_time(micros: int | None) -> datetime | None:
-    """Return a watermark as a point in time; None when there is none, or it is beyond what dates can be."""
-    if micros is None:
-        return None
-    try:
-        return _EPOCH + timedelta(microseconds=micros)
-    except OverflowError:
-        return None

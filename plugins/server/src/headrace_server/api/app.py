@@ -11,8 +11,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
 import headrace_server
+from headrace_server.access.roles import Role
 from headrace_server.api import views
-from headrace_server.api.endpoints import Endpoint, Role, openapi_of, route_of
+from headrace_server.api.endpoints import Endpoint, openapi_of, route_of
 from headrace_server.api.handlers import Handlers
 from headrace_server.registry.records import OperationRecord
 from headrace_server.supervision.supervisor import Supervisor

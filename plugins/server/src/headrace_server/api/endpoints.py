@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,16 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headrace_server.access.roles import Role
+
 logger = logging.getLogger(__name__)
 BODY_MAX_BYTES = 32 * 1024 * 1024
-
-
-class Role(enum.IntEnum):
-    """What somebody may do; each may do what those before it may."""
-
-    VIEWER = 1
-    OPERATOR = 2
-    AUTHOR = 3
 
 
 class Principal(Protocol):

@@ -16,6 +16,7 @@ from headrace.foundation.private_files import make_private_directory
 import headrace_server
 from headrace_server.api.endpoints import Asked, NotThereError
 from headrace_server.api.events import changes, event_stream, last_lines, log_lines
+from headrace_server.api.known_jobs import known_job
 from headrace_server.api.views import (
     ActionBody,
     FileBody,
@@ -264,10 +265,7 @@ class Handlers:
     # -------------------------------------------------------------------------------------------------------- inside
 
     def _job(self, asked: Asked) -> JobRecord:
-        try:
-            return self._registry.job(asked.job)
-        except JobError as error:
-            raise NotThereError(error.message, hint=error.hint) from None
+        return known_job(self._registry, asked.job)
 
     def _operation(self, id: str) -> OperationRecord:
         try:
@@ -287,13 +285,12 @@ class Handlers:
 
     def view(self, job: JobRecord) -> JobView:
         """Return a job as the API shows it."""
-        versions = self._registry.versions(job.name)
         figures = self._supervisor.figures(job.name) or {}
         unit = self._supervisor.units.get(job.unit)
         lags = [each["lag"] for each in figures.get("queues", ()) if each["lag"] is not None]
         return JobView(
             name=job.name, state=self._supervisor.phase(job.name), desired=job.desired.value, version=job.current_version,
-            newest_version=versions[0].number if versions else None, unit=job.unit, labels=job.labels, problem=job.problem,
+            newest_version=self._registry.newest_version(job.name), unit=job.unit, labels=job.labels, problem=job.problem,
             pid=unit.runner.pid if unit is not None and unit.runner is not None and figures else None,
             records_read=figures.get("records_read"),
             rows_written=sum(figures["rows_written"].values()) if figures else None,

@@ -130,6 +130,15 @@ def _followed(client: Any, begun: Mapping[str, Any]) -> Any:
     raise JobError("the server has ended meanwhile", hint="headrace jobs shows how far it got")
 
 
+def _text_of(file: Path) -> str:
+    from headrace.foundation.errors import JobError
+
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"{file} cannot be read: {error}") from error
+
+
 @submit_app.command()
 def submit(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .py or .sql file.", show_default=False)],
@@ -142,14 +151,9 @@ def submit(
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):
-        from headrace.foundation.errors import JobError
-
         from headrace_server.commands.client import Client, path_of
 
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise JobError(f"{file} cannot be read: {error}") from error
+        text = _text_of(file)
         with Client.of_environment() as client:
             body = {"suffix": file.suffix, "text": text}
             done = client.ask("PUT", path_of(name or file.stem) + "/file", body)
@@ -257,14 +261,9 @@ def put_rules(
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):
-        from headrace.foundation.errors import JobError
-
         from headrace_server.commands.client import Client, path_of
 
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise JobError(f"{file} cannot be read: {error}") from error
+        text = _text_of(file)
         with Client.of_environment() as client:
             found = client.ask("PUT", path_of(name) + "/rules", {"text": text, "suffix": file.suffix, "node": node})
         for key, value in found.items():

@@ -113,10 +113,12 @@ class Registry:
 
     def version(self, job: str, number: int) -> VersionRecord:
         """Return a version. Raises JobError if there is none of that number."""
-        for each in self.versions(job):
-            if each.number == number:
-                return each
-        raise JobError(f"the job has no version {number}", job=job, hint="headrace status NAME lists its versions")
+        chosen = (versions.c.job == job) & (versions.c.number == number)
+        with self.engine.connect() as connection:
+            row = connection.execute(select(versions).where(chosen)).mappings().first()
+        if row is None:
+            raise JobError(f"the job has no version {number}", job=job, hint="headrace status NAME lists its versions")
+        return _version(row)
 
     def add_version(self, record: VersionRecord) -> None:
         """Store a new version. ``number`` is what ``next_version`` gave."""
@@ -124,11 +126,15 @@ class Registry:
         with self.engine.begin() as connection:
             connection.execute(insert(versions).values(**values))
 
+    def newest_version(self, job: str) -> int | None:
+        """Return the number of the newest version of a job; None: it has none."""
+        query = select(func.max(versions.c.number)).where(versions.c.job == job)
+        with self.engine.connect() as connection:
+            return connection.execute(query).scalar()
+
     def next_version(self, job: str) -> int:
         """Return the number of the next version of a job."""
-        with self.engine.connect() as connection:
-            last = connection.execute(select(func.max(versions.c.number)).where(versions.c.job == job)).scalar()
-        return (last or 0) + 1
+        return (self.newest_version(job) or 0) + 1
 
     def judge_version(
         self, job: str, number: int, state: VersionState, *, reason: str | None = None, plan: str | None = None

@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 from headrace.foundation.errors import HeadraceError, JobError, JobFailedError
 from headrace.interfaces.backend import JobHandle, JobState, JobStatus
-from headrace.interfaces.metrics import CHECKPOINT_TIME, Snapshot
+from headrace.interfaces.metrics import CHECKPOINT_TIME
 from headrace.interfaces.state_definition import definitions_from_json, definitions_to_json
 from headrace.jobs.job import PreparedJob
 from headrace.plan.explain import plan_as_text
+from headrace.plan.graph import Plan
 from headrace.plan.state_check import check_definitions
 
 from headrace_server.runner.live_picture import LivePicture
@@ -158,17 +159,15 @@ class JobRun:
             }
         if handle is not None:
             found["figures"] = figures_of(handle.status())
-            found["figures"]["checkpoint_seconds"] = _checkpoint_seconds(handle.metrics())
+            # When the checkpoint was last up to date, in seconds since the Unix epoch. Read by itself: this is asked for every second.
+            found["figures"]["checkpoint_seconds"] = handle.plan and handle.plan.meter.gauge(CHECKPOINT_TIME)
         return found
 
     def picture(self) -> str:
         """Return the plan as SVG, with rates and lag if the job runs. Raises JobError."""
         with self._lock:
             handle = self._handle
-            plan = self._prepared.plan if self._prepared is not None else handle and handle.plan
-            if not plan:
-                raise JobError(self._reason or "the job has no plan yet", job=self.specification.name)
-            return self._picture.draw(plan, handle.metrics() if handle is not None else None)
+            return self._picture.draw(self._plan(), handle.metrics() if handle is not None else None)
 
     def metrics(self) -> Any:
         """Return the figures of the running job, as ``Snapshot.from_json`` reads them. Raises JobError."""
@@ -180,9 +179,7 @@ class JobRun:
 
     def plan(self) -> dict[str, Any]:
         """Return the plan of the job, prepared or running, and the definitions of its state. Raises JobError."""
-        plan = self._prepared.plan if self._prepared is not None else self._handle and self._handle.plan
-        if not plan:
-            raise JobError(self._reason or "the job has no plan yet", job=self.specification.name)
+        plan = self._plan()
         return {
             "job": plan.job_name,
             "text": plan_as_text(plan),
@@ -217,6 +214,12 @@ class JobRun:
             "checkpoint": wanted.checkpoint,
         }
         return load_job(wanted.file, wanted.variables).prepare(wanted.backend, **options)
+
+    def _plan(self) -> Plan:
+        plan = self._prepared.plan if self._prepared is not None else self._handle and self._handle.plan
+        if not plan:
+            raise JobError(self._reason or "the job has no plan yet", job=self.specification.name)
+        return plan
 
     def _running(self) -> JobHandle:
         if self._handle is None or self.phase is not Phase.RUNNING:
@@ -254,14 +257,6 @@ def _modules_of_its_own(folder: Path, *, enabled: bool) -> Iterator[None]:
         if str(getattr(module, "__file__", None) or "").startswith(inside):
             del sys.modules[name]
     sys.path[:] = [each for each in sys.path if each != str(folder.resolve())]
-
-
-def _checkpoint_seconds(snapshot: Snapshot) -> float | None:
-    """Return when the checkpoint was last up to date, in seconds since the Unix epoch; None: there was none yet."""
-    for family in snapshot.families:
-        if family.metric.name == CHECKPOINT_TIME.name and family.series:
-            return family.series[0].value
-    return None
 
 
 def figures_of(status: JobStatus) -> dict[str, Any]:

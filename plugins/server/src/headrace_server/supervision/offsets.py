@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ import msgspec
 from headrace.foundation.errors import CheckpointError, JobError
 
 from headrace_server.runner.offsets import Request
-from headrace_server.supervision.processes import environment_of_jobs
 from headrace_server.supervision.specifications import Services
 
 _TIMEOUT_SECONDS = 120.0
@@ -22,8 +20,7 @@ def offsets_of(services: Services, job: str, move: Mapping[str, int] | None = No
     version = services.registry.job(job).current_version
     if version is None:
         raise JobError("no version of it was accepted, so there is no checkpoint", job=job)
-    settings = services.settings(job, version)
-    environment = environment_of_jobs(os.environ, settings.environment, services.read_secrets(settings.secrets))
+    environment = services.environment([services.settings(job, version)])
     request = msgspec.json.encode(Request(services.job_specification(job, version), dict(move or {})))
     try:
         done = subprocess.run(

@@ -90,11 +90,10 @@ class RollOut:
                 self._refuse(job, version, str(error))
                 continue
             try:
-                refused = self._wait_prepared(runner) or self._twins(runner, job)
+                refused = self._wait_prepared(runner) or self._note_plans(runner, {job: version})
                 if job in refused:
                     self._refuse(job, version, refused[job])
                 else:
-                    self._note_plan(runner, job, version)
                     self._accept(job, version)
             finally:
                 runner.kill()
@@ -117,7 +116,7 @@ class RollOut:
                 if not refused:
                     refused = self._compare(runner)
                 if not refused:
-                    refused = self._twins(runner)
+                    refused = self._note_plans(runner, self._changes)
             except HeadraceError as error:
                 refused = dict.fromkeys(self._changes, str(error))
             others = [job for job in refused if job not in self._changes]
@@ -125,8 +124,6 @@ class RollOut:
                 reason = f"{others[0]} of the same group cannot be prepared: {refused[others[0]]}"
                 refused = dict.fromkeys(self._changes, reason)
             if not refused and runner is not None:
-                for job, version in self._changes.items():
-                    self._note_plan(runner, job, version)
                 return runner
             if runner is not None:
                 runner.kill()
@@ -179,17 +176,24 @@ class RollOut:
                 refused[job] = str(error)
         return refused
 
-    def _twins(self, new: RunnerProcess, *jobs: str) -> dict[str, str]:
-        """Return those of the changed jobs whose pipeline another job of the server has, with the reason."""
+    def _note_plans(self, new: RunnerProcess, versions: Mapping[str, int]) -> dict[str, str]:
+        """Note the plans of prepared versions. Return those whose pipeline another job of the server has: then none is noted."""
+        try:
+            plans = {job: new.ask("plan", job=job) for job in versions}
+        except RefusedError as error:
+            raise JobError(error.message, hint=error.hint) from error
         refused = {}
-        for job in jobs or self._changes:
-            pipeline = str(new.ask("plan", job=job)["job"])
+        for job, plan in plans.items():
+            pipeline = str(plan["job"])
             other = self._services.registry.claim_pipeline(pipeline, job)
             if other is not None:
                 refused[job] = (
                     f"the pipeline {pipeline!r} is already that of the job {other!r}: both would share their consumer groups and their "
                     "positions in sinks, and lose rows; give this one another name in hr.stream(namespace, pipeline)"
                 )
+        if not refused:
+            for job, version in versions.items():
+                self._services.registry.judge_version(job, version, VersionState.NEW, plan=str(plans[job]["text"]))
         return refused
 
     # -------------------------------------------------------------------------------------------------- switching
@@ -303,13 +307,6 @@ class RollOut:
         self._unit.take(self._services.launch(self._unit.name, before, group=self._unit.group, wait=False))
 
     # ------------------------------------------------------------------------------------------------------ notes
-
-    def _note_plan(self, runner: RunnerProcess, job: str, version: int) -> None:
-        try:
-            plan = str(runner.ask("plan", job=job)["text"])
-        except RefusedError as error:
-            raise JobError(error.message, job=job, hint=error.hint) from error
-        self._services.registry.judge_version(job, version, VersionState.NEW, plan=plan)
 
     def _accept(self, job: str, version: int) -> None:
         self._services.registry.judge_version(job, version, VersionState.ACCEPTED)

@@ -65,13 +65,17 @@ class Services:
             memory_max_bytes=_sum(each.memory_max_bytes for each in settings.values()),
             open_files_max=_sum(each.open_files_max for each in settings.values()),
         )
-        environment: dict[str, str] = {}
-        secrets: dict[str, str] = {}
-        for each in settings.values():
-            environment |= each.environment
-            secrets |= self.read_secrets(each.secrets)
         file = self.data.specification(unit, generation, group=group)
-        return self.launcher.launch(specification, file, environment_of_jobs(os.environ, environment, secrets))
+        return self.launcher.launch(specification, file, self.environment(settings.values()))
+
+    def environment(self, of: Iterable[JobSettings]) -> dict[str, str]:
+        """Return the environment of a process for jobs with these settings, with their secrets. Raises JobError for a missing secret."""
+        given: dict[str, str] = {}
+        secrets: dict[str, str] = {}
+        for each in of:
+            given |= each.environment
+            secrets |= self.read_secrets(each.secrets)
+        return environment_of_jobs(os.environ, given, secrets)
 
     def settings(self, job: str, number: int) -> JobSettings:
         """Return the settings of a version."""

@@ -13,7 +13,9 @@ import msgspec
 from headrace.foundation.errors import JobError
 from starlette.responses import Response
 
-from headrace_server.api.endpoints import Asked, Endpoint, NotThereError, Role
+from headrace_server.access.roles import Role
+from headrace_server.api.endpoints import Asked, Endpoint
+from headrace_server.api.known_jobs import known_job
 from headrace_server.registry.records import JobRecord, OperationRecord
 from headrace_server.runner.specification import JobSpecification
 from headrace_server.supervision.processes import environment_of_jobs
@@ -230,10 +232,7 @@ class WebHandlers:
 
     def job(self, name: str) -> JobRecord:
         """Return a job. Raises NotThereError."""
-        try:
-            return self._services.registry.job(name)
-        except JobError as error:
-            raise NotThereError(error.message, hint=error.hint) from None
+        return known_job(self._services.registry, name)
 
     def _current(self, record: JobRecord) -> JobSpecification:
         if record.current_version is None:
@@ -241,9 +240,7 @@ class WebHandlers:
         return self._services.job_specification(record.name, record.current_version)
 
     def _environment(self, record: JobRecord) -> Mapping[str, str]:
-        settings = self._services.settings(record.name, record.current_version or 0)
-        secrets = self._services.read_secrets(settings.secrets)
-        return environment_of_jobs(os.environ, settings.environment, secrets)
+        return self._services.environment([self._services.settings(record.name, record.current_version or 0)])
 
     def _letter_places(self, record: JobRecord) -> tuple[Path, Path]:
         data = self._services.data

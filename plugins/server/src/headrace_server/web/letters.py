@@ -143,15 +143,22 @@ def _lines(directory: Path) -> Iterator[tuple[str, bytes]]:
         if left <= 0:
             return
         with open(file.path, "rb") as opened:
+            start = max(0, os.fstat(opened.fileno()).st_size - left)
+            opened.seek(start)
             content = opened.read(left)
         left -= len(content)
-        lines = content.split(b"\n")[:-1]
-        for number in range(len(lines) - 1, -1, -1):
-            yield _id(file.name, number), lines[number]
+        # The last part is an unfinished line, or empty. The first one, after a start within the file, lacks its beginning.
+        end = content.rfind(b"\n")
+        while end >= 0:
+            begin = content.rfind(b"\n", 0, end) + 1
+            if begin or not start:
+                yield _id(file.name, start + begin), content[begin:end]
+            end = begin - 1
 
 
-def _id(file: str, number: int) -> str:
-    return f"{hashlib.sha256(file.encode()).hexdigest()[:16]}-{number}"
+def _id(file: str, place: int) -> str:
+    """Return the id of the line that begins at this byte of the file."""
+    return f"{hashlib.sha256(file.encode()).hexdigest()[:16]}-{place}"
 
 
 def _letter(id: str, line: bytes, replayed_seconds: float | None) -> Letter | None:

@@ -17,7 +17,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from headrace_server.api.endpoints import Asked, NotThereError, Role
+from headrace_server.access.roles import Role
+from headrace_server.api.endpoints import Asked, NotThereError
 from headrace_server.api.events import changes, event_stream, last_lines
 from headrace_server.api.handlers import Handlers
 from headrace_server.api.views import JobView
@@ -122,13 +123,12 @@ class Pages:
         row = self._row(self._handlers.view(record))
         detail = self._handlers.job(_asked(request))
         may_see_plan = _role(request) >= Role.OPERATOR
-        version = next(
-            (each for each in self._services.registry.versions(record.name) if each.number == record.current_version),
-            None,
+        number = record.current_version
+        plan = (
+            self._services.registry.version(record.name, number).plan if number is not None and may_see_plan else None
         )
         return {
-            "job": row, "figures": detail.figures, "runs": detail.runs, "may_see_plan": may_see_plan,
-            "plan": version.plan if version is not None and may_see_plan else None,
+            "job": row, "figures": detail.figures, "runs": detail.runs, "may_see_plan": may_see_plan, "plan": plan,
         }  # fmt: skip
 
     def _versions(self, request: Request) -> Mapping[str, Any]:
