@@ -23,15 +23,15 @@ from headrace.interfaces.backend import RunOptions
 from headrace.plan.graph import Plan
 from headrace.runtime.patience import Patience
 from headrace.runtime.shard import Shard
-from headrace_spark import query
-from headrace_spark.checkpoint import SparkCheckpoint
-from headrace_spark.offsets import JobIdentity
-from headrace_spark.payload import pickled, sources_of
-from headrace_spark.planner import Planner
-from headrace_spark.session import SessionInUse, session_for
-from headrace_spark.settings import SparkSettings
-from headrace_spark.shard_state import StateVersion
-from headrace_spark.topology import Topology
+from headrace_spark.checkpoints.checkpoint import SparkCheckpoint
+from headrace_spark.checkpoints.offsets import JobIdentity
+from headrace_spark.planning.planner import Planner
+from headrace_spark.processes.session import SessionInUse, session_for
+from headrace_spark.processes.settings import SparkSettings
+from headrace_spark.queries import query
+from headrace_spark.shards.shard_state import StateVersion
+from headrace_spark.shards.topology import Topology
+from headrace_spark.transit.payload import pickled, sources_of
 
 from tests.conformance.damaged_jobs import DIRECTORIES, JOBS, DamagedJob, stopped
 from tests.conformance.damaging import Files, chance, damage, files_in, job, lay, put_back, rounds, rows, same_states

@@ -26,7 +26,7 @@ from headrace.jobs.job import options_of
 from headrace_light.backend import LightBackend
 from headrace_light.engine import Engine
 from headrace_light.stages.local import LocalStages
-from headrace_spark.payload import pickled, unpickled
+from headrace_spark.transit.payload import pickled, unpickled
 
 from tests.conformance.damaged_jobs import JOBS, DamagedJob, Stopped, made, stopped
 from tests.conformance.damaging import chance, damage, job, lay, rounds, rows, same_states

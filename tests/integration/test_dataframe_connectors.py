@@ -11,8 +11,8 @@ import headrace as hr
 import pymysql
 import pytest
 from confluent_kafka import Consumer, Producer
-from headrace_spark.session import session_for, stop_own_session
-from headrace_spark.settings import SparkSettings
+from headrace_spark.processes.session import session_for, stop_own_session
+from headrace_spark.processes.settings import SparkSettings
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.servers.fixtures import skipped_where_impossible

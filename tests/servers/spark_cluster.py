@@ -80,7 +80,7 @@ class SparkCluster(Server[SparkClusterOptions]):
     @classmethod
     def create(cls, directory: Path, options: SparkClusterOptions | None = None) -> SparkCluster:
         """See Server.create."""
-        from headrace_spark.launch import (
+        from headrace_spark.processes.launch import (
             java_home,  # not at the top: every test run loads this module, and few need Spark
         )
 

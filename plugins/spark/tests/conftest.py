@@ -12,8 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from frame_parts import Files
-from headrace_spark.session import session_for
-from headrace_spark.settings import SparkSettings
+from headrace_spark.processes.session import session_for
+from headrace_spark.processes.settings import SparkSettings
 from pyspark.sql import SparkSession
 from spark_parts import CountingSource, DatabaseSink
 

@@ -14,17 +14,17 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.foundation.clock import ManualClock
-from headrace_spark import keyed_stage, lanes, outlets
-from headrace_spark.envelopes import Envelope, from_arrow, to_arrow
-from headrace_spark.keyed_stage import run_shards
-from headrace_spark.lanes import read_ranges
-from headrace_spark.marks import control_of
-from headrace_spark.offsets import JobIdentity, JobOffsets
-from headrace_spark.outlets import write_envelopes
-from headrace_spark.payload import JobPayload, KeyedPlan, pickled, sources_of
-from headrace_spark.planner import Planner
-from headrace_spark.shipping import in_order
-from headrace_spark.task_counts import TaskCounts
+from headrace_spark.checkpoints.offsets import JobIdentity, JobOffsets
+from headrace_spark.planning.planner import Planner
+from headrace_spark.transit.envelopes import Envelope, from_arrow, to_arrow
+from headrace_spark.transit.marks import control_of
+from headrace_spark.transit.payload import JobPayload, KeyedPlan, pickled, sources_of
+from headrace_spark.transit.task_counts import TaskCounts
+from headrace_spark.workers import keyed_stage, lanes, outlets
+from headrace_spark.workers.keyed_stage import run_shards
+from headrace_spark.workers.lanes import read_ranges
+from headrace_spark.workers.outlets import write_envelopes
+from headrace_spark.workers.shipping import in_order
 from spark_parts import LineSink
 
 

@@ -376,7 +376,7 @@ def test_inside_for_each_batch(files: Files, tmp_path: Path) -> None:
 def test_on_a_cluster_state_is_where_all_machines_reach_it(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace_spark.frames.is_local", lambda session: False)
+    monkeypatch.setattr("headrace_spark.queries.frames.is_local", lambda session: False)
     files.add(events(10))
     stream = per_minute(begin("shared").from_dataframe(files.stream()))
     with pytest.raises(CheckpointError, match="all its machines reach") as caught:

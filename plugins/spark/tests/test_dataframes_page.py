@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from frame_parts import begin
 from headrace.foundation.errors import JobError
-from headrace_spark.batch_run import BatchRun
+from headrace_spark.queries.batch_run import BatchRun
 from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[3] / "docs" / "dataframes.md"

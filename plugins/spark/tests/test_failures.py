@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from headrace.foundation.errors import DataError, ExpressionError, HeadraceError, JobError, RetriableError
-from headrace_spark.failures import WorkerFailure, carried_to_driver, original_error
+from headrace_spark.transit.failures import WorkerFailure, carried_to_driver, original_error
 
 
 def carried(error: Exception) -> Exception:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from headrace_spark.fork_server import Request
-from headrace_spark.forked_python import ForkedPython
+from headrace_spark.processes.fork_server import Request
+from headrace_spark.processes.forked_python import ForkedPython
 
 TELL = """
 import json, os, sys
@@ -228,7 +228,7 @@ def test_the_server_ends_with_the_process_that_started_it(
     program = f"""
     import os, sys
     from pathlib import Path
-    from headrace_spark.forked_python import ForkedPython
+    from headrace_spark.processes.forked_python import ForkedPython
     made = ForkedPython(Path({str(place)!r}))
     made.start(os.environ)
     print(made._server.pid, flush=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from headrace_spark.java import find_or_install_java
+from headrace_spark.processes.java import find_or_install_java
 from test_spark_processes import NODES, get_json, prepared, start
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from headrace.foundation.errors import JobError
-from headrace_spark import java
-from headrace_spark.java import find_java, find_or_install_java, java_version
+from headrace_spark.processes import java
+from headrace_spark.processes.java import find_java, find_or_install_java, java_version
 
 
 def home(place: Path, version: str, *, release: bool = True) -> Path:

@@ -17,12 +17,12 @@ from headrace.foundation.errors import CheckpointError, PlanError
 from headrace.jobs.dsl import Stream
 from headrace.jobs.keyed import joined, shuffled
 from headrace.runtime.lane import Shipment
-from headrace_spark import shard_state
-from headrace_spark.envelopes import Envelope
-from headrace_spark.shard_state import StateChain, StateVersion
-from headrace_spark.shipping import Outbox
-from headrace_spark.state_files import _ArrowFiles, state_files
-from headrace_spark.topology import Address, Topology
+from headrace_spark.checkpoints.state_files import _ArrowFiles, state_files
+from headrace_spark.shards import shard_state
+from headrace_spark.shards.shard_state import StateChain, StateVersion
+from headrace_spark.shards.topology import Address, Topology
+from headrace_spark.transit.envelopes import Envelope
+from headrace_spark.workers.shipping import Outbox
 from keyed_parts import SCHEMA, Clocked, Pairs, found, stream_of, timed, windowed, windows_of
 from micro_batches import MicroBatches, another_process, line_sink
 from pyarrow import fs

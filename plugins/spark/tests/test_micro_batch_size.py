@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from headrace.foundation.clock import ManualClock
-from headrace_spark.micro_batch_size import MicroBatchSize
+from headrace_spark.planning.micro_batch_size import MicroBatchSize
 
 
 def sizes(clock: ManualClock, size: MicroBatchSize, records_per_second: int, count: int) -> list[int]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headrace_spark import object_stores
-from headrace_spark.object_stores import S3Options
-from headrace_spark.payload import KeyedPlan
+from headrace_spark.checkpoints import object_stores
+from headrace_spark.checkpoints.object_stores import S3Options
+from headrace_spark.transit.payload import KeyedPlan
 
 KEYS = {"access.key": "AKIA-1", "secret.key": "hidden-1", "session.token": "hidden-2"}
 

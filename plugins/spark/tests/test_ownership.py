@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.sink import SinkBatch
-from headrace_spark import ownership
-from headrace_spark.ownership import Ownership, Spans, spans_below
-from headrace_spark.state_files import StateFiles, _ArrowFiles, state_files
+from headrace_spark.checkpoints import ownership
+from headrace_spark.checkpoints.ownership import Ownership, Spans, spans_below
+from headrace_spark.checkpoints.state_files import StateFiles, _ArrowFiles, state_files
 from keyed_parts import found, stream_of, timed, windowed, windows_of
 from micro_batches import MicroBatches, another_process, line_sink
 from pyarrow import fs
@@ -117,9 +117,9 @@ def test_spans_stay_few() -> None:
 
 @pytest.mark.spark
 def test_a_checkpoint_is_claimed_by_one_run_after_the_other(tmp_path: Path) -> None:
-    from headrace_spark.checkpoint import SparkCheckpoint
-    from headrace_spark.session import session_for
-    from headrace_spark.settings import SparkSettings
+    from headrace_spark.checkpoints.checkpoint import SparkCheckpoint
+    from headrace_spark.processes.session import session_for
+    from headrace_spark.processes.settings import SparkSettings
 
     session = session_for(SparkSettings(master="local[2]")).session
     # As on a shared disk: nobody locks it.

@@ -13,14 +13,14 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from headrace.foundation.errors import JobError, OptionError
-from headrace_spark.archives import MANIFEST, PackageManifest, conf_with_archive, packaged_python
-from headrace_spark.driver_python import is_relative
 from headrace_spark.packaging.archive import placed, write_archive
 from headrace_spark.packaging.distributions import PackedFile, built, choose, files_of
 from headrace_spark.packaging.interpreter import interpreter_files
 from headrace_spark.packaging.making import PackageRequest, make_package
 from headrace_spark.packaging.modules import needed_modules
 from headrace_spark.packaging.own_files import check_for_secrets, own_files
+from headrace_spark.processes.archives import MANIFEST, PackageManifest, conf_with_archive, packaged_python
+from headrace_spark.processes.driver_python import is_relative
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 PYTHON = "./environment/bin/python"

@@ -15,12 +15,12 @@ from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobError, JobFailedError, RetriableError
 from headrace.plan.graph import Plan
 from headrace.testing import MemorySink, MemorySource
-from headrace_spark.marks import MarkKeeper
-from headrace_spark.offsets import GONE_MAX, JobIdentity, JobOffsets, KeyedMarks
-from headrace_spark.payload import JobPayload, KeyedPlan, sources_of
-from headrace_spark.planner import ENDS, Planner, _shares, beginning_of, ends_of, ends_to_json
-from headrace_spark.ranges import packed
-from headrace_spark.run_directory import RunDirectory
+from headrace_spark.checkpoints.offsets import GONE_MAX, JobIdentity, JobOffsets, KeyedMarks
+from headrace_spark.planning.planner import ENDS, Planner, _shares, beginning_of, ends_of, ends_to_json
+from headrace_spark.transit.marks import MarkKeeper
+from headrace_spark.transit.payload import JobPayload, KeyedPlan, sources_of
+from headrace_spark.transit.ranges import packed
+from headrace_spark.transit.run_directory import RunDirectory
 
 SCHEMA = {"n": "int64"}
 

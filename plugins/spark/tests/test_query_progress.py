@@ -10,11 +10,11 @@ from typing import Any
 
 import headrace as hr
 from headrace.testing import MemorySink, MemorySource
-from headrace_spark.query_progress import JobFigures
-from headrace_spark.run_directory import RunDirectory
-from headrace_spark.stage_names import query_name, source_name, stage_names
-from headrace_spark.topology import Topology
-from headrace_spark.totals import KEY, Totals
+from headrace_spark.queries.query_progress import JobFigures
+from headrace_spark.queries.stage_names import query_name, source_name, stage_names
+from headrace_spark.shards.topology import Topology
+from headrace_spark.transit.run_directory import RunDirectory
+from headrace_spark.transit.totals import KEY, Totals
 from keyed_parts import timed, windowed
 from test_planner import begun, bodies, planner_of
 

@@ -14,11 +14,11 @@ import pytest
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import BrokenQueueError, RetriableError
 from headrace.interfaces.source import Reader
-from headrace_spark import ranges
-from headrace_spark.carried_ranges import carried, ranges_in
-from headrace_spark.envelopes import Envelope
-from headrace_spark.ranges import Cuts, QueueRange, cut, numbered, packed, pieces_of
-from headrace_spark.shipping import PLACES_PER_RANGE, in_order
+from headrace_spark.transit import ranges
+from headrace_spark.transit.carried_ranges import carried, ranges_in
+from headrace_spark.transit.envelopes import Envelope
+from headrace_spark.transit.ranges import Cuts, QueueRange, cut, numbered, packed, pieces_of
+from headrace_spark.workers.shipping import PLACES_PER_RANGE, in_order
 from micro_batches import MicroBatches, forget_all
 from spark_parts import CountingSource, LineSink
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_spark.reasons import hint_for, killed_because, reason_in
+from headrace_spark.processes.reasons import hint_for, killed_because, reason_in
 
 _HEADING = "[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance:"
 _CREATED = f"""{_HEADING} Traceback (most recent call last):

@@ -11,8 +11,8 @@ import pytest
 from headrace.flow.messages import COMBINED, INDEX, OFFSET, WATERMARK, Batch, Queue
 from headrace.runtime.lane import Shipment
 from headrace.testing import MemorySink, MemorySource
-from headrace_spark.shipping import Outbox
-from headrace_spark.topology import Topology
+from headrace_spark.shards.topology import Topology
+from headrace_spark.workers.shipping import Outbox
 
 QUEUE = Queue("q", "source")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

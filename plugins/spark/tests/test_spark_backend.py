@@ -17,9 +17,9 @@ from headrace.foundation.errors import CheckpointError, DataError, JobError, Job
 from headrace.interfaces.backend import JobState
 from headrace.interfaces.hookspecs import hookimpl
 from headrace.interfaces.registry import default_registry
-from headrace_spark import session
-from headrace_spark.handle import _says_that_java_has_ended
-from headrace_spark.settings import SparkSettings
+from headrace_spark.processes import session
+from headrace_spark.processes.settings import SparkSettings
+from headrace_spark.queries.handle import _says_that_java_has_ended
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from spark_parts import CountingSource, DatabaseSink, Failing, LineSink
 
@@ -307,7 +307,7 @@ def test_checkpoints_belong_to_one_job_at_a_time(source: CountingSource, sink: D
     with stream_of(source, "first").to(sink).start("spark", checkpoint=state) as running:
         eventually(lambda: running.status().records_read == 1, "first row")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("headrace_spark.checkpoint._LOCK_WAIT_SECONDS", 0.0)
+            patch.setattr("headrace_spark.checkpoints.checkpoint._LOCK_WAIT_SECONDS", 0.0)
             with pytest.raises(CheckpointError, match="in use by another running job"):
                 stream_of(source, "first").to(sink).run("spark", checkpoint=state)
     with pytest.raises(CheckpointError, match=r"belongs to the job 'test\.first'"):

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from headrace_spark.java import _packaged_java
+from headrace_spark.processes.java import _packaged_java
 from keyed_parts import WINDOW_SECONDS
 from spark_parts import CountingSource, DatabaseSink, WindowSink
 from spark_program import run
@@ -179,7 +179,7 @@ def get_json(link: str) -> Any:
 
 def is_forked(process: psutil.Process) -> bool:
     try:
-        return "headrace_spark.fork_server" in process.cmdline()
+        return "headrace_spark.processes.fork_server" in process.cmdline()
     except psutil.Error:  # it has ended meanwhile
         return False
 

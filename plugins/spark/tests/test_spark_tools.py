@@ -10,9 +10,10 @@ import headrace as hr
 import headrace_spark
 import pytest
 from headrace.foundation.errors import JobFailedError
-from headrace_spark import JobProgress, session
-from headrace_spark.handle import SparkHandle
-from headrace_spark.settings import SparkSettings
+from headrace_spark import JobProgress
+from headrace_spark.processes import session
+from headrace_spark.processes.settings import SparkSettings
+from headrace_spark.queries.handle import SparkHandle
 from keyed_parts import timed, windowed
 from pyspark.sql import SparkSession
 from spark_parts import CountingSource, DatabaseSink, Failing, WindowSink

@@ -17,15 +17,15 @@ import pytest
 from headrace.flow.messages import INDEX, OFFSET, Batch, Bodies, Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import DataError, RetriableError
 from headrace.runtime.lane import Delivery
-from headrace_spark import lanes, outlets
-from headrace_spark.carried_ranges import carried, ranges_in
-from headrace_spark.envelopes import BLOB_BYTES_MAX, Envelope, from_arrow, of_delivery, to_arrow
-from headrace_spark.lanes import read_ranges
-from headrace_spark.offsets import JobIdentity
-from headrace_spark.outlets import write_envelopes
-from headrace_spark.payload import JobPayload, pickled, unpickled
-from headrace_spark.ranges import QueueRange
-from headrace_spark.task_counts import TaskCounts
+from headrace_spark.checkpoints.offsets import JobIdentity
+from headrace_spark.transit.carried_ranges import carried, ranges_in
+from headrace_spark.transit.envelopes import BLOB_BYTES_MAX, Envelope, from_arrow, of_delivery, to_arrow
+from headrace_spark.transit.payload import JobPayload, pickled, unpickled
+from headrace_spark.transit.ranges import QueueRange
+from headrace_spark.transit.task_counts import TaskCounts
+from headrace_spark.workers import lanes, outlets
+from headrace_spark.workers.lanes import read_ranges
+from headrace_spark.workers.outlets import write_envelopes
 from spark_parts import CountingSource, DatabaseSink
 
 pytestmark = pytest.mark.usefixtures("_no_kept_parts")
@@ -194,8 +194,8 @@ def test_a_plan_that_cannot_travel_is_refused(source: CountingSource, sink: Data
 
 def test_a_process_that_only_hands_ranges_over_need_not_have_polars_in_memory() -> None:
     program = (
-        "import sys; from headrace_spark import streaming; from headrace_spark.carried_ranges import carried; "
-        "from headrace_spark.envelopes import to_arrow; list(to_arrow([carried([])])); print('polars' in sys.modules)"
+        "import sys; from headrace_spark.workers import streaming; from headrace_spark.transit.carried_ranges import carried; "
+        "from headrace_spark.transit.envelopes import to_arrow; list(to_arrow([carried([])])); print('polars' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from headrace_spark import temporary
+from headrace_spark.processes import temporary
 
 MAKES_ONE = """
 import sys
-from headrace_spark.temporary import temporary_directory
+from headrace_spark.processes.temporary import temporary_directory
 print(temporary_directory("run"), flush=True)
 sys.stdin.read()
 """

@@ -10,8 +10,8 @@ import headrace as hr
 import pytest
 from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import RetriableError
-from headrace_spark.run_directory import RunDirectory
-from headrace_spark.troubles import KINDS, TroubleNotes, Troubles
+from headrace_spark.transit.run_directory import RunDirectory
+from headrace_spark.transit.troubles import KINDS, TroubleNotes, Troubles
 from micro_batches import MicroBatches, forget_all
 from spark_parts import CountingSource, LineSink
 from test_planner import FlakySource, begun, bodies, planner_of

@@ -121,10 +121,10 @@ def _of_light(path: Path, plan: Plan | None) -> Stored:
 
 def _of_spark(path: Path, plan: Plan | None) -> Stored:
     try:
-        from headrace_spark.ownership import spans_below
-        from headrace_spark.shard_state import StateChain, StateVersion
-        from headrace_spark.state_files import state_files
-        from headrace_spark.topology import Address
+        from headrace_spark.checkpoints.ownership import spans_below
+        from headrace_spark.checkpoints.state_files import state_files
+        from headrace_spark.shards.shard_state import StateChain, StateVersion
+        from headrace_spark.shards.topology import Address
     except ImportError as error:
         raise MissingPluginError("this is a checkpoint of Spark", hint="pip install headrace-spark") from error
     completed = [int(each.name) for each in (path / "spark" / "commits").iterdir() if each.name.isdigit()]

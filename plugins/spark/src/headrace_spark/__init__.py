@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace_spark.backend import SparkBackend as SparkBackend
     from headrace_spark.backend import to_spark as to_spark
-    from headrace_spark.first_rows import Preview as Preview
-    from headrace_spark.first_rows import preview as preview
-    from headrace_spark.frame_source import source as source
-    from headrace_spark.frames import to_dataframe as to_dataframe
-    from headrace_spark.query_progress import JobFigures as JobFigures
-    from headrace_spark.query_progress import JobProgress as JobProgress
-    from headrace_spark.query_progress import on_progress as on_progress
-    from headrace_spark.query_progress import progress as progress
+    from headrace_spark.dataframes.frame_source import source as source
+    from headrace_spark.queries.first_rows import Preview as Preview
+    from headrace_spark.queries.first_rows import preview as preview
+    from headrace_spark.queries.frames import to_dataframe as to_dataframe
+    from headrace_spark.queries.query_progress import JobFigures as JobFigures
+    from headrace_spark.queries.query_progress import JobProgress as JobProgress
+    from headrace_spark.queries.query_progress import on_progress as on_progress
+    from headrace_spark.queries.query_progress import progress as progress
 
 _PLACES = {
-    "JobFigures": "headrace_spark.query_progress",
-    "JobProgress": "headrace_spark.query_progress",
-    "Preview": "headrace_spark.first_rows",
+    "JobFigures": "headrace_spark.queries.query_progress",
+    "JobProgress": "headrace_spark.queries.query_progress",
+    "Preview": "headrace_spark.queries.first_rows",
     "SparkBackend": "headrace_spark.backend",
-    "on_progress": "headrace_spark.query_progress",
-    "preview": "headrace_spark.first_rows",
-    "progress": "headrace_spark.query_progress",
-    "source": "headrace_spark.frame_source",
-    "to_dataframe": "headrace_spark.frames",
+    "on_progress": "headrace_spark.queries.query_progress",
+    "preview": "headrace_spark.queries.first_rows",
+    "progress": "headrace_spark.queries.query_progress",
+    "source": "headrace_spark.dataframes.frame_source",
+    "to_dataframe": "headrace_spark.queries.frames",
     "to_spark": "headrace_spark.backend",
 }
 __all__ = [

@@ -12,7 +12,7 @@ from headrace.interfaces.backend import Backend, JobHandle, RunOptions
 from headrace.interfaces.settings import Settings
 from headrace.plan.graph import Plan
 
-from headrace_spark.settings import SparkSettings
+from headrace_spark.processes.settings import SparkSettings
 
 if TYPE_CHECKING:
     from headrace.jobs.dsl import Stream
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from headrace_spark.query import StartedQuery
+    from headrace_spark.queries.query import StartedQuery
 
 
 class SparkBackend(Backend):
@@ -29,7 +29,7 @@ class SparkBackend(Backend):
     Settings: ClassVar[type[Settings]] = SparkSettings
 
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
-        from headrace_spark.handle import SparkHandle
+        from headrace_spark.queries.handle import SparkHandle
 
         settings = self.settings
         assert isinstance(settings, SparkSettings)
@@ -42,8 +42,8 @@ class SparkBackend(Backend):
 
     @staticmethod
     def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **options: Any) -> DataFrame:
-        """What ``job.to_dataframe(session, …)`` calls; see ``headrace_spark.frames``."""
-        from headrace_spark.frames import to_dataframe
+        """What ``job.to_dataframe(session, …)`` calls; see ``headrace_spark.queries.frames``."""
+        from headrace_spark.queries.frames import to_dataframe
 
         return to_dataframe(what, session, **options)
 
@@ -74,12 +74,12 @@ def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
 
 def _starter_of(plan: Plan) -> Callable[..., StartedQuery]:
     """Return what starts the query of a plan: over DataFrames, or over sources of headrace."""
-    from headrace_spark.frame_source import frames_of
+    from headrace_spark.dataframes.frame_source import frames_of
 
     if frames_of(plan):
-        from headrace_spark.frame_query import start_frame_query
+        from headrace_spark.queries.frame_query import start_frame_query
 
         return start_frame_query
-    from headrace_spark.query import start_query
+    from headrace_spark.queries.query import start_query
 
     return start_query

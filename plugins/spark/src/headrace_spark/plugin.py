@@ -14,4 +14,4 @@ def headrace_backends() -> Mapping[str, str]:
 
 @hookimpl
 def headrace_sources() -> Mapping[str, str]:
-    return {"dataframe": "headrace_spark.frame_source:DataFrameSource"}
+    return {"dataframe": "headrace_spark.dataframes.frame_source:DataFrameSource"}

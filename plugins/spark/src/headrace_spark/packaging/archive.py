@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
-from headrace_spark.archives import MANIFEST, PackageManifest
 from headrace_spark.packaging.distributions import PackedFile
+from headrace_spark.processes.archives import MANIFEST, PackageManifest
 
 #: More would take much longer, and make the archive a few percent smaller.
 _COMPRESSION = 4

@@ -18,12 +18,12 @@ from packaging.utils import canonicalize_name
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-from headrace_spark.archives import DIRECTORY, PackageManifest
 from headrace_spark.packaging.archive import placed, write_archive
 from headrace_spark.packaging.distributions import PackedFile, built, choose, everything, files_of, project_of
 from headrace_spark.packaging.interpreter import interpreter_files
 from headrace_spark.packaging.modules import FoundModule, in_site_packages, needed_modules
 from headrace_spark.packaging.own_files import check_for_secrets, own_files
+from headrace_spark.processes.archives import DIRECTORY, PackageManifest
 
 #: What every job needs on Spark's workers.
 _ALWAYS = ("headrace-spark", "headrace-columnar")

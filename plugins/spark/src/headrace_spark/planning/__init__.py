@@ -1,0 +1,1 @@
+"""What a micro-batch reads, decided in the planner's process beside the driver."""

@@ -1,0 +1,95 @@
+"""The process that Spark forks its Python workers from, which has imported what all workers need.
+
+Named by ``spark.python.daemon.module``; Spark starts it as ``python -m headrace_spark.processes.daemon <worker module>``. It is
+Spark's own daemon, but imports what workers need before it forks, so that they start quickly and share the memory, and a
+worker ends without a word when Spark does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+#: Imported before forking. None of them may start a thread: a fork has no other thread than the one that forks, and
+#: locks that others hold stay locked for ever. polars starts one, so every worker imports it itself.
+_BEFORE_FORK = (
+    "numpy",
+    "pyarrow",
+    "pyspark.worker",
+    "pyspark.sql.worker.plan_data_source_read",
+    "headrace_spark.workers.streaming",
+    "headrace_spark.planning.planner",
+    "headrace_spark.transit.task_counts",
+)
+
+#: Of malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES_MAX = 256 * 1024**2
+_KEPT_MS = 5_000
+
+
+def prepare() -> None:
+    """Import what workers need and exempt it from garbage collection."""
+    # Their memory allocators would start a thread of their own. That of polars keeps freed memory for the next batch.
+    os.environ.setdefault("_RJEM_MALLOC_CONF", f"background_thread:false,dirty_decay_ms:{_KEPT_MS},muzzy_decay_ms:-1")
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    _keep_freed_memory()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    for name in _BEFORE_FORK:
+        importlib.import_module(name)
+        if threads_of_this_process() > 1:
+            raise RuntimeError(f"importing {name} started a thread; forking workers from here is not safe")
+    gc.collect()
+    gc.freeze()
+
+
+def _keep_freed_memory() -> None:
+    """Let this process and its forks use freed memory again, where the C library is glibc.
+
+    It gives large blocks back to the system at once. Then every batch takes new pages, which the kernel must clear: in a join
+    a tenth of a worker's time.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    # musl has none. Before version 2.35, glibc takes no more than 32 MiB.
+    if mallopt is not None and any(mallopt(_M_MMAP_THRESHOLD, most) for most in (_KEPT_BYTES_MAX, 32 * 1024**2)):
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
+
+
+def threads_of_this_process() -> int:
+    """Return how many threads there are, native ones included; 1 where the system does not tell."""
+    return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+
+
+def main() -> None:
+    """Be Spark's daemon."""
+    from pyspark import daemon
+
+    if sys.argv[1:] == ["pyspark.worker"]:
+        prepare()
+    serve: Callable[[socket.socket, bool], int] = daemon.worker
+
+    def worker(sock: socket.socket, authenticated: bool) -> int:
+        """Do what Spark next asks of this worker. Return another code than 0 if it asks no more."""
+        # As Spark's own function does, but before this waits: until then the handlers are those of the daemon.
+        for number in (signal.SIGHUP, signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            asked = sock.recv(1, socket.MSG_PEEK)
+        except ConnectionError:
+            asked = b""
+        # Spark's own function tells Java that it has gone, fails because it has gone, and prints that.
+        return serve(sock, authenticated) if asked else 1
+
+    daemon.worker = worker
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

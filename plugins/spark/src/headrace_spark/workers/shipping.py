@@ -1,0 +1,175 @@
+"""How rows and messages travel to the shards of a keyed stage: what lanes and shards ship becomes envelopes.
+
+A lane or shard ships many small batches with watermarks between them. They travel as one blob per shard, side and range,
+with each row's watermark filled in from the messages before it, so that nothing depends on how they are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+import polars as pl
+from headrace.flow.messages import WATERMARK, Batch, Queue, Watermark, watermark_times
+from headrace.plan.graph import Plan, ShuffleNode
+from headrace.runtime.lane import Shipment
+from headrace.runtime.shuffle import by_shard
+
+from headrace_spark.shards.topology import Address, Topology
+from headrace_spark.transit.envelopes import Envelope, parts_of
+from headrace_spark.transit.marks import Control
+
+#: More envelopes than a range makes: its places begin at the multiple of it that its number says.
+PLACES_PER_RANGE = 2**32
+#: What a lane has shipped is sent on before the end of its range when it is about so large.
+_HELD_BYTES_MAX = 32 * 1024**2
+_NEVER = -(2**63)
+
+
+class ShardControl(msgspec.Struct, frozen=True):
+    """What one shard is told: queues as (source, name, side)."""
+
+    sequence: int
+    time_us: int
+    end_of_input: bool
+    added: list[tuple[str, str, int]]
+    removed: list[tuple[str, str, int]]
+    idle: list[tuple[str, str, int]]
+    awake: list[tuple[str, str, int]]
+
+
+def control_envelopes(topology: Topology, control: Control, batch_id: int) -> Iterator[Envelope]:
+    """Yield what each shard of each shuffle is told of a micro-batch."""
+    sequence = control.base + batch_id
+    told: dict[str, bytes] = {}
+    for address in topology.addresses():
+        payload = told.get(address.shuffle)
+        if payload is None:
+
+            def sides(queues: Iterable[Queue], shuffle: str = address.shuffle) -> list[tuple[str, str, int]]:
+                return [
+                    (each.source, each.name, side)
+                    for each in sorted(queues)
+                    for side in topology.sides_of(shuffle, each.source)
+                ]
+
+            message = ShardControl(
+                sequence, control.time_us, control.end_of_input,
+                sides(control.added), sides(control.removed), sides(control.idle), sides(control.awake),
+            )  # fmt: skip
+            payload = told[address.shuffle] = msgspec.msgpack.encode(message)
+        queue = Queue("", address.shuffle)
+        yield Envelope("control", queue, sequence, sequence, 0, address.shuffle, payload, address.shard)
+
+
+class Outbox:
+    """Gathers what one queue's lane, or one shard, ships in a micro-batch."""
+
+    def __init__(self, plan: Plan, topology: Topology, queue: Queue, *, combines: bool = True) -> None:
+        """``combines``: whether rows may be combined before they are sent; not where their order has no meaning."""
+        self._plan = plan
+        self._topology = topology
+        self._queue = queue
+        self._frames: dict[tuple[str, int], list[pl.DataFrame]] = {}
+        self._marks: dict[tuple[str, int], int] = {}
+        self._bytes = 0
+        self._combining = topology.combining if combines else {}
+
+    def take(self, shipments: Iterable[Shipment]) -> Iterator[Envelope]:
+        """Add shipments, in order. Yields what cannot wait because it is large.
+
+        That queues come and go is not in them: the planner knows, and tells all shards at one moment.
+        """
+        for shipment in shipments:
+            at, content = (shipment.shuffle, shipment.side), shipment.content
+            if isinstance(content, Batch):
+                frame = with_mark(content.frame, self._marks.get(at))
+                self._frames.setdefault(at, []).append(frame)
+                self._bytes += int(frame.estimated_size())
+            elif isinstance(content, Watermark):
+                self._marks[at] = max(content.time_us, self._marks.get(at, content.time_us))
+        if self._bytes > _HELD_BYTES_MAX:
+            for at in list(self._frames):
+                for number, frame in self._by_shard(at):
+                    yield from self._shipped(at, number, frame, None)
+
+    def rest(self) -> Iterator[Envelope]:
+        """Yield everything that is left, and the watermarks behind it. Called at the end of a range or entry."""
+        for at in sorted({*self._frames, *self._marks}):
+            frames = dict(self._by_shard(at))
+            mark = self._marks.get(at)
+            for number in range(self._topology.shards):
+                if number in frames or mark is not None:
+                    yield from self._shipped(at, number, frames.get(number), mark)
+        self._marks.clear()
+
+    def _by_shard(self, at: tuple[str, int]) -> Iterator[tuple[int, pl.DataFrame]]:
+        frames = self._frames.pop(at, [])
+        if not frames:
+            return
+        frame = concatenated(frames)
+        self._bytes -= sum(int(each.estimated_size()) for each in frames)
+        combining = self._combining.get(at[0])
+        if combining is not None:
+            # What is combined has the watermark of its first row. The shard learns that of the last one by the mark.
+            reached = int(watermark_times(frame).max())
+            if reached > _NEVER:
+                self._marks[at] = max(reached, self._marks.get(at, reached))
+            frame = combining.combined(frame)
+        node = self._plan.nodes[at[0]]
+        assert isinstance(node, ShuffleNode)
+        yield from by_shard(frame, node.keys[at[1]], self._topology.shards)
+
+    def _shipped(
+        self, at: tuple[str, int], number: int, frame: pl.DataFrame | None, mark: int | None
+    ) -> Iterator[Envelope]:
+        shuffle, side = at
+        parts: list[pl.DataFrame | None] = [*([] if frame is None else parts_of(frame))] or [None]
+        for place, part in enumerate(parts):
+            count, last = 0 if part is None else part.height, place == len(parts) - 1
+            own = mark if last else None
+            yield Envelope("ship", self._queue, 0, 0, count, shuffle, shard=number, side=side, mark=own, rows=part)
+
+
+def addressed(envelopes: Iterable[Envelope], topology: Topology, level: int, first: int = 0) -> Iterator[Envelope]:
+    """Put on each envelope that leaves a level (0: the source stage) where it goes next, and its place, from ``first`` on."""
+    for place, each in enumerate(envelopes, first):
+        to = Address(each.target, each.shard) if each.kind in ("ship", "control") else None
+        yield replace(each, partition=topology.partition(level, to, each.queue), place=place)
+
+
+def in_order(envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+    """Yield the envelopes of ranges that came together, those of a queue in the order in which one task would have made them.
+
+    Only what comes before its turn is kept in memory.
+    """
+    waiting: dict[tuple[str, str], dict[int, Envelope]] = {}
+    due: dict[tuple[str, str], int] = {}
+    for envelope in envelopes:
+        key = envelope.queue.source, envelope.queue.name
+        kept = waiting.setdefault(key, {})
+        kept[envelope.place] = envelope
+        while (following := kept.pop(due.get(key, 0), None)) is not None:
+            ends = following.kind in ("end", "gone")  # each range ends so; the next one begins at its own first place
+            due[key] = (following.place // PLACES_PER_RANGE + 1) * PLACES_PER_RANGE if ends else following.place + 1
+            yield following
+    left = [envelope for kept in waiting.values() for envelope in kept.values()]
+    assert not left, f"{len(left)} envelopes without those before them"
+
+
+def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return frames as one; header columns that some of them lack are NULL there."""
+    if len(frames) == 1:
+        return frames[0]
+    same = all(each.columns == frames[0].columns for each in frames)
+    return pl.concat(frames, how="vertical" if same else "diagonal")
+
+
+def with_mark(frame: pl.DataFrame, mark: int | None) -> pl.DataFrame:
+    """Raise each row's watermark to that of the messages that came before the row."""
+    if mark is None:
+        return frame
+    if WATERMARK not in frame.columns:
+        return frame.with_columns(pl.lit(mark, dtype=pl.Int64).alias(WATERMARK))
+    return frame.with_columns(pl.max_horizontal(WATERMARK, pl.lit(mark, dtype=pl.Int64)).alias(WATERMARK))
