@@ -118,7 +118,7 @@ def project_of(directory: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("directory", DISTRIBUTIONS, ids=lambda path: path.name)
 def test_every_distribution_says_the_same_of_itself(directory: Path) -> None:
     project, core = project_of(directory), project_of(ROOT / "core")
-    for same in ("license", "license-files", "requires-python", "version", "authors", "classifiers"):
+    for same in ("license", "license-files", "requires-python", "version", "authors", "classifiers", "urls"):
         assert project[same] == core[same], same
     assert project["version"] == headrace.__version__
     module = project["name"].replace("-", "_")
