@@ -17,7 +17,7 @@ class HostileBroker:
     """Answers ApiVersions, offers ``mechanisms`` and gives what ``authenticate`` makes of each token.
 
     ``authenticate`` is called with the token and how many came before; None closes the connection. ``raw`` is sent instead of
-    any answer, ``after`` how many requests.
+    any answer from the request numbered ``raw_from`` on, counted from 0 on each connection.
     """
 
     def __init__(
@@ -26,10 +26,12 @@ class HostileBroker:
         authenticate: Callable[[bytes, int], bytes | None] | None = None,
         *,
         raw: Callable[[socket.socket], None] | None = None,
+        raw_from: int = 0,
     ) -> None:
         self._mechanisms = mechanisms
         self._authenticate = authenticate
         self._raw = raw
+        self._raw_from = raw_from
         #: All that came, of all connections; and the kinds of requests, in order.
         self.received = b""
         self.asked: list[int] = []
@@ -49,15 +51,16 @@ class HostileBroker:
             threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
 
     def _serve(self, connected: socket.socket) -> None:
-        tokens = 0
+        tokens = requests = 0
         with connected:
             try:
                 while frame := self._frame(connected):
                     kind, version, correlation = struct.unpack(">hhi", frame[:8])
                     self.asked.append(kind)
-                    if self._raw is not None:
+                    if self._raw is not None and requests >= self._raw_from:
                         self._raw(connected)
                         return
+                    requests += 1
                     body = self._body(kind, version, frame, tokens)
                     tokens += kind == SASL_AUTHENTICATE
                     if body is None:

@@ -17,10 +17,12 @@ from headrace_kafka.errors import LOCAL_SSL, SASL_FAILED, of_code, unreachable
 from headrace_kafka.settings import KafkaSettings, check_files, milliseconds, with_conf
 
 T = TypeVar("T")
-#: An answer to a login is short; a server that sends it byte by byte is not a Kafka broker.
+#: Which requests a broker knows, and an answer to a login, are short; a server that sends them byte by byte is not a Kafka broker.
 _ANSWER_BYTES_MAX = 1024**2
-_LOGIN_SECONDS_MAX = 60.0
-_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
+_ANSWER_SECONDS_MAX = 60.0
+#: How a TLS server begins its answer to what is not TLS: content type 21 and major version 3 (RFC 8446, 5.1).
+_TLS_ALERT = 0x1503
+_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
 
 
 def kafka_python_properties(settings: KafkaSettings, reserved: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,9 +87,13 @@ def kafka_python_error(
 
 
 def look(settings: KafkaSettings) -> None:
-    """Connect to one of the servers and log in, and disconnect. Raises the error that prevents this, as precisely as possible.
+    """Connect to one of the servers, see that it is a broker, log in, and disconnect.
 
-    Follows https://kafka.apache.org/protocol: requests SaslHandshake v1 and SaslAuthenticate v0.
+    Raises the error that prevents this, as precisely as possible. kafka-python reads what a server sends for as long as it
+    comes, and keeps all of it: a server that is no Kafka broker must not get that far. It does not protect from a broker that
+    begins to send without end later.
+
+    Follows https://kafka.apache.org/protocol: requests ApiVersions v0, SaslHandshake v1 and SaslAuthenticate v0.
     """
     context = _tls_context(settings) if settings.security_protocol.endswith("SSL") else None
     deadline = time.monotonic() + settings.connect_timeout.total_seconds()
@@ -122,6 +128,10 @@ def _look_at(server: str, settings: KafkaSettings, context: ssl.SSLContext | Non
                 reason = getattr(error, "reason", None) or str(error)
                 raise of_code(LOCAL_SSL, f"{server}: TLS handshake failed: {reason}", settings) from error
         with stream:
+            try:
+                _see_that_it_is_a_broker(stream)
+            except (OSError, ValueError, struct.error) as error:
+                raise unreachable(settings, f"{server}: {error or type(error).__name__}") from error
             if settings.security_protocol.startswith("SASL"):
                 try:
                     _log_in(stream, host, server, settings)
@@ -133,6 +143,14 @@ def _look_at(server: str, settings: KafkaSettings, context: ssl.SSLContext | Non
                     # What the mechanism or the protocol does not allow: a server that does not know the password, or is none.
                     reason = str(error) or type(error).__name__
                     raise of_code(SASL_FAILED, f"{server}: {reason}", settings) from error
+
+
+def _see_that_it_is_a_broker(stream: socket.socket) -> None:
+    """Ask which requests the server knows: every broker answers this at once, before a login too."""
+    answer = _request(stream, _API_VERSIONS, 0, b"")
+    code, count = struct.unpack_from(">hi", answer)
+    if code or len(answer) != 6 + 6 * count:
+        raise ValueError("the answer is not a Kafka broker's")
 
 
 def _log_in(stream: socket.socket, host: str, server: str, settings: KafkaSettings) -> None:
@@ -171,11 +189,16 @@ def _request(stream: socket.socket, api: int, version: int, body: bytes) -> byte
     """Send a request (header version 1) and return the answer without its header."""
     content = struct.pack(">hhi", api, version, 1) + _text("headrace") + body
     stream.sendall(struct.pack(">i", len(content)) + content)
-    until = time.monotonic() + (stream.gettimeout() or _LOGIN_SECONDS_MAX)
+    until = time.monotonic() + (stream.gettimeout() or _ANSWER_SECONDS_MAX)
     [size] = struct.unpack(">i", _received(stream, 4, until))
+    if size >> 16 == _TLS_ALERT:
+        raise ValueError("this port wants TLS")
     if not 4 <= size <= _ANSWER_BYTES_MAX:
-        raise ValueError(f"an answer of {size:,} bytes to a login: this is no Kafka broker")
-    return _received(stream, size, until)[4:]
+        raise ValueError(f"an answer of {size:,} bytes: this is no Kafka broker")
+    answer = _received(stream, size, until)
+    if answer[:4] != struct.pack(">i", 1):
+        raise ValueError("an answer to another request: this is no Kafka broker")
+    return answer[4:]
 
 
 def _received(stream: socket.socket, size: int, until: float) -> bytes:
