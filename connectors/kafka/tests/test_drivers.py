@@ -20,7 +20,7 @@ from kafka_world import KafkaWorld
 
 @pytest.fixture
 def consumer(world: KafkaWorld, topic: str, driver: str) -> Iterator[ConsumerDriver]:
-    options = {"topic": topic, "servers": world.servers, "driver": driver}
+    options = {"topic": topic, "servers": world.servers, "driver": driver, "group": topic}
     world.create_topic(topic, 3)
     made = make_driver(KafkaSourceSettings.of(options, plugin="kafka"), ())
     yield made

@@ -53,7 +53,9 @@ def test_killed_instances_lose_and_double_nothing(
     third.stop()
     count = numbers.stop()
     expect_copied_once(world, target, count)
-    eventually(lambda: sum(world.committed(f"headrace-{topic}", topic).values()) == count, "all is committed")
+    eventually(
+        lambda: sum(world.committed(f"headrace-instances.copy-{topic}", topic).values()) == count, "all is committed"
+    )
     fourth.stop()
 
 
