@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,8 @@ class FakeLauncher(Launcher):
 
     def __init__(self) -> None:
         self.runners: list[FakeRunner] = []
+        #: Several roll-outs launch at the same time, each in a thread of its own.
+        self._pids = itertools.count(1)
         self.environments: list[Mapping[str, str]] = []
 
     @property
@@ -118,7 +121,7 @@ class FakeLauncher(Launcher):
 
     def launch(self, specification: RunnerSpecification, file: Path, environment: Mapping[str, str]) -> RunnerProcess:
         self.environments.append(environment)
-        self.runners.append(FakeRunner(specification, self, len(self.runners) + 1))
+        self.runners.append(FakeRunner(specification, self, next(self._pids)))
         return self.runners[-1]
 
     def find(self, file: Path, *, pid: int, started_seconds: float) -> RunnerProcess:

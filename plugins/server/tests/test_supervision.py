@@ -172,6 +172,37 @@ def test_two_files_with_the_same_pipeline_do_not_run_both(world: World) -> None:
     assert world.supervisor.phase("second") == "running"
 
 
+def test_a_job_whose_file_comes_back_does_not_run_beside_the_one_that_has_its_pipeline_now(world: World) -> None:
+    world.write("first", "same pipeline")
+    world.pass_time()
+    (world.jobs / "first.py").unlink()
+    world.pass_time()
+    world.write("second", "same pipeline")
+    world.pass_time()
+    assert world.supervisor.phase("second") == "running"
+    world.write("first", "same pipeline")
+    world.pass_time(20)
+    assert world.supervisor.phase("first") == "refused"
+    assert "is already that of the job 'second'" in str(world.registry.job("first").problem)
+    assert world.supervisor.phase("second") == "running"
+    assert len(world.launcher.alive) == 1
+
+
+@pytest.mark.parametrize("roll_out", ["automatic", "manual"])
+def test_a_job_whose_file_comes_back_runs_its_version_again(world: World, roll_out: str) -> None:
+    (world.jobs / "job.yaml").write_text(f"roll_out: {roll_out}\n")
+    world.write("orders")
+    world.pass_time()
+    (world.jobs / "orders.py").unlink()
+    world.pass_time()
+    assert world.launcher.alive == []
+    world.write("orders")
+    world.pass_time(20)
+    job = world.registry.job("orders")
+    assert (job.present, job.desired, job.current_version, job.problem) == (True, Desired.RUNNING, 1, None)
+    assert world.supervisor.phase("orders") == "running"
+
+
 def test_a_removed_file_stops_its_job(world: World) -> None:
     world.write("orders")
     world.pass_time()

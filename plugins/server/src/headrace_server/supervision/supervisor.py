@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from datetime import timedelta
@@ -161,9 +161,10 @@ class Supervisor:
         changes: dict[str, int] = {}
         for each in found:
             number = self._taken(each, known.get(each.name))
-            job = known.get(each.name)
-            first = job is None or job.current_version is None
-            if number is not None and (each.settings.roll_out == "automatic" or first):
+            if number is None:
+                continue
+            first = self.services.registry.job(each.name).current_version is None
+            if each.settings.roll_out == "automatic" or first:
                 changes[each.name] = number
         for broken in unusable:
             self._note_unusable(broken, known)
@@ -200,15 +201,16 @@ class Supervisor:
         self._refused_files.pop(found.name, None)
         if known is not None and not known.present:
             back = {"desired": Desired.RUNNING.value} if known.problem == _REMOVED else {}
-            self.services.registry.change_job(found.name, present=True, problem=None, **back)
+            # Another job may have its pipeline by now, so its version is rolled out again instead of being started.
+            self.services.registry.change_job(found.name, present=True, problem=None, current_version=None, **back)
+            known = self.services.registry.job(found.name)
+            self._offered = {each for each in self._offered if each[0] != found.name}
         if self._stored.get(found.name) == found.content_hash:
             return None
         versions = self.services.registry.versions(found.name) if known is not None else []
         if versions and versions[0].content_hash == found.content_hash:
             self._stored[found.name] = found.content_hash
-            newest = versions[0]
-            left = newest.state is VersionState.NEW and (found.name, newest.number) not in self._offered
-            return newest.number if left else None
+            return self._left_over(known, versions)
         if looks < _QUIET_LOOKS and versions:
             return None
         unit = found.settings.group or found.name
@@ -219,6 +221,14 @@ class Supervisor:
             raise_if_running(self.units.get(known.unit), found.name)
         self.services.registry.change_job(found.name, labels=found.settings.labels, unit=unit)
         return self._store_version(found)
+
+    def _left_over(self, job: JobRecord | None, versions: Sequence[VersionRecord]) -> int | None:
+        """Return the version of an unchanged file that is to be rolled out, if any: a new one that a server that was killed has left,
+        or the last accepted one of a job whose file has come back."""
+        left: VersionRecord | None = versions[0] if versions[0].state is VersionState.NEW else None
+        if left is None and job is not None and job.current_version is None:
+            left = next((each for each in versions if each.state is VersionState.ACCEPTED), None)
+        return left.number if left is not None and (left.job, left.number) not in self._offered else None
 
     def _store_version(self, found: FoundJob) -> int:
         number = self.services.registry.next_version(found.name)
