@@ -36,8 +36,8 @@ class Answer:
     body: bytes
 
     @property
-    def title(self) -> str:
-        return str(json.loads(self.body)["title"])
+    def detail(self) -> str:
+        return str(json.loads(self.body)["detail"])
 
 
 class World:

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from access_world import HASHER
 from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import JobError
+from headrace_server.access import AuditLog, Authority
+from headrace_server.access import metadata as access_tables
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry, open_engine, sqlite_url
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
@@ -17,6 +20,8 @@ from headrace_server.supervision.data_directory import DataDirectory
 from headrace_server.supervision.processes import Launcher, RunnerProcess
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.supervisor import Supervisor
+from headrace_server.web.application import guarded_app
+from starlette.types import ASGIApp
 
 JOB = "import headrace as hr\njob = None  # {0}\n"
 
@@ -140,10 +145,17 @@ class World:
         self.jobs = root / "jobs"
         self.jobs.mkdir(exist_ok=True)
         data = DataDirectory(root / "data")
-        self.registry = Registry(open_engine(sqlite_url(data.path / "registry.sqlite")), self.clock)
+        engine = open_engine(sqlite_url(data.path / "registry.sqlite"))
+        self.registry = Registry(engine, self.clock, further=[access_tables])
+        self.authority = Authority(engine, self.clock, hasher=HASHER)
+        self.audit = AuditLog(engine, self.clock)
         services = Services(self.registry, data, VersionFiles(data.versions), self.launcher, self.clock, "main")
         self.supervisor = Supervisor(services, self.jobs)
         self.services = services
+
+    def app(self) -> ASGIApp:
+        """Return the application as a server has it."""
+        return guarded_app(self.supervisor, self.authority, self.audit)
 
     def write(self, name: str, text: str = "one") -> None:
         """Write the file of a job."""

@@ -13,16 +13,24 @@ import httpx
 import pytest
 from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import JobError
-from headrace_server.web.application import app_with_pages
+from headrace_server.access import Role
 from headrace_server.web.differences import differences
 from headrace_server.web.letters import Replay, chosen_letters, note_replay, read_letters
 from headrace_server.web.rates import Rates
 from server_world import World
 from starlette.types import ASGIApp
 
-TOKEN = "a-token-of-tests"
+PASSWORD = "correct horse battery"
 SITE = "http://127.0.0.1:8731"
-PAGES = ["/", "/sql", "/jobs/clicks", "/jobs/clicks/versions", "/jobs/clicks/logs", "/jobs/clicks/dead-letters"]
+PAGES = [
+    "/",
+    "/sql",
+    "/audit",
+    "/jobs/clicks",
+    "/jobs/clicks/versions",
+    "/jobs/clicks/logs",
+    "/jobs/clicks/dead-letters",
+]
 EVIL = "<script>alert(1)</script>"
 
 
@@ -61,12 +69,17 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def browser(world: World) -> Browser:
-    return Browser(app_with_pages(world.supervisor, TOKEN))
+    world.authority.put_user("ann", PASSWORD, Role.AUTHOR)
+    return Browser(world.app())
+
+
+#: What browsers send with each request of a page's script.
+OWN = {"Origin": SITE, "Sec-Fetch-Site": "same-origin"}
 
 
 def log_in(browser: Browser) -> str:
     """Log in and return the CSRF token of the pages."""
-    assert browser.post("/login", data={"token": TOKEN}).status_code == 303
+    assert browser.post("/login", data={"name": "ann", "secret": PASSWORD}).status_code == 303
     text = browser.get("/").text
     return text.split('name="csrf-token" content="')[1].split('"')[0]
 
@@ -96,39 +109,78 @@ def test_pages_have_a_strict_policy_and_nothing_inline(browser: Browser, path: s
 
 
 def test_the_cookie_is_for_this_site_only_and_not_for_scripts(browser: Browser) -> None:
-    cookie = browser.post("/login", data={"token": TOKEN}).headers["set-cookie"].lower()
+    cookie = browser.post("/login", data={"name": "ann", "secret": PASSWORD}).headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
 
 
-def test_wrong_tokens_are_refused_and_too_many_stop_the_right_one(browser: Browser, world: World) -> None:
-    for _ in range(10):
-        assert browser.post("/login", data={"token": "wrong"}).status_code == 401
-    assert browser.post("/login", data={"token": TOKEN}).status_code == 401
+def test_wrong_secrets_are_refused_and_too_many_stop_the_right_one(browser: Browser, world: World) -> None:
+    token = world.authority.make_token("ci", Role.VIEWER)
+    for wrong in ({"name": "ann", "secret": "wrong"}, {"name": "bob", "secret": PASSWORD}, {"secret": "wrong"}, {}):
+        answer = browser.post("/login", data=wrong)
+        assert (answer.status_code, 'role="alert"' in answer.text) == (401, True)
+    assert browser.post("/login", data={"secret": token[:-1]}).status_code == 401
+    answer = browser.post("/login", data={"secret": token})
+    assert (answer.status_code, answer.headers["retry-after"], "Wait" in answer.text) == (429, "2", True)
     world.clock.advance(61)
-    assert browser.post("/login", data={"token": TOKEN}).status_code == 303
+    assert browser.post("/login", data={"secret": token}).status_code == 303
+
+
+def test_a_token_logs_in_with_its_role_and_its_session_ends_with_it(browser: Browser, world: World) -> None:
+    token = world.authority.make_token("screen", Role.VIEWER)
+    assert browser.post("/login", data={"secret": f" {token}\n"}).status_code == 303
+    assert "screen (viewer)" in browser.get("/").text
+    for path in ("/sql", "/audit", "/jobs/clicks/logs"):
+        assert browser.get(path).status_code == 403
+    assert "/sql" not in browser.get("/").text
+    world.authority.revoke_token(token.split("_")[1])
+    assert browser.get("/").status_code == 303
+
+
+def test_somebody_with_a_session_can_log_in_as_somebody_else(browser: Browser, world: World) -> None:
+    log_in(browser)
+    first = browser.cookies["headrace_session"]
+    token = world.authority.make_token("screen", Role.VIEWER)
+    assert browser.post("/login", data={"secret": token}, headers=OWN).status_code == 303
+    assert "screen (viewer)" in browser.get("/").text
+    assert world.authority.session_of(first) is None
+    evil = {"Origin": "http://evil.example"}
+    assert browser.post("/login", data={"secret": token}, headers=evil).status_code == 403
+
+
+def test_the_audit_page_shows_changes_and_escapes_them(browser: Browser) -> None:
+    csrf = log_in(browser)
+    headers = {"X-CSRF-Token": csrf, **OWN}
+    for number in range(60):
+        body = {"suffix": ".py", "text": f"{EVIL} {number}"}
+        assert browser.send("PUT", "/v1/jobs/clicks/file", json=body, headers=headers).status_code == 202
+    text = browser.get("/audit?target=clicks").text
+    assert (text.count("<td>submit</td>"), "ann (author)" in text, "Older changes" in text) == (50, True, True)
+    assert EVIL not in text
+    before = text.split("before=")[1].split('"')[0]
+    assert browser.get(f"/audit?target=clicks&before={before}").text.count("<td>submit</td>") == 10
 
 
 def test_a_session_changes_nothing_without_the_csrf_token(browser: Browser) -> None:
     csrf = log_in(browser)
     body = {"action": "stop", "select": "clicks"}
-    assert browser.post("/v1/actions", json=body).status_code == 403
-    assert browser.post("/v1/actions", json=body, headers={"X-CSRF-Token": "x" + csrf}).status_code == 403
+    assert browser.post("/v1/actions", json=body, headers=OWN).status_code == 403
+    assert browser.post("/v1/actions", json=body, headers={**OWN, "X-CSRF-Token": "x" + csrf}).status_code == 403
     elsewhere = {"X-CSRF-Token": csrf, "Origin": "http://evil.example"}
     assert browser.post("/v1/actions", json=body, headers=elsewhere).status_code == 403
-    assert browser.post("/v1/actions", json=body, headers={"X-CSRF-Token": csrf}).status_code == 202
+    assert browser.post("/v1/actions", json=body, headers={**OWN, "X-CSRF-Token": csrf}).status_code == 202
 
 
 def test_a_session_of_another_host_name_is_refused(browser: Browser) -> None:
     log_in(browser)
-    assert browser.get("/v1/jobs", headers={"Host": "evil.example"}).status_code == 403
+    assert browser.get("/v1/jobs", headers={"Host": "evil.example"}).status_code == 421
     assert browser.get("/v1/jobs").status_code == 200
 
 
 def test_a_log_out_and_time_end_a_session(browser: Browser, world: World) -> None:
     csrf = log_in(browser)
     cookie = browser.cookies["headrace_session"]
-    assert browser.post("/logout", headers={"X-CSRF-Token": csrf}).status_code == 204
+    assert browser.post("/logout", headers={**OWN, "X-CSRF-Token": csrf}).status_code == 204
     assert browser.get("/", headers={"Cookie": f"headrace_session={cookie}"}).status_code == 303
     log_in(browser)
     world.clock.advance(12 * 3600 + 1)
@@ -157,7 +209,7 @@ def test_an_unknown_job_is_not_found(browser: Browser) -> None:
 )
 def test_trials_are_limited_in_size(browser: Browser, body: dict[str, Any]) -> None:
     csrf = log_in(browser)
-    assert browser.post("/v1/sql/sample", json=body, headers={"X-CSRF-Token": csrf}).status_code == 409
+    assert browser.post("/v1/sql/sample", json=body, headers={**OWN, "X-CSRF-Token": csrf}).status_code == 409
 
 
 def test_letters_are_searched_the_newest_first_and_remember_replays(tmp_path: Path) -> None:

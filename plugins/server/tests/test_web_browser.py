@@ -106,7 +106,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             page.on("dialog", lambda dialog: dialog.accept())
             found = Site(server, json.loads((server.data / "server.json").read_text())["url"], page, seen)
             found.go("/")
-            page.get_by_label("Token").fill((server.data / "token").read_text().strip())
+            page.get_by_label("Password or token").fill((server.data / "token").read_text().strip())
             page.get_by_role("button", name="Log in").click()
             page.wait_for_selector("#jobs")
             yield found

@@ -8,26 +8,28 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Any, Literal
 
 import uvicorn
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import JobError, OptionError
 from sqlalchemy import MetaData
 
-from headrace_server.api.token import token_of
+from headrace_server.access import AuditLog, Authority, Origins, Principal, Role, TLSOptions
+from headrace_server.access import metadata as access_tables
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry, open_engine, sqlite_url
+from headrace_server.registry.records import VersionRecord
 from headrace_server.supervision.data_directory import DataDirectory
 from headrace_server.supervision.processes import ChildLauncher
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.supervisor import DEFAULT_SCAN_INTERVAL, Supervisor
-from headrace_server.web.application import app_with_pages
+from headrace_server.web.application import guarded_app
 
 logger = logging.getLogger(__name__)
 DEFAULT_PORT = 8731
@@ -43,6 +45,12 @@ class ServerOptions:
     registry: str | None = None
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
+    #: Names under which clients reach the server, beside those of loopback.
+    host_names: Sequence[str] = field(default=())
+    #: None: the port speaks plain http, and is open to this machine only.
+    tls: TLSOptions | None = None
+    #: Browsers come by https through a proxy on this machine, which says in X-Forwarded-For where they are.
+    behind_proxy: bool = False
     #: What becomes of the jobs when the server is told to end: ``leave`` lets their processes go on.
     on_stop: Literal["stop", "leave"] = "stop"
     name: str = "main"
@@ -59,20 +67,18 @@ class HeadraceServer:
         clock = clock or SystemClock()
         if not options.jobs.is_dir():
             raise OptionError(f"{options.jobs} is not a directory", option="jobs", hint="make it, and put jobs into it")
-        if options.host not in _LOOPBACK:
-            raise OptionError(
-                "the server speaks without encryption, so it listens on this machine only",
-                option="host",
-                hint="put a proxy with TLS before it",
-            )
+        tls = _checked_tls(options)
         self.data = DataDirectory(options.data)
         self.data.lock()
         try:
             self.registry = Registry(
                 open_engine(options.registry or sqlite_url(self.data.path / "registry.sqlite")),
                 clock,
-                further=options.tables,
+                further=(access_tables, *options.tables),
             )
+            self.authority = Authority(self.registry.engine, clock)
+            self.audit = AuditLog(self.registry.engine, clock)
+            self.token = self.authority.local_token(self.data.token)
             self._socket = _listening(options.host, options.port)
         except BaseException:
             self.data.unlock()
@@ -81,10 +87,15 @@ class HeadraceServer:
             self.registry, self.data, VersionFiles(self.data.versions), ChildLauncher(), clock, options.name
         )
         self.supervisor = Supervisor(services, options.jobs.absolute(), scan_interval=options.scan_interval)
-        self.url = "http://{}:{}".format(*self._socket.getsockname()[:2])
-        self.token = token_of(self.data.token)
-        app = app_with_pages(self.supervisor, self.token)
-        self._http = _Http(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2))
+        self.supervisor.new_version = self._record_version
+        self.url = self._reached_at()
+        origins = Origins(options.host_names, secure=options.tls is not None or options.behind_proxy)
+        app = guarded_app(self.supervisor, self.authority, self.audit, origins=origins)
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, timeout_graceful_shutdown=2, proxy_headers=options.behind_proxy,
+            server_header=False, ws="none", **tls,
+        )  # fmt: skip
+        self._http = _Http(config)
         self._failure: BaseException | None = None
 
     def run(self) -> None:
@@ -109,6 +120,26 @@ class HeadraceServer:
     def stop(self) -> None:
         """End the server: also what signals do."""
         self._http.should_exit = True
+
+    def _reached_at(self) -> str:
+        """Return the address for clients on this machine. A certificate holds for a name, so with TLS the first one counts."""
+        host, port = self._socket.getsockname()[:2]
+        if self._options.tls is None:
+            return f"http://{host}:{port}"
+        names = [*self._options.host_names, "localhost" if host in ("0.0.0.0", "::", *_LOOPBACK) else host]
+        return f"https://{names[0]}:{port}"
+
+    def _record_version(self, record: VersionRecord, files: Mapping[str, bytes]) -> None:
+        """Keep in the audit log that somebody has changed a job's files. What was submitted is recorded where it came in."""
+        if record.author is not None:
+            return
+        newest = self.registry.newest_version(record.job)
+        before = self.supervisor.services.versions.contents(record.job, newest) if newest is not None else {}
+        after = {name: content.decode("utf-8", "replace") for name, content in files.items()}
+        self.audit.record(
+            Principal("jobs directory", Role.AUTHOR, "files"), "version", record.job,
+            before=_as_text(before), after=_as_text(after),
+        )  # fmt: skip
 
     def _supervise(self) -> None:
         try:
@@ -143,6 +174,27 @@ class _Http(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _checked_tls(options: ServerOptions) -> dict[str, Any]:
+    """Return the options of TLS for uvicorn. Raises OptionError for an address that others reach without encryption."""
+    if options.tls is None and options.host not in _LOOPBACK:
+        raise OptionError(
+            "the server speaks without encryption, so it listens on this machine only",
+            option="host",
+            hint="give --tls-certificate and --tls-key, or put a proxy with TLS before it and give --behind-proxy",
+        )
+    if options.behind_proxy and options.host not in _LOOPBACK:
+        raise OptionError(
+            "a proxy is trusted only on this machine: others could say that they are somebody else",
+            option="behind_proxy",
+            hint="let the server listen on a loopback address",
+        )
+    return {} if options.tls is None else options.tls.uvicorn_options()
+
+
+def _as_text(files: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {line}" for name, text in sorted(files.items()) for line in text.splitlines())
 
 
 def _listening(host: str, port: int) -> socket.socket:

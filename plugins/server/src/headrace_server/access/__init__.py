@@ -8,7 +8,7 @@ starts.
 from __future__ import annotations
 
 from headrace_server.access.audit import AuditEntry, AuditLog
-from headrace_server.access.authority import Authority, Session
+from headrace_server.access.authority import Authority, Session, Token, User
 from headrace_server.access.errors import AccessDeniedError
 from headrace_server.access.limits import Limits
 from headrace_server.access.middleware import AccessMiddleware
@@ -20,5 +20,5 @@ from headrace_server.access.tls import TLSOptions
 
 __all__ = [
     "PUBLIC", "AccessDeniedError", "AccessMiddleware", "AuditEntry", "AuditLog", "Authority", "Limits", "Origins", "Principal",
-    "Role", "RoleTable", "SecretPlaces", "Session", "TLSOptions", "metadata",
+    "Role", "RoleTable", "SecretPlaces", "Session", "TLSOptions", "Token", "User", "metadata",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -40,6 +41,26 @@ _HASHES_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
+class User:
+    """A user, as lists show one. Times are seconds since the Unix epoch."""
+
+    name: str
+    role: Role
+    created_at: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, as lists show one: ``id`` is its public half. Times are seconds since the Unix epoch."""
+
+    id: str
+    name: str
+    role: Role
+    created_at: float
+    expires_at: float | None
+
+
+@dataclass(frozen=True)
 class Session:
     """A session that has begun. ``cookie`` goes to the browser, and is kept nowhere else."""
 
@@ -66,9 +87,30 @@ class Authority:
 
     # Users.
 
-    def put_user(self, name: str, password: str, role: Role) -> None:
-        """Make a user, or give it another password and role. Its sessions end. Raises OptionError for a name or password."""
+    def users(self) -> list[User]:
+        """Return all users by name."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(sa.select(USERS).order_by(USERS.c.name)).all()
+        return [User(row.name, Role(row.role), row.created_at) for row in rows]
+
+    def put_user(self, name: str, password: str | None, role: Role) -> None:
+        """Make a user, or give it another password and role. Its sessions end. Raises OptionError for a name or password.
+
+        Without a password, a user that is there keeps the one it has.
+        """
         _check_name(name)
+        values = {"role": int(role), **self._hashed(password)}
+        with self.engine.begin() as transaction:
+            known = transaction.execute(sa.update(USERS).where(USERS.c.name == name).values(values)).rowcount
+            if not known and password is None:
+                raise OptionError(f"there is no user {name!r}", option="password", hint="a new user needs a password")
+            if not known:
+                transaction.execute(sa.insert(USERS).values(name=name, created_at=self._clock.now(), **values))
+            self._end_sessions(transaction, "user", name)
+
+    def _hashed(self, password: str | None) -> Mapping[str, str]:
+        if password is None:
+            return {}
         if not _PASSWORD_LENGTH_MIN <= len(password) <= _PASSWORD_LENGTH_MAX:
             raise OptionError(
                 "the password is too short or too long",
@@ -76,20 +118,21 @@ class Authority:
                 hint=f"{_PASSWORD_LENGTH_MIN} to {_PASSWORD_LENGTH_MAX} characters",
             )
         with self._hashing:
-            hashed = self._hasher.hash(password)
-        values = {"password_hash": hashed, "role": int(role)}
-        with self.engine.begin() as transaction:
-            if not transaction.execute(sa.update(USERS).where(USERS.c.name == name).values(values)).rowcount:
-                transaction.execute(sa.insert(USERS).values(name=name, created_at=self._clock.now(), **values))
-            transaction.execute(sa.delete(SESSIONS).where(SESSIONS.c.user == name))
+            return {"password_hash": self._hasher.hash(password)}
 
     def remove_user(self, name: str) -> bool:
         """Remove a user and end its sessions. Return whether there was one. Tokens belong to nobody and stay."""
         with self.engine.begin() as transaction:
-            transaction.execute(sa.delete(SESSIONS).where(SESSIONS.c.user == name))
+            self._end_sessions(transaction, "user", name)
             return bool(transaction.execute(sa.delete(USERS).where(USERS.c.name == name)).rowcount)
 
     # Tokens.
+
+    def tokens(self) -> list[Token]:
+        """Return all tokens, the newest first; their secrets are not known."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(sa.select(TOKENS).order_by(TOKENS.c.created_at.desc(), TOKENS.c.id)).all()
+        return [Token(row.id, row.name, Role(row.role), row.created_at, row.expires_at) for row in rows]
 
     def make_token(self, name: str, role: Role, *, lifetime: timedelta | None = None) -> str:
         """Return a new token. It is shown this once: only its hash is kept. ``name`` tells people what it is for."""
@@ -103,8 +146,9 @@ class Authority:
         return f"{TOKEN_PREFIX}{public}_{secret}"
 
     def revoke_token(self, token_id: str) -> bool:
-        """Remove a token by its public id. Holds from the next request on. Return whether there was one."""
+        """Remove a token by its public id, and end its sessions. Holds from the next request on. Return whether there was one."""
         with self.engine.begin() as transaction:
+            self._end_sessions(transaction, "token", token_id)
             return bool(transaction.execute(sa.delete(TOKENS).where(TOKENS.c.id == token_id)).rowcount)
 
     def principal_of_token(self, token: str) -> Principal | None:
@@ -156,14 +200,27 @@ class Authority:
         if row is None or not fits:
             raise AccessDeniedError(401, "name or password is wrong")
         self._failed.succeeded(name, address)
+        return self._begin_session(Principal(name, Role(row.role), "session"), "user", name, old_cookie)
+
+    def log_in_by_token(self, token: str, *, address: str, old_cookie: str | None = None) -> Session:
+        """Begin a session of whoever has a token, as ``log_in`` does for a user. It ends with the token. Raises AccessDeniedError."""
+        self._failed.attempt(None, address)
+        found = self.principal_of_token(token)
+        if found is None:
+            raise AccessDeniedError(401, "the token is unknown, was revoked or has expired")
+        self._failed.succeeded(None, address)
+        token_id = token.split("_")[1]
+        return self._begin_session(Principal(found.name, found.role, "session"), "token", token_id, old_cookie)
+
+    def _begin_session(self, principal: Principal, kind: str, owner: str, old_cookie: str | None) -> Session:
         if old_cookie is not None:
             self.log_out(old_cookie)
         cookie, now = secrets.token_urlsafe(32), self._clock.now()
+        row = {"digest": _digest(cookie), "kind": kind, "owner": owner, "created_at": now, "used_at": now}
         with self.engine.begin() as transaction:
             self._remove_expired(transaction, now)
-            row_of_session = {"digest": _digest(cookie), "user": name, "created_at": now, "used_at": now}
-            transaction.execute(sa.insert(SESSIONS).values(**row_of_session))
-        return Session(Principal(name, Role(row.role), "session"), cookie, _csrf_token(cookie))
+            transaction.execute(sa.insert(SESSIONS).values(**row))
+        return Session(principal, cookie, _csrf_token(cookie))
 
     def log_out(self, cookie: str) -> None:
         """End a session. An unknown cookie is no error."""
@@ -171,19 +228,35 @@ class Authority:
             transaction.execute(sa.delete(SESSIONS).where(SESSIONS.c.digest == _digest(cookie)))
 
     def session_of(self, cookie: str) -> Session | None:
-        """Return the session of a cookie, or None. The role is that which the user has now."""
+        """Return the session of a cookie, or None. The role is that which the user or token has now."""
         if not _COOKIE_PATTERN.fullmatch(cookie):
             return None
         digest, now = _digest(cookie), self._clock.now()
-        statement = sa.select(SESSIONS, USERS.c.role).join(USERS, USERS.c.name == SESSIONS.c.user)
         with self.engine.connect() as connection:
-            row = connection.execute(statement.where(SESSIONS.c.digest == digest)).first()
-        if row is None or not self._lives(row.created_at, row.used_at, now):
+            row = connection.execute(sa.select(SESSIONS).where(SESSIONS.c.digest == digest)).first()
+            if row is None or not self._lives(row.created_at, row.used_at, now):
+                return None
+            principal = self._principal_of_session(connection, row.kind, row.owner, now)
+        if principal is None:
             return None
         if now - row.used_at > _USED_GRAIN.total_seconds():
             with self.engine.begin() as transaction:
                 transaction.execute(sa.update(SESSIONS).where(SESSIONS.c.digest == digest).values(used_at=now))
-        return Session(Principal(row.user, Role(row.role), "session"), cookie, _csrf_token(cookie))
+        return Session(principal, cookie, _csrf_token(cookie))
+
+    @staticmethod
+    def _principal_of_session(connection: sa.Connection, kind: str, owner: str, now: float) -> Principal | None:
+        if kind == "user":
+            row = connection.execute(sa.select(USERS.c.name, USERS.c.role).where(USERS.c.name == owner)).first()
+        else:
+            unexpired = sa.or_(TOKENS.c.expires_at.is_(None), TOKENS.c.expires_at > now)
+            wanted = sa.select(TOKENS.c.name, TOKENS.c.role).where(TOKENS.c.id == owner, unexpired)
+            row = connection.execute(wanted).first()
+        return None if row is None else Principal(row.name, Role(row.role), "session")
+
+    @staticmethod
+    def _end_sessions(transaction: sa.Connection, kind: str, owner: str) -> None:
+        transaction.execute(sa.delete(SESSIONS).where(SESSIONS.c.kind == kind, SESSIONS.c.owner == owner))
 
     @staticmethod
     def _lives(created_at: float, used_at: float, now: float) -> bool:

@@ -20,10 +20,10 @@ class Limits:
     """The limits of one server."""
 
     #: Requests of one address in a second, on average, and how many may come at once.
-    requests_per_second: float = 50.0
-    requests_at_once: int = 200
-    #: Bytes of a request's body, also of one that does not say its length. Routes for files may have a higher limit.
-    body_bytes_max: int = 10 * 1024 * 1024
+    requests_per_second: float = 200.0
+    requests_at_once: int = 400
+    #: Bytes of a request's body, also of one that does not say its length. The largest are files of rules.
+    body_bytes_max: int = 32 * 1024 * 1024
     #: How long a body may take to arrive.
     body_time_max: timedelta = timedelta(seconds=60)
 
@@ -64,9 +64,10 @@ class FailedLogins:
         #: Failures, and when the next try is allowed.
         self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
 
-    def attempt(self, name: str, address: str) -> None:
+    def attempt(self, name: str | None, address: str) -> None:
         """Count a try as failed, before the password is looked at: else many tries at once would all be the first.
 
+        ``name`` is None for a login by token, which has none: its tries count for the address.
         Raises AccessDeniedError with status 429, and counts nothing, while the name or the address must wait.
         """
         now = self._clock.monotonic()
@@ -83,18 +84,20 @@ class FailedLogins:
             while len(self._failures) > _CALLERS_MAX:
                 self._failures.popitem(last=False)
 
-    def succeeded(self, name: str, address: str) -> None:
+    def succeeded(self, name: str | None, address: str) -> None:
         """The password was right. The failures of its name are forgotten; of those of the address only this try.
 
         Else somebody with an account of his own could guess the passwords of others without end.
         """
-        of_name, of_address = self._keys(name, address)
+        *of_name, of_address = self._keys(name, address)
         with self._lock:
-            self._failures.pop(of_name, None)
+            for key in of_name:
+                self._failures.pop(key, None)
             count, _ = self._failures.pop(of_address, (1, 0.0))
             if count > 1:
                 self._failures[of_address] = (count - 1, self._clock.monotonic())
 
     @staticmethod
-    def _keys(name: str, address: str) -> list[tuple[str, str]]:
-        return [("name", name[:100]), ("address", address)]
+    def _keys(name: str | None, address: str) -> list[tuple[str, str]]:
+        of_name = [] if name is None else [("name", name[:100])]
+        return [*of_name, ("address", address)]

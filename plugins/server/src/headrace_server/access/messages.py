@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http import HTTPStatus
 from typing import Any
 
 from headrace_server.access.errors import AccessDeniedError
@@ -46,14 +47,11 @@ def session_cookie_name(*, secure: bool) -> str:
     return "__Host-headrace" if secure else "headrace_session"
 
 
-def security_headers(nonce: str, *, secure: bool) -> list[tuple[bytes, bytes]]:
-    """Return the headers of every answer. Scripts and styles run only with the nonce of this answer."""
-    policy = (
-        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src 'self' data:; font-src 'self'; "
-        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    )
+def security_headers(*, secure: bool) -> list[tuple[bytes, bytes]]:
+    """Return the headers of every answer. The policy is that of an answer that is no page: it may load and start nothing."""
+    policy = b"default-src 'none'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; sandbox"
     headers = [
-        (b"content-security-policy", policy.encode("ascii")),
+        (b"content-security-policy", policy),
         (b"x-content-type-options", b"nosniff"),
         (b"x-frame-options", b"DENY"),
         (b"referrer-policy", b"no-referrer"),
@@ -73,10 +71,15 @@ def checked_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes,
     return given
 
 
+def problem(status: int, message: str, hint: str | None = None) -> dict[str, Any]:
+    """Return an error as clients get it: a problem of RFC 9457, whose ``detail`` is the message, and how to mend it as ``hint``."""
+    told: dict[str, Any] = {"title": HTTPStatus(status).phrase, "status": status, "detail": message}
+    return {**told, "hint": hint} if hint else told
+
+
 async def send_refusal(send: Send, error: AccessDeniedError, headers: list[tuple[bytes, bytes]]) -> None:
-    """Answer with an error as a problem of RFC 9457."""
-    told = {"status": error.status, "title": error.message, **({"detail": error.hint} if error.hint else {})}
-    body = json.dumps(told).encode()
+    """Answer with an error."""
+    body = json.dumps(problem(error.status, error.message, error.hint)).encode()
     more = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),

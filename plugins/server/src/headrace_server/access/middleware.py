@@ -6,7 +6,6 @@ import asyncio
 import hmac
 import logging
 import re
-import secrets
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -40,16 +39,18 @@ _TOKEN_PARAMETER = re.compile(r"token|secret|api_?key|password|passwd|authorizat
 #: What servers and file systems read differently, in a path as it came: dots, slashes, backslashes and control characters.
 _ODD_PATH = re.compile(rb"%2f|%5c|%00|%0[0-9a-f]|%1[0-9a-f]|%7f|\\|//|/(\.|%2e){1,2}(/|$)", re.IGNORECASE)
 _PATH_LENGTH_MAX = 2000
-#: Set by us alone, whatever the application says.
-_OURS = frozenset({name for name, _ in security_headers("", secure=True)})
+#: An answer that is a page has policies of its own. All other headers are set by us alone, whatever the application says.
+_OF_PAGES = frozenset({b"content-security-policy", b"referrer-policy"})
+_OURS = frozenset({name for name, _ in security_headers(secure=True)}) - _OF_PAGES
 
 
 class AccessMiddleware:
     """ASGI: ``AccessMiddleware(app, authority, roles)`` in front of the server's application.
 
-    Sets ``scope["state"]["principal"]`` (a Principal; None on a public route without one), ``["csrf_token"]`` (for a session's page) and
-    ``["csp_nonce"]``. A program sends ``Authorization: Bearer TOKEN``. A browser has the cookie of a session, and sends
-    ``X-CSRF-Token`` with each method that changes something. Refusals are answers of type application/problem+json.
+    Sets ``scope["state"]["principal"]`` (a Principal; None on a public route without one) and ``["csrf_token"]`` (for a session's page).
+    A program sends ``Authorization: Bearer TOKEN``. A browser has the cookie of a session, and sends
+    ``X-CSRF-Token`` with each method that changes something on a route that is not public. Refusals are answers of type
+    application/problem+json.
 
     Does not check what a body says, nor whether a role may see one job and not another: roles are for the whole server.
     """
@@ -82,13 +83,12 @@ class AccessMiddleware:
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        nonce = secrets.token_urlsafe(16)
         body = GuardedBody(receive, self._limits, self._clock)
-        answer = _Answer(send, body, security_headers(nonce, secure=self._origins.secure))
+        answer = _Answer(send, body, security_headers(secure=self._origins.secure))
         try:
             principal, csrf_token = await self._admit(scope, body)
             # A copy: the state of ASGI is shared by all requests.
-            state = {**scope.get("state", {}), "principal": principal, "csrf_token": csrf_token, "csp_nonce": nonce}
+            state = {**scope.get("state", {}), "principal": principal, "csrf_token": csrf_token}
             await self._app({**scope, "state": state}, body.receive, answer.send)
         except AccessDeniedError as error:
             logger.info("%s %s: %d %s", scope["method"], one_line(scope["path"]), error.status, error.message)
@@ -114,8 +114,9 @@ class AccessMiddleware:
             self._origins.check(method, headers, by_session=True)
         if needed is not PUBLIC:
             _check_role(principal, needed)
-        if session is not None and method not in _SAFE_METHODS:
-            _check_csrf(session, headers)
+            # A public route is the form to log in, whose origin was checked; there may be an older session in the browser.
+            if session is not None and method not in _SAFE_METHODS:
+                _check_csrf(session, headers)
         return principal, session.csrf_token if session is not None else None
 
     async def _who(self, headers: Headers) -> tuple[Principal | None, Session | None]:
@@ -156,7 +157,9 @@ class _Answer:
             own = [pair for pair in checked_headers(message.get("headers", [])) if pair[0] not in _OURS]
             if not any(name == b"cache-control" for name, _ in own):
                 own.append((b"cache-control", b"no-store"))
-            message = {**message, "headers": [*own, *self._headers]}
+            named = {name for name, _ in own}
+            ours = [pair for pair in self._headers if pair[0] not in named or pair[0] not in _OF_PAGES]
+            message = {**message, "headers": [*own, *ours]}
             self._started = True
         await self._send(message)
 

@@ -31,7 +31,7 @@ class Principal:
 
     name: str
     role: Role
-    kind: Literal["token", "session"]
+    kind: Literal["token", "session", "files"]
 
 
 class _Public(enum.Enum):

@@ -35,7 +35,9 @@ SESSIONS = sa.Table(
     "access_sessions",
     metadata,
     sa.Column("digest", _DIGEST, primary_key=True),
-    sa.Column("user", _NAME, nullable=False, index=True),
+    # Who has logged in: a user's name, or the id of a token.
+    sa.Column("kind", sa.String(10), nullable=False),
+    sa.Column("owner", _NAME, nullable=False, index=True),
     sa.Column("created_at", sa.Float(53), nullable=False),
     sa.Column("used_at", sa.Float(53), nullable=False),
     mysql_engine="InnoDB",

@@ -6,18 +6,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 import headrace_server
-from headrace_server.access.roles import Role
+from headrace_server.access.audit import AuditLog
+from headrace_server.access.roles import PUBLIC, Role
 from headrace_server.api import views
-from headrace_server.api.endpoints import Endpoint, openapi_of, route_of
+from headrace_server.api.endpoints import Change, Endpoint, openapi_of, refused, route_of
 from headrace_server.api.handlers import Handlers
 from headrace_server.registry.records import OperationRecord
 from headrace_server.supervision.supervisor import Supervisor
 
+#: What a supervisor of processes asks, without a token. They tell nothing about jobs.
+LIVE, READY = "/health/live", "/health/ready"
+_OPENAPI = "/v1/openapi.json"
 _SELECT = {"select": "a name, FOLDER/, LABEL=VALUE, or --all"}
 _LINES = {"lines": "how many of the last lines; 100 if it is left out"}
 
@@ -32,6 +37,7 @@ def _reading(of: Handlers) -> list[Endpoint]:
     job, operation = "/v1/jobs/{job}", "/v1/operations/{operation}"
     return [
         Endpoint("GET", "/v1/server", viewer, "The server itself", of.server, returns=views.ServerView),
+        Endpoint("GET", "/metrics", viewer, "The figures of the server and its jobs, for Prometheus", of.metrics),
         Endpoint("GET", "/v1/jobs", viewer, "List jobs", of.jobs, returns=list[views.JobView], query=_SELECT),
         Endpoint("GET", "/v1/events", viewer, "Follow the list of jobs", of.job_events, query=_SELECT, streams=True),
         Endpoint("GET", job, viewer, "All about a job", of.job, returns=views.JobDetail),
@@ -56,62 +62,74 @@ def _changing(of: Handlers) -> list[Endpoint]:
         Endpoint(
             "POST", "/v1/actions", operator, "Start, stop, restart, pause or resume jobs", of.act,
             body=views.ActionBody, returns=begun, status=202,
+            change=Change(lambda asked: asked.body.action, target=lambda asked: asked.body.select),
         ),
         Endpoint(
             "PUT", job + "/file", Role.AUTHOR, "Write a job's file into the jobs directory", of.submit,
             body=views.FileBody, returns=dict[str, str], status=202,
+            change=Change("submit", before=of.text_of_file, after=lambda asked: asked.body.text),
         ),
         Endpoint(
             "POST", job + "/upgrade", operator, "Roll out the newest version, or another", of.upgrade,
-            body=views.VersionBody, returns=begun, status=202,
+            body=views.VersionBody, returns=begun, status=202, change=Change("upgrade", before=of.version_now),
         ),
         Endpoint(
             "POST", job + "/rollback", operator, "Roll out the version before the present one", of.roll_back,
-            body=views.VersionBody, returns=begun, status=202,
+            body=views.VersionBody, returns=begun, status=202, change=Change("rollback", before=of.version_now),
         ),
         Endpoint(
             "POST", job + "/savepoints", operator, "Write a savepoint", of.savepoint,
-            body=views.SavepointBody, returns=begun, status=202,
+            body=views.SavepointBody, returns=begun, status=202, change=Change("savepoint"),
         ),
         Endpoint(
             "PUT", job + "/offsets", operator, "Let a stopped job continue at other offsets", of.set_offsets,
-            body=views.OffsetsBody, returns=views.OffsetsView,
+            body=views.OffsetsBody, returns=views.OffsetsView, change=Change("offsets set", before=of.offsets_now),
         ),
         Endpoint(
             "DELETE", job + "/offsets", operator, "Let a stopped job begin anew", of.reset_offsets,
-            returns=views.OffsetsView,
+            returns=views.OffsetsView, change=Change("offsets reset", before=of.offsets_now),
         ),
         Endpoint(
             "PUT", job + "/rules", operator, "Replace the rules of a running job", of.rules,
             body=views.RulesBody, returns=dict[str, Any],
+            change=Change("rules put", before=of.rules_now, after=lambda asked: asked.body.text),
         ),
     ]  # fmt: skip
 
 
-def make_app(supervisor: Supervisor, *, further: Sequence[Endpoint] = (), pages: Sequence[BaseRoute] = ()) -> Starlette:
-    """Return the application without its guard: put a middleware around it that sets the principal.
-
-    ``further`` and ``pages`` are endpoints and routes of other rooms.
-    """
-    endpoints = [*endpoints_of(Handlers(supervisor)), *further]
+def make_app(
+    supervisor: Supervisor, endpoints: Sequence[Endpoint], audit: AuditLog, *, pages: Sequence[BaseRoute] = ()
+) -> Starlette:
+    """Return the application without its guard: put ``AccessMiddleware`` around it, with the roles of ``roles_of``."""
     document = openapi_of(endpoints, headrace_server.__version__)
 
     async def openapi(_: Request) -> JSONResponse:
         return JSONResponse(document)
 
-    async def healthy(_: Request) -> JSONResponse:
+    async def live(_: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})
 
     async def ready(_: Request) -> JSONResponse:
         up = supervisor.ready.is_set()
         return JSONResponse({"status": "ok" if up else "starting"}, 200 if up else 503)
 
+    async def unknown(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return refused(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+
     return Starlette(
         routes=[
-            *(route_of(each) for each in endpoints),
-            Route("/v1/openapi.json", openapi),
-            Route("/healthz", healthy),
-            Route("/readyz", ready),
+            *(route_of(each, audit) for each in endpoints),
+            Route(_OPENAPI, openapi),
+            Route(LIVE, live),
+            Route(READY, ready),
             *pages,
-        ]
+        ],
+        exception_handlers={HTTPException: unknown},
     )
+
+
+def roles_of(endpoints: Sequence[Endpoint]) -> list[tuple[str, str, Role | Any]]:
+    """Return the routes of the API, the document and health, with the role that each needs, for a ``RoleTable``."""
+    of_endpoints: list[tuple[str, str, Role | Any]] = [(each.method, each.path, each.role) for each in endpoints]
+    return [*of_endpoints, ("GET", _OPENAPI, Role.VIEWER), ("GET", LIVE, PUBLIC), ("GET", READY, PUBLIC)]

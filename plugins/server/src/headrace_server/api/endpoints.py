@@ -5,33 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from http import HTTPStatus
+from typing import Any
 
 import msgspec
 from headrace.foundation.errors import HeadraceError, MissingPluginError, RetriableError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headrace_server.access.roles import Role
+from headrace_server.access.audit import AuditLog
+from headrace_server.access.errors import AccessDeniedError
+from headrace_server.access.roles import Principal, Role
 
 logger = logging.getLogger(__name__)
-BODY_MAX_BYTES = 32 * 1024 * 1024
-
-
-class Principal(Protocol):
-    """Who asks: what the middleware in front of the API sets as ``scope["state"]["principal"]``."""
-
-    @property
-    def name(self) -> str:
-        """Return the name for logs and versions."""
-        ...
-
-    @property
-    def role(self) -> str:
-        """Return ``viewer``, ``operator`` or ``author``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -50,6 +39,21 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What the audit log keeps of a request that changes something. All functions run before the change is made."""
+
+    action: str | Callable[[Asked], str]
+    #: What is changed: the job of the path, unless it is said here.
+    target: Callable[[Asked], str] = lambda asked: asked.job
+    before: Callable[[Asked], Any] = lambda asked: None
+    after: Callable[[Asked], Any] = lambda asked: msgspec.to_builtins(asked.body)
+
+    def action_of(self, asked: Asked) -> str:
+        """Return what is done, in a word or two."""
+        return self.action if isinstance(self.action, str) else self.action(asked)
+
+
+@dataclass(frozen=True)
 class Endpoint:
     """One operation of the API. ``answer`` runs in a thread and returns what is encoded as JSON, or a Response."""
 
@@ -64,51 +68,86 @@ class Endpoint:
     status: int = 200
     #: The answer is an async function that is given the request and returns a stream.
     streams: bool = False
+    #: What is kept of it in the audit log. None only for what changes nothing.
+    change: Change | None = None
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """What an error is for a client."""
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an error is for a client: a problem of RFC 9457. ``detail`` is the message, ``hint`` says how to mend it."""
 
-    error: str
+    title: str
+    status: int
+    detail: str
     hint: str | None = None
 
 
-def route_of(endpoint: Endpoint) -> Route:
-    """Return the route of an endpoint. The role is checked here, for every endpoint, before its body is read."""
+def route_of(endpoint: Endpoint, audit: AuditLog) -> Route:
+    """Return the route of an endpoint.
+
+    The middleware in front has checked the role by the path. It is checked here once more for the endpoint that is really called, so
+    that two opinions about a path open nothing.
+    """
 
     async def handle(request: Request) -> Response:
         principal = request.scope.get("state", {}).get("principal")
         if principal is None:
-            return _json(Refusal("who are you?", "send the header Authorization: Bearer TOKEN"), 401)
-        if Role[str(principal.role).upper()] < endpoint.role:
-            needed = endpoint.role.name.lower()
-            return _json(Refusal(f"{principal.name} is {principal.role}; this needs the role {needed}"), 403)
+            return refused(401, "log in, or send a token as Authorization: Bearer")
+        if principal.role < endpoint.role:
+            needed, has = endpoint.role.name.lower(), principal.role.name.lower()
+            return refused(403, f"this needs the role {needed}; {principal.name} has {has}")
         try:
             body = await _body(request, endpoint.body)
             asked = Asked(request.path_params, request.query_params, body, principal)
-            found = await (endpoint.answer(asked) if endpoint.streams else run_in_threadpool(endpoint.answer, asked))
-        except HeadraceError as error:
-            return _json(Refusal(error.message, error.hint), _status_of(error))
-        except msgspec.ValidationError as error:
-            return _json(Refusal(f"the body does not fit: {error}", "see /v1/openapi.json"), 422)
-        except msgspec.DecodeError as error:
-            return _json(Refusal(f"the body is no JSON: {error}"), 400)
-        except TimeoutError as error:
-            return _json(Refusal(str(error)), 504)
+            if endpoint.streams:
+                found = await endpoint.answer(asked)
+            else:
+                found = await run_in_threadpool(_answered, endpoint, asked, audit)
+        except Exception as error:
+            return _refusal_of(error, f"{endpoint.method} {endpoint.path}")
         return found if isinstance(found, Response) else _json(found, endpoint.status)
 
     return Route(endpoint.path, handle, methods=[endpoint.method])
 
 
+def _answered(endpoint: Endpoint, asked: Asked, audit: AuditLog) -> Any:
+    """Record a change and make it. One that fails gets an entry more, since the first one says what was asked for."""
+    change = endpoint.change
+    if change is None:
+        return endpoint.answer(asked)
+    action, target = change.action_of(asked), change.target(asked)
+    audit.record(asked.principal, action, target, before=change.before(asked), after=change.after(asked))
+    try:
+        return endpoint.answer(asked)
+    except Exception as error:
+        reason = error.message if isinstance(error, HeadraceError) else type(error).__name__
+        audit.record(asked.principal, f"{action}: refused", target, after=reason)
+        raise
+
+
 async def _body(request: Request, kind: type | None) -> Any:
-    if kind is None:
-        return None
-    content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > BODY_MAX_BYTES:
-            raise msgspec.DecodeError(f"it is larger than {BODY_MAX_BYTES:,} bytes")
-    return msgspec.json.decode(bytes(content) or b"{}", type=kind)
+    """Decode the body. The middleware has bounded its length and the time it takes."""
+    return None if kind is None else msgspec.json.decode(await request.body() or b"{}", type=kind)
+
+
+def _refusal_of(error: Exception, asked: str) -> Response:
+    if isinstance(error, AccessDeniedError):
+        raise error  # the middleware answers
+    if isinstance(error, HeadraceError):
+        return refused(_status_of(error), error.message, error.hint)
+    if isinstance(error, msgspec.ValidationError):
+        return refused(422, f"the body does not fit: {error}", "see /v1/openapi.json")
+    if isinstance(error, msgspec.DecodeError):
+        return refused(400, f"the body is no JSON: {error}")
+    if isinstance(error, TimeoutError):
+        return refused(504, str(error) or "it took too long")
+    # What the texts of these errors hold is for the log only: statements, paths, addresses.
+    logger.error("%s has failed", asked, exc_info=error)
+    if isinstance(error, SQLAlchemyError):
+        return refused(503, "the registry's database has refused or does not answer", "the server's log has the reason")
+    if isinstance(error, OSError):
+        reason = error.strerror or type(error).__name__
+        return refused(503, f"the server cannot read or write a file: {reason}", "the server's log has its name")
+    return refused(500, "the server has a fault", "the server's log has the traceback")
 
 
 def _status_of(error: HeadraceError) -> int:
@@ -123,6 +162,12 @@ class NotThereError(HeadraceError):
     """What a path names does not exist."""
 
 
+def refused(status: int, message: str, hint: str | None = None) -> Response:
+    """Return an answer that says what is wrong."""
+    body = msgspec.json.encode(Refusal(HTTPStatus(status).phrase, status, message, hint))
+    return Response(body, status, media_type="application/problem+json")
+
+
 def _json(value: Any, status: int) -> Response:
     return Response(msgspec.json.encode(value, enc_hook=str), status, media_type="application/json")
 
@@ -132,7 +177,7 @@ def openapi_of(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     kinds = [kind for each in endpoints for kind in (each.body, each.returns) if kind is not None]
     schemas, components = msgspec.json.schema_components([*kinds, Refusal], ref_template="#/components/schemas/{name}")
     by_kind = dict(zip(map(repr, kinds), schemas, strict=False))
-    refusal = {"content": {"application/json": {"schema": schemas[-1]}}, "description": "refused, and why"}
+    refusal = {"content": {"application/problem+json": {"schema": schemas[-1]}}, "description": "refused, and why"}
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
         names = [part[1:-1] for part in each.path.split("/") if part.startswith("{")]

@@ -12,11 +12,13 @@ import msgspec
 from headrace.foundation.durable_files import replace_durably
 from headrace.foundation.errors import JobError
 from headrace.foundation.private_files import make_private_directory
+from starlette.responses import Response
 
 import headrace_server
 from headrace_server.api.endpoints import Asked, NotThereError
 from headrace_server.api.events import changes, event_stream, last_lines, log_lines
 from headrace_server.api.known_jobs import known_job
+from headrace_server.api.server_metrics import metrics_text
 from headrace_server.api.views import (
     ActionBody,
     FileBody,
@@ -61,6 +63,10 @@ class Handlers:
             jobs_directory=str(self._supervisor.directory), jobs=len(self._registry.jobs()),
             refused_files=self._supervisor.refused_files,
         )  # fmt: skip
+
+    def metrics(self, asked: Asked) -> Response:
+        """Return the figures of the server and its jobs."""
+        return Response(metrics_text(self._supervisor), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def jobs(self, asked: Asked) -> list[JobView]:
         """List jobs."""
@@ -159,19 +165,23 @@ class Handlers:
     def submit(self, asked: Asked) -> JobView | dict[str, str]:
         """Write the file of a job into the jobs directory; the server takes it as a new version."""
         body: FileBody = asked.body
-        parts = asked.job.split("/")
-        if len(parts) > 2 or not all(is_name(part) for part in parts):
-            raise JobError(
-                f"{asked.job!r} cannot be the name of a job", hint="NAME or FOLDER/NAME, of a-z, 0-9, - and _"
-            )
-        file = self._supervisor.directory.joinpath(*parts).with_suffix(body.suffix)
+        file = self._file(asked)
         other = file.with_suffix(".sql" if body.suffix == ".py" else ".py")
         if other.exists():
             raise JobError(f"the job is a {other.suffix} file", job=asked.job, hint="remove that first")
         file.parent.mkdir(parents=True, exist_ok=True)
         # The scan leaves out names that begin with a dot, so it never takes a part of the file.
+        self._supervisor.note_author(asked.job, body.text.encode(), asked.principal.name)
         replace_durably(file, body.text.encode(), temporary=file.with_name(f".{file.name}.new"), private=False)
         return {"file": str(file)}
+
+    def _file(self, asked: Asked) -> Path:
+        parts = asked.job.split("/")
+        if len(parts) > 2 or not all(is_name(part) for part in parts):
+            raise JobError(
+                f"{asked.job!r} cannot be the name of a job", hint="NAME or FOLDER/NAME, of a-z, 0-9, - and _"
+            )
+        return self._supervisor.directory.joinpath(*parts).with_suffix(asked.body.suffix)
 
     def upgrade(self, asked: Asked) -> OperationRecord:
         """Roll out a version: the newest one unless the body names another."""
@@ -225,7 +235,7 @@ class Handlers:
         """Replace the rules of a running job."""
         body: RulesBody = asked.body
         record = self._job(asked)
-        place = self._services.data.of_job(record.name) / "rules"
+        place = self._services.data.rules(record.name)
         make_private_directory(place)
         file = place / f"{int(self._services.clock.now() * 1_000_000)}{body.suffix}"
         replace_durably(file, body.text.encode())
@@ -261,6 +271,31 @@ class Handlers:
             note=f"the checkpoint with its state and dead letters is now {aside}; offsets that a broker keeps for the "
             "group of the job, and positions that sinks keep, are as before",
         )
+
+    # ------------------------------------------------------------------------- what is there before, for the audit log
+
+    def text_of_file(self, asked: Asked) -> str | None:
+        """Return the text of a job's file as it is now; None if there is none."""
+        try:
+            return self._file(asked).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return None
+
+    def version_now(self, asked: Asked) -> Mapping[str, int | None]:
+        """Return the version that a job has now."""
+        return {"version": self._job(asked).current_version}
+
+    def offsets_now(self, asked: Asked) -> Mapping[str, Any]:
+        """Return the offsets of a job as they are now, if they can be read without changing anything."""
+        try:
+            return {"offsets": self.offsets(asked).offsets}
+        except JobError as error:  # a job that was never started has none
+            return {"offsets": f"unknown: {error.message}"}
+
+    def rules_now(self, asked: Asked) -> str | None:
+        """Return the text of the rules that were put last; None if the job has those of its file."""
+        files = sorted(self._services.data.rules(self._job(asked).name).glob("*"))
+        return files[-1].read_text(encoding="utf-8", errors="replace") if files else None
 
     # -------------------------------------------------------------------------------------------------------- inside
 

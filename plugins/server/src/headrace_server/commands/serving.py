@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace_server.commands.showing import Debug
 
+if TYPE_CHECKING:
+    from headrace_server.access import TLSOptions
+
+_KEY_PASSWORD = "HEADRACE_TLS_KEY_PASSWORD"
 serve_app = typer.Typer(add_completion=False)
 
 
@@ -38,6 +42,24 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(help="A loopback address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8731,
+    host_names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host-name", metavar="NAME", help="A name of the server for clients elsewhere; may be repeated."
+        ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate and its chain, PEM: the port speaks https.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its key, PEM. A password is in HEADRACE_TLS_KEY_PASSWORD.")
+    ] = None,
+    tls_client_authority: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Who signs clients, PEM: only these may connect.")
+    ] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A proxy on this machine speaks https to browsers.")
+    ] = False,
     on_stop: Annotated[
         OnStop, typer.Option("--on-stop", help="stop: stop all jobs at a checkpoint. leave: their processes go on.")
     ] = OnStop.STOP,
@@ -57,9 +79,33 @@ def serve(
             stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
         )
         options = ServerOptions(
-            jobs=jobs, data=data or data_directory(), registry=registry, host=host, port=port, on_stop=on_stop.value
-        )
+            jobs=jobs, data=data or data_directory(), registry=registry, host=host, port=port, on_stop=on_stop.value,
+            host_names=tuple(host_names or ()), tls=_tls_of(tls_certificate, tls_key, tls_client_authority),
+            behind_proxy=behind_proxy,
+        )  # fmt: skip
         server = HeadraceServer(options)
         reporting.say(f"serving {jobs} at {server.url}")
         reporting.say(f"token: {server.data.token}")
         server.run()
+
+
+def _tls_of(certificate: Path | None, key: Path | None, client_authority: Path | None) -> TLSOptions | None:
+    import os
+
+    from headrace.foundation.errors import OptionError
+
+    from headrace_server.access import TLSOptions
+
+    if certificate is None and key is None:
+        if client_authority is not None:
+            raise OptionError("it needs --tls-certificate and --tls-key", option="tls_client_authority")
+        return None
+    if certificate is None or key is None:
+        missing = "tls_certificate" if certificate is None else "tls_key"
+        raise OptionError("TLS needs a certificate and its key", option=missing)
+    values = {"certificate": str(certificate), "key": str(key)}
+    if client_authority is not None:
+        values["client_authority"] = str(client_authority)
+    if os.environ.get(_KEY_PASSWORD):
+        values["key_password"] = f"${{{_KEY_PASSWORD}}}"
+    return TLSOptions.of(values)

@@ -104,16 +104,17 @@ def _show(found: Mapping[str, Any]) -> None:
     for each in found["versions"]:
         reason = f": {each['reason'].partition(chr(10))[0]}" if each["reason"] else ""
         mark = "*" if each["number"] == job["version"] else " "
-        typer.echo(f" {mark}{each['number']:>3}  {_time(each['created_seconds'])}  {each['state']}{reason}")
+        typer.echo(f" {mark}{each['number']:>3}  {time_text(each['created_seconds'])}  {each['state']}{reason}")
     typer.echo("runs")
     for each in found["runs"][:10]:
         reason = f": {each['reason'].partition(chr(10))[0]}" if each["reason"] else ""
         typer.echo(
-            f"  {_time(each['started_seconds'])}  version {each['version']}  {each['outcome'] or 'runs'}{reason}"
+            f"  {time_text(each['started_seconds'])}  version {each['version']}  {each['outcome'] or 'runs'}{reason}"
         )
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
+    """Return a time in UTC, for people."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

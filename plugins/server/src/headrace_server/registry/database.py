@@ -33,7 +33,7 @@ def open_engine(url: str) -> Engine:
     """Return an engine for the URL of a database. Raises OptionError if the URL, its driver or its server cannot be used."""
     try:
         shown = make_url(url).render_as_string(hide_password=True)
-        engine = create_engine(url, pool_pre_ping=True)
+        engine = create_engine(url, pool_pre_ping=True, hide_parameters=True)
         if engine.dialect.name == "sqlite":
             event.listen(engine, "connect", _set_up_sqlite)
         with engine.connect():

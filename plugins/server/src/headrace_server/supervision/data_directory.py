@@ -62,6 +62,10 @@ class DataDirectory:
         """Return where a job keeps its checkpoint, whichever process runs it."""
         return self.of_job(job) / "checkpoint"
 
+    def rules(self, job: str) -> Path:
+        """Return where the sets of rules lie that were put while a job ran, the newest with the greatest name."""
+        return self.of_job(job) / "rules"
+
     def savepoint(self, job: str, name: str) -> Path:
         """Return where a savepoint of a job is written, if the client names no place."""
         return self.of_job(job) / "savepoints" / name

@@ -63,6 +63,10 @@ class Supervisor:
         self._busy: set[str] = set()
         self._busy_lock = threading.Lock()
         self.ready = threading.Event()
+        #: Called before a version is stored, with the record and the files. What it raises keeps the version from being stored.
+        self.new_version: Callable[[VersionRecord, Mapping[str, bytes]], None] = lambda record, files: None
+        #: By job, what was submitted last and by whom, until it has become a version.
+        self._submitted: dict[str, tuple[bytes, str]] = {}
 
     # ------------------------------------------------------------------------------------------------------ the loop
 
@@ -235,12 +239,22 @@ class Supervisor:
         hashes = self.services.versions.store(found.name, number, found.files)
         record = VersionRecord(
             job=found.name, number=number, content_hash=found.content_hash, state=VersionState.NEW, reason=None,
-            settings=msgspec.json.encode(found.settings).decode(), files=hashes, plan=None, author=None, note=None,
-            created_seconds=self.services.clock.now(),
+            settings=msgspec.json.encode(found.settings).decode(), files=hashes, plan=None,
+            author=self._author_of(found), note=None, created_seconds=self.services.clock.now(),
         )  # fmt: skip
+        self.new_version(record, found.files)
         self.services.registry.add_version(record)
+        self._submitted.pop(found.name, None)
         logger.info("job %s: version %d", found.name, number)
         return number
+
+    def note_author(self, job: str, content: bytes, author: str) -> None:
+        """Note who has submitted a job's file, for the version that is made of it. Called before the file is written."""
+        self._submitted[job] = (content, author)
+
+    def _author_of(self, found: FoundJob) -> str | None:
+        content, author = self._submitted.get(found.name, (b"", ""))
+        return author if author and found.files.get(found.file.name) == content else None
 
     def _note_unusable(self, broken: Unusable, known: Mapping[str, JobRecord]) -> None:
         if self._refused_files.get(broken.name) == broken.reason:

@@ -1,23 +1,42 @@
-"""The whole application: the REST API, the pages, and the guards in front of both."""
+"""The whole application: the REST API, the pages, and the guard in front of both."""
 
 from __future__ import annotations
 
 from starlette.types import ASGIApp
 
-from headrace_server.api.app import make_app
+from headrace_server.access import AccessMiddleware, AuditLog, Authority, Limits, Origins, RoleTable
+from headrace_server.api.access_endpoints import AccessHandlers
+from headrace_server.api.app import endpoints_of, make_app, roles_of
+from headrace_server.api.endpoints import Endpoint
 from headrace_server.api.handlers import Handlers
-from headrace_server.api.token import TokenMiddleware
 from headrace_server.supervision.supervisor import Supervisor
 from headrace_server.trials.process import Trials
 from headrace_server.web.endpoints import WebHandlers
 from headrace_server.web.pages import Pages
-from headrace_server.web.sessions import SessionMiddleware, Sessions
 
 
-def app_with_pages(supervisor: Supervisor, token: str, *, trials: Trials | None = None) -> ASGIApp:
-    """Return the application of a server: programs send the token, browsers log in with it and have a session."""
-    sessions = Sessions(token, supervisor.services.clock)
-    web = WebHandlers(supervisor, trials)
-    pages = Pages(Handlers(supervisor), web, sessions)
-    app = make_app(supervisor, further=web.endpoints(), pages=pages.routes())
-    return SessionMiddleware(TokenMiddleware(app, token), sessions)
+def guarded_app(
+    supervisor: Supervisor,
+    authority: Authority,
+    audit: AuditLog,
+    *,
+    origins: Origins | None = None,
+    limits: Limits | None = None,
+    trials: Trials | None = None,
+) -> ASGIApp:
+    """Return the application of a server, as it may be open to a network: nobody reaches a route without its role."""
+    origins = origins or Origins()
+    handlers, web = Handlers(supervisor), WebHandlers(supervisor, trials)
+    endpoints: list[Endpoint] = [
+        *endpoints_of(handlers),
+        *web.endpoints(),
+        *AccessHandlers(authority, audit).endpoints(),
+    ]
+    pages = Pages(handlers, web, authority, audit, secure=origins.secure)
+    app = make_app(supervisor, endpoints, audit, pages=pages.routes())
+    roles = RoleTable([*roles_of(endpoints), *pages.roles()])
+    guarded: ASGIApp = AccessMiddleware(  # type: ignore[assignment]  # its messages are dicts, those of starlette are mutable mappings
+        app,  # type: ignore[arg-type]
+        authority, roles, origins=origins, limits=limits, clock=supervisor.services.clock,
+    )  # fmt: skip
+    return guarded

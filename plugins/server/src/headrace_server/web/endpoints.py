@@ -14,7 +14,7 @@ from headrace.foundation.errors import JobError
 from starlette.responses import Response
 
 from headrace_server.access.roles import Role
-from headrace_server.api.endpoints import Asked, Endpoint
+from headrace_server.api.endpoints import Asked, Change, Endpoint
 from headrace_server.api.known_jobs import known_job
 from headrace_server.registry.records import JobRecord, OperationRecord
 from headrace_server.runner.specification import JobSpecification
@@ -82,7 +82,7 @@ class WebHandlers:
             ),
             Endpoint(
                 "POST", job + "/dead-letters/replay", operator, "Send dead letters through the job again", self.replay,
-                body=ReplayBody, returns=OperationRecord, status=202,
+                body=ReplayBody, returns=OperationRecord, status=202, change=Change("replay"),
             ),
             Endpoint(
                 "POST", job + "/rules/explain", operator, "Why a rule matches a message or not", self.explain,
@@ -248,7 +248,7 @@ class WebHandlers:
 
     def _replaced_rules(self, record: JobRecord) -> str | None:
         """Return the file of the rules that were put last, if any: they are kept across restarts by the job's checkpoint."""
-        place = self._services.data.of_job(record.name) / "rules"
+        place = self._services.data.rules(record.name)
         files = sorted(each for each in place.glob("*") if each.suffix in (".yaml", ".sql"))
         return str(files[-1]) if files else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +12,18 @@ from urllib.parse import parse_qs
 import jinja2
 import msgspec
 from headrace.foundation.errors import HeadraceError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from headrace_server.access.roles import Role
+from headrace_server.access.audit import AuditLog
+from headrace_server.access.authority import Authority, Session
+from headrace_server.access.errors import AccessDeniedError
+from headrace_server.access.messages import cookies_of, headers_of, session_cookie, session_cookie_name
+from headrace_server.access.roles import PUBLIC, Role
 from headrace_server.api.endpoints import Asked, NotThereError
 from headrace_server.api.events import changes, event_stream, last_lines
 from headrace_server.api.handlers import Handlers
@@ -26,8 +32,8 @@ from headrace_server.web.differences import differences
 from headrace_server.web.endpoints import WebHandlers
 from headrace_server.web.letters import journal_of, read_letters
 from headrace_server.web.rates import Rates
-from headrace_server.web.sessions import COOKIE, Sessions, cookie_of, is_known_host, is_own_origin
 
+logger = logging.getLogger(__name__)
 _HERE = Path(__file__).parent
 #: Everything is our own; nothing is inline. A picture of a text being written is a blob.
 POLICY = (
@@ -44,6 +50,7 @@ _HEADERS = {
 }
 _FORM_MAX_BYTES = 4_096
 _LOG_LINES = 200
+_AUDIT_ENTRIES = 50
 _Show = Callable[[Request], Mapping[str, Any]]
 
 
@@ -64,10 +71,14 @@ def _path(name: str) -> str:
 class Pages:
     """The pages of one server."""
 
-    def __init__(self, handlers: Handlers, web: WebHandlers, sessions: Sessions) -> None:
+    def __init__(
+        self, handlers: Handlers, web: WebHandlers, authority: Authority, audit: AuditLog, *, secure: bool
+    ) -> None:
         self._handlers = handlers
         self._web = web
-        self._sessions = sessions
+        self._authority = authority
+        self._audit_log = audit
+        self._secure = secure
         self._supervisor = web.supervisor
         self._services = web.supervisor.services
         self._rates = Rates(self._services.clock)
@@ -85,12 +96,32 @@ class Pages:
             Route("/logout", self._log_out, methods=["POST"]),
             Route("/live/jobs", self._live_jobs),
             Route("/sql", self._page("sql.html", author, lambda _: {})),
+            Route("/audit", self._page("audit.html", author, self._audit)),
             Route("/jobs/{job}", self._page("job.html", viewer, self._job)),
             Route("/jobs/{job}/versions", self._page("versions.html", operator, self._versions)),
             Route("/jobs/{job}/logs", self._page("logs.html", operator, self._logs)),
             Route("/jobs/{job}/dead-letters", self._page("dead_letters.html", operator, self._dead_letters)),
             Route("/jobs/{job}/rules", self._page("rules.html", operator, self._rules)),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
+        ]
+
+    def roles(self) -> list[tuple[str, str, Any]]:
+        """Return the routes for the guard in front. Pages are open for it: each leads those who are not logged in to the log-in, and
+        checks the role."""
+        opened = [
+            "/",
+            "/login",
+            "/live/jobs",
+            "/sql",
+            "/audit",
+            "/jobs/{job}",
+            "/jobs/{job}/{page}",
+            "/static/{file:path}",
+        ]
+        return [
+            *(("GET", path, PUBLIC) for path in opened),
+            ("POST", "/login", PUBLIC),
+            ("POST", "/logout", Role.VIEWER),
         ]
 
     # -------------------------------------------------------------------------------------------------------- pages
@@ -180,34 +211,52 @@ class Pages:
             problem = str(error)
         return {"job": self._row(self._handlers.view(record)), "rules": rules, "hits": hits, "problem": problem}
 
+    def _audit(self, request: Request) -> Mapping[str, Any]:
+        target, before = request.query_params.get("target", "")[:500], request.query_params.get("before", "")
+        number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+        entries = self._audit_log.entries(target=target or None, before=number, count_max=_AUDIT_ENTRIES + 1)
+        return {"entries": entries[:_AUDIT_ENTRIES], "more": len(entries) > _AUDIT_ENTRIES, "target": target}
+
     # ---------------------------------------------------------------------------------------------------- log in, out
 
     async def _log_in(self, request: Request) -> Response:
         if request.method == "GET":
             return self._rendered(request, "login.html", {"problem": None})
-        if not is_known_host(request.headers) or not is_own_origin(request.headers):
-            return self._rendered(
-                request, "login.html", {"problem": "The request comes from a page of another origin."}, 403
-            )
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
             if len(body) > _FORM_MAX_BYTES:
                 return self._rendered(request, "login.html", {"problem": "The form is too large."}, 413)
-        token = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10).get("token", [""])[0]
-        cookie = self._sessions.log_in(token)
-        if cookie is None:
-            problem = "The token is wrong, or too many wrong ones came in the last minute."
-            return self._rendered(request, "login.html", {"problem": problem}, 401)
-        answer = RedirectResponse("/", 303, headers=_HEADERS)
-        answer.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", path="/")
-        return answer
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10)
+        name, secret = (fields.get(field, [""])[0] for field in ("name", "secret"))
+        try:
+            session = await run_in_threadpool(self._begin_session, request, name.strip(), secret)
+        except AccessDeniedError as error:
+            wait = error.retry_after_seconds
+            problem = f"{error.message[0].upper()}{error.message[1:]}." + (f" Wait {wait} s." if wait else "")
+            answer = self._rendered(request, "login.html", {"problem": problem}, error.status)
+            if wait:
+                answer.headers["Retry-After"] = str(wait)
+            return answer
+        redirect = RedirectResponse("/", 303, headers=_HEADERS)
+        redirect.raw_headers.append(session_cookie(session.cookie, secure=self._secure))
+        return redirect
+
+    def _begin_session(self, request: Request, name: str, secret: str) -> Session:
+        address = request.client.host if request.client is not None else "local"
+        old = next(iter(self._cookies(request)), None)
+        if name:
+            return self._authority.log_in(name, secret, address=address, old_cookie=old)
+        return self._authority.log_in_by_token(secret.strip(), address=address, old_cookie=old)
+
+    def _cookies(self, request: Request) -> list[str]:
+        return cookies_of(headers_of(request.scope), session_cookie_name(secure=self._secure))
 
     async def _log_out(self, request: Request) -> Response:
-        # The middleware has checked the CSRF token of a request that has a session.
-        self._sessions.log_out(cookie_of(request.headers))
+        for cookie in self._cookies(request):
+            await run_in_threadpool(self._authority.log_out, cookie)
         answer = Response(status_code=204, headers=_HEADERS)
-        answer.delete_cookie(COOKIE, path="/")
+        answer.raw_headers.append(session_cookie("", secure=self._secure))
         return answer
 
     async def _live_jobs(self, request: Request) -> Response:
@@ -231,6 +280,10 @@ class Pages:
                 return self._rendered(request, "problem.html", {"problem": str(error)}, 404)
             except HeadraceError as error:
                 return self._rendered(request, "problem.html", {"problem": str(error)}, 409)
+            except (SQLAlchemyError, OSError):
+                logger.exception("the page %s has failed", request.url.path)
+                text = "The server's database or disk has refused. The server's log has the reason."
+                return self._rendered(request, "problem.html", {"problem": text}, 503)
 
         return answer
 
@@ -255,9 +308,8 @@ def _asked(request: Request) -> Asked:
 
 
 def _role(request: Request) -> Role:
-    principal = request.scope["state"]["principal"]
-    role = principal.role
-    return Role[(role if isinstance(role, str) else role.name).upper()]
+    role: Role = request.scope["state"]["principal"].role
+    return role
 
 
 def _chosen(text: str | None, numbers: list[int], default: int | None) -> int | None:

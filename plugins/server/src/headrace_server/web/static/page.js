@@ -11,7 +11,7 @@ async function send(method, path, body) {
   let found = null;
   try { found = text ? JSON.parse(text) : null; } catch { throw new Error(`The server answered ${answer.status}.`); }
   if (answer.status === 401) { location.assign("/login"); }
-  if (!answer.ok) { throw new Error([found && (found.error || found.title || found.detail), found && found.hint].filter(Boolean).join("\n")); }
+  if (!answer.ok) { throw new Error([found && (found.detail || found.title), found && found.hint].filter(Boolean).join("\n")); }
   return found;
 }
 
