@@ -427,7 +427,9 @@ class ToldSource(CountingSource):
     """Notes which process plans with it."""
 
     def queues(self) -> Collection[hr.Queue]:
-        self.directory.with_suffix(".pid").write_text(str(os.getpid()), encoding="utf-8")
+        new = self.directory.with_suffix(f".{os.getpid()}.new")
+        new.write_text(str(os.getpid()), encoding="utf-8")
+        new.replace(self.directory.with_suffix(".pid"))  # the test may read at any moment
         return super().queues()
 
     def planner(self) -> int:

@@ -25,6 +25,7 @@ from headrace_server.access import metadata as access_tables
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry, open_engine, sqlite_url
 from headrace_server.registry.records import VersionRecord
+from headrace_server.schedules import metadata as schedule_tables
 from headrace_server.supervision.data_directory import DataDirectory
 from headrace_server.supervision.processes import ChildLauncher
 from headrace_server.supervision.specifications import Services
@@ -74,7 +75,7 @@ class HeadraceServer:
             self.registry = Registry(
                 open_engine(options.registry or sqlite_url(self.data.path / "registry.sqlite")),
                 clock,
-                further=(access_tables, *options.tables),
+                further=(access_tables, schedule_tables, *options.tables),
             )
             self.authority = Authority(self.registry.engine, clock)
             self.audit = AuditLog(self.registry.engine, clock)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from headrace.foundation.errors import OptionError
 from headrace_server.schedules import CronTimes, IntervalTimes, ScheduleSettings
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 MINUTE = timedelta(minutes=1)
@@ -92,6 +92,7 @@ EXPRESSIONS = st.tuples(numbers(0, 59), HOURS, numbers(1, 28), st.just("*"), WEE
 
 
 @settings(max_examples=60)
+@example("* 0 * * *", "Australia/Lord_Howe", datetime(2026, 4, 5, tzinfo=UTC), 0)  # clocks change by half an hour
 @given(EXPRESSIONS, st.sampled_from(ZONES), st.sampled_from(DAYS), st.integers(-600, 600))
 def test_cron_is_what_the_reference_says(expression: str, zone: str, day: datetime, minutes: int) -> None:
     begin = day + minutes * MINUTE

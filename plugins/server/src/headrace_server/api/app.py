@@ -49,6 +49,10 @@ def _reading(of: Handlers) -> list[Endpoint]:
         Endpoint(
             "GET", job + "/logs/events", Role.OPERATOR, "Follow a job's log", of.log_events, query=_LINES, streams=True
         ),
+        Endpoint(
+            "GET", job + "/schedule", viewer, "When a job is started next, and its last times", of.schedule,
+            returns=views.ScheduleView,
+        ),
         Endpoint("GET", job + "/offsets", viewer, "The next offset of each queue", of.offsets, returns=views.OffsetsView),
         Endpoint("GET", "/v1/operations", viewer, "The last operations", of.operations, returns=list[OperationRecord]),
         Endpoint("GET", operation, viewer, "How far an operation is", of.operation, returns=OperationRecord),

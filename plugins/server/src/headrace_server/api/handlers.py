@@ -29,6 +29,8 @@ from headrace_server.api.views import (
     OffsetsView,
     RulesBody,
     SavepointBody,
+    ScheduledRunView,
+    ScheduleView,
     ServerView,
     VersionBody,
     VersionDetail,
@@ -141,13 +143,18 @@ class Handlers:
             chosen = [job for job in chosen if job.desired is Desired.PAUSED]
         if body.action == "start" and body.select == ALL:
             chosen = [job for job in chosen if job.desired is not Desired.PAUSED]
+        waits = {job.name for job in chosen if self._waits_for_its_time(job, body)}
+        if body.action == "restart":
+            chosen = [job for job in chosen if job.name not in waits]
         if not chosen:
-            raise JobError(f"no job of {body.select!r} is paused", hint="headrace jobs shows which are")
+            what = "is paused" if body.action == "resume" else "can be restarted"
+            raise JobError(f"no job of {body.select!r} {what}", hint="headrace jobs shows which are")
         timeout = timedelta(seconds=body.timeout_seconds)
         names = [job.name for job in chosen]
         runs = body.action in ("start", "resume", "restart")
         if body.action in ("start", "resume"):
-            self._supervisor.desire(chosen, Desired.RUNNING)
+            self._supervisor.desire([job for job in chosen if job.name in waits], Desired.SCHEDULED)
+            self._supervisor.desire([job for job in chosen if job.name not in waits], Desired.RUNNING)
         elif body.action != "restart":
             self._supervisor.desire(chosen, Desired.PAUSED if body.action == "pause" else Desired.STOPPED)
 
@@ -161,6 +168,32 @@ class Handlers:
             return self._supervisor.wait_until(names, runs=runs, timeout=timeout)
 
         return self._begun(self._supervisor.begin(body.action, names, work))
+
+    def _waits_for_its_time(self, job: JobRecord, body: ActionBody) -> bool:
+        """Return whether an action leaves a job to its schedule. A start of the job itself, by its name, runs it now."""
+        if self._supervisor.schedules.of(job) is None or job.desired is Desired.RUNNING:
+            return False
+        return body.action == "resume" or body.select != job.name
+
+    def schedule(self, asked: Asked) -> ScheduleView:
+        """Tell when a job is started next, and what became of the last times."""
+        record = self._job(asked)
+        schedules = self._supervisor.schedules
+        settings = schedules.of(record)
+        if settings is None:
+            raise NotThereError("the job has no schedule", job=record.name, hint="write schedule: into its job.yaml")
+        due = schedules.next_due(record)
+        return ScheduleView(
+            definition=settings.definition(),
+            next_due_seconds=None if due is None else due.timestamp(),
+            history=[
+                ScheduledRunView(
+                    due_seconds=each.due.timestamp(), state=each.state.value, reason=each.reason,
+                    changed_seconds=each.changed.timestamp(),
+                )
+                for each in schedules.history(record.name)
+            ],
+        )  # fmt: skip
 
     def submit(self, asked: Asked) -> JobView | dict[str, str]:
         """Write the file of a job into the jobs directory; the server takes it as a new version."""
@@ -330,6 +363,7 @@ class Handlers:
             records_read=figures.get("records_read"),
             rows_written=sum(figures["rows_written"].values()) if figures else None,
             dead_letters=figures.get("dead_letters"), lag_records=sum(lags) if lags else None, seconds=figures.get("seconds"),
+            next_due_seconds=due.timestamp() if (due := self._supervisor.schedules.next_due(job)) is not None else None,
         )  # fmt: skip
 
 

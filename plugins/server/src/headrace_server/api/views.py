@@ -16,7 +16,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """A job in the table of jobs."""
 
     name: str
-    #: What it does now: running, stopped, paused, finished, starting, stopping, failing, resting, refused, new.
+    #: What it does now: running, stopped, paused, finished, scheduled, starting, stopping, failing, resting, refused, new.
     state: str
     desired: str
     version: int | None
@@ -30,6 +30,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int | None = None
     lag_records: int | None = None
     seconds: float | None = None
+    #: When its schedule starts it next.
+    next_due_seconds: float | None = None
 
 
 class VersionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +94,23 @@ class VersionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Which version; without one the newest (upgrade) or the last good one before the present (rollback)."""
 
     version: int | None = None
+
+
+class ScheduledRunView(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one time of a schedule: ``started``, ``skipped``, ``missed``, ``failed``, or ``due`` and ``starting``."""
+
+    due_seconds: float
+    state: str
+    reason: str
+    changed_seconds: float
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedule of a job, and its last times, the newest first."""
+
+    definition: str
+    next_due_seconds: float | None
+    history: list[ScheduledRunView]
 
 
 class SavepointBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

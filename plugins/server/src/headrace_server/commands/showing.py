@@ -14,7 +14,7 @@ Job = Annotated[
     str, typer.Argument(metavar="NAME", help="The job: its path below jobs/ without suffix.", show_default=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-jobs_app, status_app, logs_app = (typer.Typer(add_completion=False) for _ in range(3))
+jobs_app, status_app, logs_app, schedule_app = (typer.Typer(add_completion=False) for _ in range(4))
 _COLOURS = {"running": "green", "finished": "green", "failing": "red", "resting": "red", "refused": "red"}
 
 
@@ -62,6 +62,8 @@ def _table(found: list[Mapping[str, Any]]) -> Any:
         state = Text(job["state"], style=_COLOURS.get(job["state"], ""))
         up = "" if job["seconds"] is None else str(timedelta(seconds=int(job["seconds"])))
         problem = (job["problem"] or "").partition("\n")[0]
+        if not problem and job.get("next_due_seconds") is not None:
+            problem = f"next run {time_text(job['next_due_seconds'])} UTC"
         figures = [_number(job[key]) for key in ("records_read", "rows_written", "lag_records", "dead_letters")]
         table.add_row(job["name"], state, f"{job['version'] or '-'}{newest}", *figures, up, Text(problem))
     return table
@@ -118,6 +120,28 @@ def time_text(seconds: float) -> str:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+@schedule_app.command()
+def schedule(name: Job, as_json: AsJson = False, debug: Debug = False) -> None:
+    """Show when a job is started next, and what became of the last times of its schedule."""
+    from headrace_console import reporting
+
+    with reporting.errors_as_messages(debug=debug):
+        from headrace_server.commands.client import Client, path_of
+
+        with Client.of_environment() as client:
+            found = client.ask("GET", path_of(name) + "/schedule")
+        if as_json:
+            typer.echo(json.dumps(found, indent=1))
+            return
+        due = found["next_due_seconds"]
+        typer.echo(
+            f"{name}: {found['definition']}, next run {'not planned' if due is None else time_text(due) + ' UTC'}"
+        )
+        for each in found["history"]:
+            reason = f": {each['reason']}" if each["reason"] else ""
+            typer.echo(f"  {time_text(each['due_seconds'])}  {each['state']}{reason}")
 
 
 @logs_app.command()

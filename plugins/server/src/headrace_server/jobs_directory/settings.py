@@ -14,6 +14,8 @@ import yaml
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces.settings import parse_duration, parse_size
 
+from headrace_server.schedules.settings import ScheduleSettings
+
 SETTINGS_FILE = "job.yaml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,8 +28,11 @@ _OF_THE_SERVER = {
 _DURATIONS = ("stop_timeout", "health_timeout", "health_window", "prepare_timeout")
 
 
-class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one job, after those of its folder and its own were put together. Durations are in seconds."""
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The settings of one job, after those of its folder and its own were put together. Durations are in seconds.
+
+    Defaults are left out where settings are stored: a new setting does not make a new version of each job.
+    """
 
     backend: str = "light"
     #: Of the run and of the backend, as for ``headrace run --option``.
@@ -36,6 +41,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     variables: Mapping[str, str | int | float | bool] = {}
     #: ``never``: the job runs until it is stopped. ``end``: it reads the input that is there.
     until: Literal["never", "end"] = "never"
+    #: When a bounded job is started; see ``ScheduleSettings``.
+    schedule: Mapping[str, str | int] | None = None
     labels: Mapping[str, str] = {}
     #: Names of secrets that the job gets as environment variables. Their values are not here.
     secrets: tuple[str, ...] = ()
@@ -147,6 +154,8 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
         raise OptionError(
             f"{file}: {made.group!r} is not a name", job=stem, option="group", hint="use a-z, 0-9, - and _"
         )
+    if made.schedule is not None:
+        _check_schedule(made, file, stem)
     if made.group is not None and made.backend != "light":
         raise OptionError(f"{file}: only light jobs can share a process", job=stem, option="group")
     if made.memory_max_bytes is not None and made.backend != "light":
@@ -169,6 +178,26 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
             raise OptionError(
                 f"{file}: {name!r} is not the name of an environment variable", job=stem, option="secrets"
             )
+
+
+def _check_schedule(made: JobSettings, file: Path, stem: str) -> None:
+    if made.until != "end":
+        raise OptionError(
+            f"{file}: a job with a schedule reads the input that is there", job=stem, option="schedule",
+            hint="write until: end beside it; a job that never ends needs no schedule",
+        )  # fmt: skip
+    if made.group is not None:
+        raise OptionError(f"{file}: a job with a schedule has a process of its own", job=stem, option="group")
+    try:
+        schedule_of(made)
+    except OptionError as error:
+        option = f"schedule.{error.option}" if error.option not in (None, "schedule") else "schedule"
+        raise OptionError(f"{file}: {error.message}", job=stem, option=option, hint=error.hint) from None
+
+
+def schedule_of(settings: JobSettings) -> ScheduleSettings | None:
+    """Return the schedule of a job; None if it has none. Raises OptionError for one that cannot be."""
+    return None if settings.schedule is None else ScheduleSettings.of(settings.schedule)
 
 
 def is_name(text: str) -> bool:

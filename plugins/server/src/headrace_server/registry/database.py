@@ -23,7 +23,16 @@ from headrace_server.registry.records import (
     VersionRecord,
     VersionState,
 )
-from headrace_server.registry.tables import jobs, metadata, operations, pipelines, runs, servers, versions
+from headrace_server.registry.tables import (
+    jobs,
+    metadata,
+    operations,
+    pipelines,
+    runs,
+    scheduled_starts,
+    servers,
+    versions,
+)
 
 #: How long a writer waits for another one, in SQLite.
 _BUSY_TIMEOUT_MS = 10_000
@@ -102,6 +111,22 @@ class Registry:
             values["labels"] = _text(values["labels"])
         with self.engine.begin() as connection:
             connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
+
+    def begin_scheduled(self, name: str, due_ms: int) -> bool:
+        """Note that a job is to run for an instant of its schedule, once: False if that was noted before."""
+        try:
+            with self.engine.begin() as connection:
+                connection.execute(insert(scheduled_starts).values(job=name, due_ms=due_ms))
+                values = {"desired": Desired.RUNNING.value, "problem": None}
+                connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
+        except IntegrityError:
+            return False
+        return True
+
+    def remove_scheduled(self, before_ms: int) -> None:
+        """Forget scheduled runs of instants before this one: nothing asks for them again."""
+        with self.engine.begin() as connection:
+            connection.execute(delete(scheduled_starts).where(scheduled_starts.c.due_ms < before_ms))
 
     # --------------------------------------------------------------------------------------------------- versions
 

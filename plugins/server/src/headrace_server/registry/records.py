@@ -9,12 +9,16 @@ import msgspec
 
 
 class Desired(enum.StrEnum):
-    """What a person wants of a job; ``FINISHED`` is set by the server when a bounded job has read its input."""
+    """What a person wants of a job; ``FINISHED`` is set by the server when a bounded job has read its input.
+
+    ``SCHEDULED``: the job waits for the next time of its schedule.
+    """
 
     RUNNING = "running"
     STOPPED = "stopped"
     PAUSED = "paused"
     FINISHED = "finished"
+    SCHEDULED = "scheduled"
 
 
 class VersionState(enum.StrEnum):

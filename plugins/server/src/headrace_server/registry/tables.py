@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
 metadata = MetaData()
 
@@ -13,7 +13,8 @@ jobs = Table(
     "headrace_jobs",
     metadata,
     Column("name", _NAME, primary_key=True),
-    #: What a person wants: running, stopped or paused. ``finished``: a bounded job has read its input.
+    #: What a person wants: running, stopped or paused. ``finished``: a bounded job has read its input;
+    #: ``scheduled``: it waits for its time.
     Column("desired", String(20), nullable=False),
     #: The version that runs, or would run; None: no version was ever accepted.
     Column("current_version", Integer, nullable=True),
@@ -71,6 +72,15 @@ runs = Table(
     Column("outcome", String(20), nullable=True),
     Column("reason", Text, nullable=True),
     Index("headrace_runs_of_job", "job", "ended_seconds"),
+)
+
+#: Scheduled runs that were begun: a row is added together with the wish that the job runs, so none begins twice.
+scheduled_starts = Table(
+    "headrace_scheduled_starts",
+    metadata,
+    Column("job", _NAME, primary_key=True),
+    #: Milliseconds since the Unix epoch.
+    Column("due_ms", BigInteger, primary_key=True, autoincrement=False),
 )
 
 operations = Table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 # cronsim: it does nothing but this, has no dependencies, and writes down and tests what it does when clocks change: what Debian's cron
@@ -13,6 +13,7 @@ from cronsim import CronSim, CronSimError
 from headrace.foundation.errors import OptionError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MINUTE = timedelta(minutes=1)
 _INTERVAL_MIN = timedelta(seconds=1)
 
 
@@ -78,16 +79,53 @@ class CronTimes(Times):
 
     def after(self, instant: datetime) -> Iterator[datetime]:
         """See Times.after."""
-        # From a day before: around a change of clocks cronsim's first instants depend on where it begins.
+        minute, hour = self._expression.split()[:2]
+        found = self._by_time_that_passes(instant) if "*" in (minute[0], hour[0]) else self._at_fixed_times(instant)
         before = None
-        for found in self._from(instant - timedelta(days=1)):
-            if found > instant and found != before:
-                before = found
-                yield found
+        for each in found:
+            if each > instant and each != before:
+                before = each
+                yield each
 
-    def _from(self, instant: datetime) -> Iterator[datetime]:
-        for found in CronSim(self._expression, instant.astimezone(self._zone)):
+    def _at_fixed_times(self, instant: datetime) -> Iterator[datetime]:
+        # From a day before: around a change of clocks cronsim's first instants depend on where it begins.
+        for found in CronSim(self._expression, (instant - timedelta(days=1)).astimezone(self._zone)):
             yield found.astimezone(UTC)
+
+    def _by_time_that_passes(self, instant: datetime) -> Iterator[datetime]:
+        """Go from one change of clocks to the next with a fixed offset: cronsim's hours miss a change by half an hour."""
+        at, offset = instant, self._offset(instant)
+        while True:
+            for local in CronSim(self._expression, at.astimezone(timezone(offset))):
+                found = local.astimezone(UTC)
+                change = self._change(at, found, offset)
+                if change is not None:
+                    at, offset = change - _MINUTE, self._offset(change)
+                    break
+                at = found
+                yield found
+            else:
+                return
+
+    def _offset(self, instant: datetime) -> timedelta:
+        offset = instant.astimezone(self._zone).utcoffset()
+        assert offset is not None
+        return offset
+
+    def _change(self, after: datetime, until: datetime, offset: timedelta) -> datetime | None:
+        """Return the first minute in a range whose offset is another one; changes that follow within a day are not told apart."""
+        low = after
+        while low < until:
+            high = min(low + timedelta(days=1), until)
+            if self._offset(high) == offset:
+                low = high
+                continue
+            low, high = (each.replace(second=0, microsecond=0) for each in (low, high))
+            while high - low > _MINUTE:
+                middle = low + (high - low) // _MINUTE // 2 * _MINUTE
+                low, high = (middle, high) if self._offset(middle) == offset else (low, middle)
+            return high
+        return None
 
     def latest(self, until: datetime, since: datetime, count_max: int) -> list[datetime]:
         """See Times.latest."""

@@ -94,6 +94,11 @@ class Scheduler:
             raise RetriableError(f"the database of the schedules is away or busy: {error.orig}") from error
         return True
 
+    def next_due(self, job: str) -> datetime | None:
+        """Return the next instant of a schedule that the last tick has seen; None for one that it has not."""
+        found = self._next.get(job)
+        return None if found is None else found[1]
+
     def stop(self) -> None:
         """Give the lease back, so that another server need not wait. Called when the server stops."""
         if self._lease is not None:

@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from headrace_server.jobs_directory.scanning import FoundJob, Scanner, Unusable
 from headrace_server.registry.records import Desired, JobRecord, VersionRecord, VersionState
+from headrace_server.supervision.job_schedules import JobSchedules
 from headrace_server.supervision.roll_out import RollOut, RollOutInterruptedError, RollOutReport
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.unit import RUNS, Unit
@@ -35,6 +36,8 @@ _ROLL_OUTS_MAX = 8
 #: The same trouble is logged again after this time.
 _SAY_AGAIN_SECONDS = 60.0
 
+_WANTED = frozenset({Desired.RUNNING, Desired.SCHEDULED})
+
 
 class Supervisor:
     """Keeps the jobs of a directory as they are wanted. ``run`` is the loop; the other methods may be called from any thread."""
@@ -45,6 +48,7 @@ class Supervisor:
         self.services = services
         self.directory = directory
         self.units: dict[str, Unit] = {}
+        self.schedules = JobSchedules(services, self.units)
         self._scan_seconds = scan_interval.total_seconds()
         self._scanned = float("-inf")
         self._stopping = threading.Event()
@@ -77,6 +81,7 @@ class Supervisor:
             self.step()
             self.ready.set()
             self.services.clock.wait(self._stopping, _TICK_SECONDS)
+        self.schedules.stop()
         self._roll_outs.shutdown(wait=True, cancel_futures=True)
         if self._on_stop == "stop":
             self._drain()
@@ -88,6 +93,7 @@ class Supervisor:
             if now - self._scanned >= self._scan_seconds:
                 self._scanned = now
                 self._scan()
+            self.schedules.tick()
             self._tick()
         except (HeadraceError, OSError, SQLAlchemyError) as error:
             self._say_once(str(error))
@@ -219,7 +225,8 @@ class Supervisor:
             return None
         unit = found.settings.group or found.name
         if known is None:
-            desired = Desired.RUNNING if found.settings.start else Desired.STOPPED
+            begun = Desired.RUNNING if found.settings.schedule is None else Desired.SCHEDULED
+            desired = begun if found.settings.start else Desired.STOPPED
             self.services.registry.add_job(found.name, desired=desired, labels=found.settings.labels, unit=unit)
         elif known.unit != unit:
             raise_if_running(self.units.get(known.unit), found.name)
@@ -368,14 +375,14 @@ class Supervisor:
         """Note what is wanted of jobs; the loop sees to it. A start begins to count failures anew."""
         chosen = list(jobs)
         for job in chosen:
-            if desired is Desired.RUNNING and not job.present:
+            if desired in _WANTED and not job.present:
                 raise JobError("its file does not lie in the jobs directory", job=job.name, hint="put it back first")
-            if desired is Desired.RUNNING and job.current_version is None:
+            if desired in _WANTED and job.current_version is None:
                 raise JobError("no version of it was accepted", job=job.name, hint=job.problem)
         for job in chosen:
             self.services.registry.change_job(job.name, desired=desired.value, problem=None)
             unit = self.units.get(job.unit)
-            if unit is not None and desired is Desired.RUNNING:
+            if unit is not None and desired in _WANTED:
                 unit.begin_anew(job.name)
 
     def wait_until(self, jobs: Iterable[str], *, runs: bool, timeout: timedelta) -> dict[str, str]:
@@ -387,7 +394,7 @@ class Supervisor:
             # In this order: a run that ends between the two is not reported as running.
             open_runs = {run.job for run in self.services.registry.open_runs(self.services.server)}
             phases = {name: self.phase(name) for name in names}
-            if runs and all(phase in ("running", "finished") for phase in phases.values()):
+            if runs and all(phase in ("running", "finished", "scheduled") for phase in phases.values()):
                 return phases
             if not runs and not open_runs & set(names):
                 return phases
