@@ -16,6 +16,7 @@ from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry, open_engine, sqlite_url
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
 from headrace_server.runner.specification import JobOutcome, RunnerSpecification
+from headrace_server.schedules import metadata as schedule_tables
 from headrace_server.supervision.data_directory import DataDirectory
 from headrace_server.supervision.processes import Launcher, RunnerProcess
 from headrace_server.supervision.specifications import Services
@@ -146,7 +147,7 @@ class World:
         self.jobs.mkdir(exist_ok=True)
         data = DataDirectory(root / "data")
         engine = open_engine(sqlite_url(data.path / "registry.sqlite"))
-        self.registry = Registry(engine, self.clock, further=[access_tables])
+        self.registry = Registry(engine, self.clock, further=[access_tables, schedule_tables])
         self.authority = Authority(engine, self.clock, hasher=HASHER)
         self.audit = AuditLog(engine, self.clock)
         services = Services(self.registry, data, VersionFiles(data.versions), self.launcher, self.clock, "main")
