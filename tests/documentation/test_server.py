@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from headrace_server.jobs_directory.settings import JobSettings, settings_of
+from headrace_server.jobs_directory.settings import JobSettings, schedule_of, settings_of
+from headrace_server.schedules import ScheduleSettings
 from typer.main import get_command
 
 from tests.documentation.test_first_steps import ROOT, blocks_of, rows_in, shell, write_files
@@ -44,14 +45,20 @@ def test_the_page_names_every_setting_with_its_default(tmp_path: Path) -> None:
     )
     defaults = msgspec.structs.asdict(JobSettings())
     assert (defaults["stop_timeout"], defaults["health_timeout"], defaults["health_window"]) == (60.0, 60.0, 5.0)
-    [example] = [block for kind, _, block in blocks_of(PAGE) if kind == "yaml"]
+    example, schedule = [block for kind, _, block in blocks_of(PAGE) if kind == "yaml"]
     (tmp_path / "job.yaml").write_text(example)
     assert settings_of(tmp_path, "alerts").health_window == 30.0
+    (tmp_path / "job.yaml").write_text(schedule)
+    assert schedule_of(settings_of(tmp_path, "alerts")) is not None
+    options = text[text.index("### Schedules") : text.index("`headrace start NAME` runs the job now")]
+    assert set(re.findall(r"^\| `(\w+)`", options, re.MULTILINE)) | {"catch_up_max"} == set(
+        ScheduleSettings.__struct_fields__
+    )
     assert yaml.safe_load(example)["secrets"] == ["DB_PASSWORD"]
 
 
-def test_the_page_names_every_command_of_the_package() -> None:
-    text = (ROOT / PAGE).read_text(encoding="utf-8")
+def test_the_pages_name_every_command_of_the_package() -> None:
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in (PAGE, "docs/server-access.md"))
     added = [
         each for each in metadata.entry_points(group="headrace.commands") if each.value.startswith("headrace_server.")
     ]

@@ -46,7 +46,8 @@ class ServerProcess:
         log.close()
         eventually((self.data / "server.json").exists, "the server listens", shown=self.log)
         found = json.loads((self.data / "server.json").read_text())
-        self.client = Client(found["url"], (self.data / "token").read_text().strip())
+        self.url: str = found["url"]
+        self.client = Client(self.url, (self.data / "token").read_text().strip())
 
     def log(self) -> str:
         return (self.root / "server.log").read_text()

@@ -29,6 +29,8 @@ def test_sub_commands_of_two_distributions_stand_side_by_side(cli: CliRunner) ->
     [
         ["jobs"], ["status", "a"], ["logs", "a"], ["start", "a"], ["stop", "a"], ["restart", "a"], ["pause", "a"], ["resume", "a"],
         ["upgrade", "a"], ["rollback", "a"], ["offsets", "show", "a"], ["offsets", "reset", "a"],
+        ["users", "list"], ["users", "remove", "a"], ["tokens", "list"], ["tokens", "make", "a", "--role", "viewer"],
+        ["audit"], ["schedule", "a"],
     ],
 )  # fmt: skip
 def test_without_a_server_each_command_says_how_to_start_one(cli: CliRunner, command: list[str]) -> None:
@@ -58,6 +60,11 @@ def test_a_server_that_has_died_is_told_apart_from_none(cli: CliRunner, tmp_path
         (["start", "nowhere", "--detach"], "is not a directory of jobs"),
         (["serve", "--jobs", "nowhere"], "nowhere is not a directory"),
         (["serve", "--jobs", ".", "--host", "0.0.0.0"], "listens on this machine only"),
+        (["serve", "--jobs", ".", "--tls-certificate", "a.pem"], "TLS needs a certificate and its key"),
+        (["serve", "--jobs", ".", "--tls-client-authority", "a.pem"], "needs --tls-certificate and --tls-key"),
+        (["serve", "--jobs", ".", "--tls-certificate", "a.pem", "--tls-key", "a.key"], "key 'a.key' cannot be read"),
+        (["users", "put", "ann", "--role", "king"], "king"),
+        (["audit", "--lines", "0"], "--lines"),
         (["serve", "--jobs", ".", "--registry", "nonsense", "--port", "0"], "the registry cannot be opened"),
         (
             ["serve", "--jobs", ".", "--registry", "mysql+nothing://u:hunter2@h/d", "--port", "0"],

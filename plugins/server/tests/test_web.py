@@ -244,3 +244,15 @@ def test_versions_differ_by_lines() -> None:
     assert [(each.kind, each.text) for each in found if each.kind in ("added", "removed", "file")] == [
         ("file", "a"), ("removed", "-2"), ("added", "+3"), ("file", "b (removed)"), ("removed", "-x"), ("file", "c (new)"), ("added", "+y"),
     ]  # fmt: skip
+
+
+def test_the_page_of_a_job_with_a_schedule_shows_its_times(browser: Browser, world: World) -> None:
+    log_in(browser)
+    (world.jobs / "job.yaml").write_text("until: end\nschedule: {every: 1 min}\n")
+    world.pass_time(20)
+    finished = world.runner
+    finished.phases["clicks"], finished.alive = "finished", False
+    world.pass_time(70)
+    text = browser.get("/jobs/clicks").text
+    assert "every 0:01:00; next run 2027-" in text
+    assert "<td>started</td>" in text

@@ -191,6 +191,16 @@ def test_rules_have_hits_and_explain_themselves(site: Site) -> None:
     site.picture("rules", height=680)
 
 
+def test_the_audit_log_shows_who_has_changed_what(site: Site) -> None:
+    site.go("/")
+    site.page.get_by_role("link", name="Audit").click()
+    row = site.page.locator("#audit tr", has_text="version").last
+    assert "jobs directory (author)" in row.inner_text()
+    row.get_by_text("show").click()
+    assert "orders.py" in row.locator("pre").inner_text()
+    site.picture("audit", height=520)
+
+
 def test_a_sql_text_is_checked_while_it_is_written_and_sampled(site: Site) -> None:
     site.go("/sql")
     table = f"'connector' = 'filesystem', 'path' = '{site.server.events}', 'format' = 'json'"

@@ -158,8 +158,10 @@ class Pages:
         plan = (
             self._services.registry.version(record.name, number).plan if number is not None and may_see_plan else None
         )
+        scheduled = self._supervisor.schedules.of(record) is not None
         return {
             "job": row, "figures": detail.figures, "runs": detail.runs, "may_see_plan": may_see_plan, "plan": plan,
+            "schedule": self._handlers.schedule(_asked(request)) if scheduled else None,
         }  # fmt: skip
 
     def _versions(self, request: Request) -> Mapping[str, Any]:
