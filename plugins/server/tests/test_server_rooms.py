@@ -40,4 +40,10 @@ def test_only_the_processes_of_jobs_load_job_files() -> None:
         for path in PACKAGE.rglob("*.py")
         if "headrace_console.job_files" in imported_modules(path)
     }
-    assert users == {"runner/job_run.py", "runner/offsets.py", "trials/replaying.py", "trials/rules.py"}
+    assert users == {
+        "runner/job_run.py",
+        "runner/offsets.py",
+        "trials/over_last_records.py",
+        "trials/replaying.py",
+        "trials/rules.py",
+    }

@@ -14,8 +14,8 @@ Select = Annotated[
     str | None, typer.Argument(metavar="NAME|FOLDER/|LABEL=VALUE", help="Which jobs.", show_default=False)
 ]
 All = Annotated[bool, typer.Option("--all", help="All jobs of the server.")]
-start_app, stop_app, restart_app, pause_app, resume_app, submit_app, upgrade_app, rollback_app = (
-    typer.Typer(add_completion=False) for _ in range(8)
+start_app, stop_app, restart_app, pause_app, resume_app, submit_app, upgrade_app, rollback_app, shadow_app = (
+    typer.Typer(add_completion=False) for _ in range(9)
 )
 offsets_app = typer.Typer(
     name="offsets", help="Show the offsets of a job, or move those of a stopped one.", no_args_is_help=True
@@ -166,10 +166,65 @@ def submit(
 def upgrade(
     name: Job,
     version: Annotated[int | None, typer.Option("--version", help="Which.", show_default="the newest")] = None,
+    shadow: Annotated[
+        bool,
+        typer.Option(
+            "--shadow", help="First run both versions over the last records; roll out only if their rows are the same."
+        ),
+    ] = False,
+    records: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="With --shadow: how many of the last records of each queue.")
+    ] = 10_000,
     debug: Debug = False,
 ) -> None:
     """Roll out a version. The old one runs until the new one is ready, and comes back if the new one is not healthy."""
-    _rolled_out("upgrade", name, version, debug)
+    from headrace_console import reporting
+
+    with reporting.errors_as_messages(debug=debug):
+        if shadow and not _shadowed(name, version, None, records):
+            from headrace.foundation.errors import JobError
+
+            raise JobError(
+                "the versions write different rows, so nothing was rolled out", job=name,
+                hint="if that is what you want: the same without --shadow",
+            )  # fmt: skip
+        _rolled_out("upgrade", name, version, debug)
+
+
+@shadow_app.command()
+def shadow(
+    name: Job,
+    version: Annotated[int | None, typer.Option("--version", help="The new one.", show_default="the newest")] = None,
+    against: Annotated[int | None, typer.Option("--against", help="The old one.", show_default="the present")] = None,
+    records: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="How many of the last records of each queue.")
+    ] = 10_000,
+    debug: Debug = False,
+) -> None:
+    """Run two versions over the same last records, into memory, and compare their rows. Exit code 1 if they differ."""
+    from headrace_console import reporting
+
+    with reporting.errors_as_messages(debug=debug):
+        equal = _shadowed(name, version, against, records)
+    if not equal:
+        raise typer.Exit(1)
+
+
+def _shadowed(name: str, version: int | None, against: int | None, records: int) -> bool:
+    """Compare two versions and print what differs; return whether their rows are the same."""
+    from headrace_server.commands.client import Client, path_of
+
+    body = {"version": version, "against": against, "records": records}
+    with Client.of_environment() as client:
+        found = _followed(client, client.ask("POST", f"{path_of(name)}/shadow", body))
+    typer.echo(f"{name}: versions {found['before']} and {found['after']} over the same {found['records']:,} records")
+    for sink, each in found["sinks"].items():
+        only = f"{each['only_before']:,} only of {found['before']}, {each['only_after']:,} only of {found['after']}"
+        typer.echo(f"  {sink}: {each['same']:,} rows are the same, {only}")
+        for sign, rows in (("-", each["examples_before"]), ("+", each["examples_after"])):
+            for row in rows:
+                typer.echo(f"    {sign} {row}")
+    return bool(found["equal"])
 
 
 @rollback_app.command()

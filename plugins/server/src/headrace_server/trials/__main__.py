@@ -25,10 +25,10 @@ def main() -> None:
 def _answer(do: str, asked: dict[str, Any]) -> dict[str, Any]:
     from headrace.foundation.errors import HeadraceError
 
-    from headrace_server.trials import replaying, rules, sql
+    from headrace_server.trials import over_last_records, replaying, rules, sql
 
     trials: dict[str, Callable[..., Any]] = {"lint": sql.lint, "sample": sql.sample, "rules": rules.list_rules, "explain": rules.explain,
-              "replay": replaying.replay, "check_replay": replaying.check_replay}  # fmt: skip
+              "replay": replaying.replay, "check_replay": replaying.check_replay, "shadow": over_last_records.shadow}  # fmt: skip
     try:
         return {"answer": trials[do](**asked)}
     except HeadraceError as error:

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.foundation.errors import PlanError
-from headrace.interfaces.registry import default_registry
-from headrace.jobs.job import Job, PreparedJob, options_of
-from headrace.plan.graph import Node, SourceNode, rebuilt
 from headrace.testing import MemorySink
+
+from headrace_server.trials.over_last_records import run_over_last
 
 _VALUE_LENGTH_MAX = 200
 _COLUMNS_MAX = 50
@@ -43,7 +42,7 @@ def sample(text: str, variables: Mapping[str, str], records: int, rows: int) -> 
     ]
     whole = jobs[0].also(*jobs[1:])
     dead = whole.stream.dead_letters().to(bad, name="sample_dead_letters")
-    report = run_over_last(whole.also(dead), records)
+    report, _ = run_over_last(whole.also(dead), records)
     return {
         "tables": {name: _shown(sink, list(relations[name].schema), rows) for name, sink in sinks.items()},
         "records": report.records_read,
@@ -51,26 +50,6 @@ def sample(text: str, variables: Mapping[str, str], records: int, rows: int) -> 
             {"reason": row["reason"], "origin": row["origin"], "preview": row["preview"]} for row in bad.rows[:rows]
         ],
     }
-
-
-def run_over_last(job: Job, records: int) -> Any:
-    """Run a job in this process over the last records of its sources, without a checkpoint; return its report."""
-    from headrace_server.trials.last_records import LastRecords
-
-    backend = default_registry().find("backend", "light")
-    options, settings = options_of(backend, "light", {"until": "end"})
-    plan = job.plan(options)
-    changes: dict[Node, Node] = {}
-    for node in plan.sources.values():
-        changes[node] = _replaced(node, LastRecords(node.source, records))
-    plan = rebuilt(plan, changes)
-    return PreparedJob(plan.job_name, "light", plan, options, backend(settings)).start().wait()
-
-
-def _replaced(node: SourceNode, source: Any) -> SourceNode:
-    from dataclasses import replace
-
-    return replace(node, source=source)
 
 
 def _job(text: str, variables: Mapping[str, str], pipeline: str = "job") -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from starlette.types import ASGIApp
 
 from headrace_server.access import AccessMiddleware, AuditLog, Authority, Limits, Origins, RoleTable
@@ -9,6 +11,8 @@ from headrace_server.api.access_endpoints import AccessHandlers
 from headrace_server.api.app import endpoints_of, make_app, roles_of
 from headrace_server.api.endpoints import Endpoint
 from headrace_server.api.handlers import Handlers
+from headrace_server.api.shadow_endpoints import ShadowHandlers
+from headrace_server.supervision.processes import environment_of_jobs
 from headrace_server.supervision.supervisor import Supervisor
 from headrace_server.trials.process import Trials
 from headrace_server.web.endpoints import WebHandlers
@@ -26,10 +30,12 @@ def guarded_app(
 ) -> ASGIApp:
     """Return the application of a server, as it may be open to a network: nobody reaches a route without its role."""
     origins = origins or Origins()
+    trials = trials or Trials(environment_of_jobs(os.environ, {}, {}))
     handlers, web = Handlers(supervisor), WebHandlers(supervisor, trials)
     endpoints: list[Endpoint] = [
         *endpoints_of(handlers),
         *web.endpoints(),
+        *ShadowHandlers(supervisor, trials).endpoints(),
         *AccessHandlers(authority, audit).endpoints(),
     ]
     pages = Pages(handlers, web, authority, audit, secure=origins.secure)

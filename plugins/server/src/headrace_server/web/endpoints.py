@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
@@ -18,7 +17,6 @@ from headrace_server.api.endpoints import Asked, Change, Endpoint
 from headrace_server.api.known_jobs import known_job
 from headrace_server.registry.records import JobRecord, OperationRecord
 from headrace_server.runner.specification import JobSpecification
-from headrace_server.supervision.processes import environment_of_jobs
 from headrace_server.supervision.supervisor import Supervisor
 from headrace_server.trials.process import Trials
 from headrace_server.web.letters import Replay, as_view, chosen_letters, journal_of, note_replay, read_letters
@@ -64,10 +62,10 @@ class MessageBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class WebHandlers:
     """The functions of these endpoints, on one supervisor."""
 
-    def __init__(self, supervisor: Supervisor, trials: Trials | None = None) -> None:
+    def __init__(self, supervisor: Supervisor, trials: Trials) -> None:
         self.supervisor = self._supervisor = supervisor
         self._services = supervisor.services
-        self._trials = trials or Trials(environment_of_jobs(os.environ, {}, {}))
+        self._trials = trials
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints, with the role that each needs."""
