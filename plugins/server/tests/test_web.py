@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import JobError
 from headrace_server.access import Role
 from headrace_server.web.differences import differences
-from headrace_server.web.letters import Replay, chosen_letters, note_replay, read_letters
+from headrace_server.web.letters import Replay, ReplayLock, chosen_letters, note_replay, read_letters
 from headrace_server.web.rates import Rates
 from server_world import World
 from starlette.types import ASGIApp
@@ -221,11 +222,57 @@ def test_letters_are_searched_the_newest_first_and_remember_replays(tmp_path: Pa
     assert [each.offset for each in found] == [2, 1]
     assert read_letters(tmp_path, journal, limit=1).more
     [other] = read_letters(tmp_path, journal, search="oTHER").letters
-    note_replay(journal, Replay(letters=[other.id], time_seconds=5.0, who="eve"))
+    note_replay(tmp_path, journal, Replay(letters=[other.id], time_seconds=5.0, who="eve"))
     assert [each.replayed_seconds for each in read_letters(tmp_path, journal).letters] == [5.0, None]
     assert chosen_letters(tmp_path, journal, [other.id]) == [read_letters(tmp_path, journal).letters[0]]
     with pytest.raises(JobError, match="not there any more"):
         chosen_letters(tmp_path, journal, ["x-1"])
+
+
+def test_the_journal_of_replays_forgets_letters_whose_files_are_gone(tmp_path: Path) -> None:
+    letters, journal = tmp_path / "letters", tmp_path / "replays" / "journal.ndjson"
+    letters.mkdir()
+    (letters / "part-1.json").write_bytes(letter(offset=1))
+    (letters / "part-2.json").write_bytes(letter(offset=2))
+    ids = {each.offset: each.id for each in read_letters(letters, journal).letters}
+    for round in range(50):
+        for offset in (1, 2):
+            note_replay(letters, journal, Replay(letters=[ids[offset]], time_seconds=10.0 * round + offset, who="eve"))
+    assert len(journal.read_bytes().splitlines()) == 2
+    assert {each.offset: each.replayed_seconds for each in read_letters(letters, journal).letters} == {1: 491, 2: 492}
+    (letters / "part-1.json").unlink()
+    (letters / "part-3.json").write_bytes(letter(offset=3))
+    [third] = [each.id for each in read_letters(letters, journal).letters if each.offset == 3]
+    note_replay(letters, journal, Replay(letters=[third], time_seconds=900.0, who="eve"))
+    assert ids[1] not in journal.read_text()
+    assert {each.offset: each.replayed_seconds for each in read_letters(letters, journal).letters} == {2: 492, 3: 900}
+
+
+def test_half_a_line_at_the_end_of_the_journal_hides_no_letters(tmp_path: Path) -> None:
+    (tmp_path / "part-1.json").write_bytes(letter(offset=1))
+    journal = tmp_path / "replays" / "journal.ndjson"
+    [there] = read_letters(tmp_path, journal).letters
+    note_replay(tmp_path, journal, Replay(letters=[there.id], time_seconds=5.0, who="eve"))
+    with open(journal, "ab") as file:
+        file.write(b'{"letters": ["x-')
+    assert [each.replayed_seconds for each in read_letters(tmp_path, journal).letters] == [5.0]
+
+
+def test_one_replay_of_a_job_holds_off_others_until_all_that_have_its_lock_have_ended(tmp_path: Path) -> None:
+    journal = tmp_path / "replays" / "journal.ndjson"
+    first, second = ReplayLock(journal), ReplayLock(journal)
+    first.take("orders")
+    with pytest.raises(JobError, match="being sent at the moment"):
+        second.take("orders")
+    assert first.descriptor is not None
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[first.descriptor]) as sending:
+        first.release()
+        with pytest.raises(JobError, match="being sent at the moment"):
+            second.take("orders")
+        assert sending.stdin is not None
+        sending.stdin.close()
+    second.take("orders")
+    second.release()
 
 
 def test_rates_are_those_of_the_last_seconds_and_begin_anew_with_a_process() -> None:

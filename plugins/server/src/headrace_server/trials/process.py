@@ -41,20 +41,25 @@ class Trials:
     _places: threading.Semaphore = field(default_factory=lambda: threading.BoundedSemaphore(_TRIALS_MAX))
 
     def ask(
-        self, do: str, *, timeout: timedelta, environment: Mapping[str, str] | None = None, **arguments: Any
-    ) -> Any:
-        """Return the answer of a trial. Raises TrialRefusedError with the reason, TrialBusyError, TimeoutError."""
+        self, do: str, *, timeout: timedelta, environment: Mapping[str, str] | None = None,
+        keep_open: int | None = None, **arguments: Any,
+    ) -> Any:  # fmt: skip
+        """Return the answer of a trial. Raises TrialRefusedError with the reason, TrialBusyError, TimeoutError.
+
+        ``keep_open``: a descriptor that the trial's process has, too: what it locks is locked until that process has ended.
+        """
         if not self._places.acquire(timeout=_WAIT_SECONDS):
             raise TrialBusyError("other trials run at the moment", hint="try again in a few seconds")
         try:
             with tempfile.TemporaryDirectory(prefix="headrace-trial-") as place:
-                return self._asked(do, arguments, Path(place), timeout, environment or self.environment)
+                return self._asked(do, arguments, Path(place), timeout, environment or self.environment, keep_open)
         finally:
             self._places.release()
 
     def _asked(
-        self, do: str, arguments: Mapping[str, Any], place: Path, timeout: timedelta, environment: Mapping[str, str]
-    ) -> Any:
+        self, do: str, arguments: Mapping[str, Any], place: Path, timeout: timedelta, environment: Mapping[str, str],
+        keep_open: int | None,
+    ) -> Any:  # fmt: skip
         answer = place / "answer.json"
         request = msgspec.json.encode(
             {"do": do, "answer": str(answer), "memory_max_bytes": _MEMORY_MAX_BYTES, **arguments}
@@ -64,7 +69,7 @@ class Trials:
         child = subprocess.Popen(
             [sys.executable, "-m", "headrace_server.trials"],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=work, start_new_session=True,
-            env=dict(environment),
+            env=dict(environment), pass_fds=() if keep_open is None else (keep_open,),
         )  # fmt: skip
         try:
             _, errors = child.communicate(request, timeout.total_seconds())

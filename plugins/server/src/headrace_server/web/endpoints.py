@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,16 @@ from headrace_server.registry.records import JobRecord, OperationRecord
 from headrace_server.runner.specification import JobSpecification
 from headrace_server.supervision.supervisor import Supervisor
 from headrace_server.trials.process import Trials
-from headrace_server.web.letters import Replay, as_view, chosen_letters, journal_of, note_replay, read_letters
+from headrace_server.web.letters import (
+    Letter,
+    Replay,
+    ReplayLock,
+    as_view,
+    chosen_letters,
+    journal_of,
+    note_replay,
+    read_letters,
+)
 
 _LINT_TIMEOUT = timedelta(seconds=20)
 _SAMPLE_TIMEOUT = timedelta(seconds=45)
@@ -179,44 +188,42 @@ class WebHandlers:
         record = self.job(asked.job)
         if not 1 <= len(body.letters) <= _LETTERS_MAX:
             raise JobError(f"choose 1 to {_LETTERS_MAX:,} letters", option="letters")
+        lock = ReplayLock(self._letter_places(record)[1])
+        # Before the journal is read: what another replay has noted meanwhile counts.
+        lock.take(record.name)
+        try:
+            return self._begun_replay(record, body, asked.principal.name, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def _begun_replay(self, record: JobRecord, body: ReplayBody, who: str, lock: ReplayLock) -> OperationRecord:
+        """Begin a replay; the lock is given back when it has ended. Raises what refuses it; nothing is noted then."""
         wanted = self._current(record)
         place, journal = self._letter_places(record)
         letters = chosen_letters(place, journal, body.letters)
-        rows = [each for each in letters if each.body is None]
-        if rows:
-            raise JobError(
-                f"{len(rows)} of the letters have no body: they were refused by {rows[0].origin} after they were decoded",
-                job=record.name, hint="send their records to the source again",
-            )  # fmt: skip
-        before = [each for each in letters if each.replayed_seconds is not None]
-        if before and not body.again:
-            raise JobError(
-                f"{len(before)} of the letters were sent before: their rows would be written twice",
-                job=record.name, hint="choose others, or send again on purpose",
-            )  # fmt: skip
+        _check_replayable(record.name, letters, again=body.again)
         name = f"replay-{int(self._services.clock.now() * 1000)}"
         bodies: dict[str, list[str]] = defaultdict(list)
         for letter in letters:
             bodies[letter.source].append(letter.body or "")
 
         def work(operation: str) -> Mapping[str, Any]:
-            self._services.registry.note_step(
-                operation, f"sending {len(letters)} bodies through version {wanted.version}"
-            )
-            # Noted first: after a crash nobody knows how many rows were written, so the letters count as sent.
-            note_replay(
-                journal,
-                Replay(
-                    letters=[each.id for each in letters],
-                    time_seconds=self._services.clock.now(),
-                    who=asked.principal.name,
-                ),
-            )
-            found: Mapping[str, Any] = self._trials.ask(
-                "replay", timeout=_REPLAY_TIMEOUT, environment=self._environment(record), file=wanted.file,
-                variables=wanted.variables, bodies=bodies, name=name, checkpoint=str(journal.parent / name),
-            )  # fmt: skip
-            return found
+            try:
+                self._services.registry.note_step(
+                    operation, f"sending {len(letters)} bodies through version {wanted.version}"
+                )
+                # Noted first: after a crash nobody knows how many rows were written, so the letters count as sent.
+                sent = Replay(letters=[each.id for each in letters], time_seconds=self._services.clock.now(), who=who)
+                note_replay(place, journal, sent)
+                found: Mapping[str, Any] = self._trials.ask(
+                    "replay", timeout=_REPLAY_TIMEOUT, environment=self._environment(record), file=wanted.file,
+                    variables=wanted.variables, bodies=bodies, name=name, checkpoint=str(journal.parent / name),
+                    keep_open=lock.descriptor,
+                )  # fmt: skip
+                return found
+            finally:
+                lock.release()
 
         # What the job's kind does not allow is refused before anything is noted.
         self._trials.ask(
@@ -249,6 +256,22 @@ class WebHandlers:
         place = self._services.data.rules(record.name)
         files = sorted(each for each in place.glob("*") if each.suffix in (".yaml", ".sql"))
         return str(files[-1]) if files else None
+
+
+def _check_replayable(job: str, letters: Sequence[Letter], *, again: bool) -> None:
+    """Raise JobError if one of the letters cannot be sent, or was sent before; ``again``: that is meant."""
+    rows = [each for each in letters if each.body is None]
+    if rows:
+        raise JobError(
+            f"{len(rows)} of the letters have no body: they were refused by {rows[0].origin} after they were decoded",
+            job=job, hint="send their records to the source again",
+        )  # fmt: skip
+    before = [each for each in letters if each.replayed_seconds is not None]
+    if before and not again:
+        raise JobError(
+            f"{len(before)} of the letters were sent before: their rows would be written twice",
+            job=job, hint="choose others, or send again on purpose",
+        )  # fmt: skip
 
 
 def _check_length(option: str, text: str, most: int) -> None:

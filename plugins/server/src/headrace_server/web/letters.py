@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import fcntl
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -11,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from headrace.foundation.durable_files import sync_directory
+from headrace.foundation.durable_files import replace_durably
 from headrace.foundation.errors import JobError
-from headrace.foundation.private_files import make_private_directory
+from headrace.foundation.private_files import FILE_MODE, make_private_directory
 
 #: The newest files are read up to this size together; letters before them are not shown.
 _READ_MAX_BYTES = 16 * 1024 * 1024
@@ -107,39 +108,80 @@ def chosen_letters(directory: Path, journal: Path, ids: Sequence[str]) -> list[L
     return [found[id] for id in dict.fromkeys(ids)]
 
 
-def note_replay(journal: Path, replay: Replay) -> None:
-    """Add a line to the journal of replays, durably: before the letters are sent. Raises OSError."""
+class ReplayLock:
+    """One replay of a job at a time, in whichever process. It holds while a process has ``descriptor`` open.
+
+    So the process that sends the letters is given the descriptor: it may outlive the server that started it.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._file = journal.with_name("lock")
+        self.descriptor: int | None = None
+
+    def take(self, job: str) -> None:
+        """Take the lock. Raises JobError if another replay of the job is under way, OSError."""
+        make_private_directory(self._file.parent)
+        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise JobError(
+                "letters of this job are being sent at the moment: the same letters could be sent twice",
+                job=job, hint="wait until that replay has ended, and load the page again",
+            ) from None  # fmt: skip
+        self.descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the lock back, unless the process that sends has it still. May be called twice."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+
+def note_replay(directory: Path, journal: Path, replay: Replay) -> None:
+    """Add a replay to the journal, durably: before the letters are sent. Called with the ReplayLock of the job. Raises OSError.
+
+    What the journal says of letters whose files are gone is left out of it, and of each letter only its last replay stays:
+    so it has at most one entry for each letter that is there.
+    """
     make_private_directory(journal.parent)
-    descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    there = {_file_id(each.name) for each in _files(directory)}
+    known = set(replay.letters)
+    kept = [replay]
+    for each in reversed(_replays(journal)):
+        letters = [id for id in each.letters if id not in known and id.partition("-")[0] in there]
+        known.update(letters)
+        if letters:
+            kept.append(Replay(letters=letters, time_seconds=each.time_seconds, who=each.who))
+    replace_durably(journal, b"".join(msgspec.json.encode(each) + b"\n" for each in reversed(kept)))
+
+
+def _replays(journal: Path) -> list[Replay]:
     try:
-        os.write(descriptor, msgspec.json.encode(replay) + b"\n")
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    sync_directory(journal.parent)
+        content = journal.read_bytes()
+    except FileNotFoundError:
+        return []
+    # A server of before may have been killed while it added a line: letters are sent only after their line is whole.
+    return [msgspec.json.decode(line, type=Replay) for line in content[: content.rfind(b"\n") + 1].splitlines()]
 
 
 def _replayed(journal: Path) -> dict[str, float]:
+    return {id: each.time_seconds for each in _replays(journal) for id in each.letters}
+
+
+def _files(directory: Path) -> list[os.DirEntry[str]]:
     try:
-        lines = journal.read_bytes().splitlines()
+        with os.scandir(directory) as found:
+            return [each for each in found if each.is_file(follow_symlinks=False) and each.name.startswith("part-")]
     except FileNotFoundError:
-        return {}
-    replays = [msgspec.json.decode(line, type=Replay) for line in lines]
-    return {id: each.time_seconds for each in replays for id in each.letters}
+        return []
 
 
 def _lines(directory: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the lines of the newest files with their ids, the newest first."""
-    try:
-        files = [
-            each
-            for each in os.scandir(directory)
-            if each.is_file(follow_symlinks=False) and each.name.startswith("part-")
-        ]
-    except FileNotFoundError:
-        return
     left = _READ_MAX_BYTES
-    for file in sorted(files, key=lambda each: (each.stat().st_mtime_ns, each.name), reverse=True):
+    for file in sorted(_files(directory), key=lambda each: (each.stat().st_mtime_ns, each.name), reverse=True):
         if left <= 0:
             return
         with open(file.path, "rb") as opened:
@@ -158,7 +200,11 @@ def _lines(directory: Path) -> Iterator[tuple[str, bytes]]:
 
 def _id(file: str, place: int) -> str:
     """Return the id of the line that begins at this byte of the file."""
-    return f"{hashlib.sha256(file.encode()).hexdigest()[:16]}-{place}"
+    return f"{_file_id(file)}-{place}"
+
+
+def _file_id(file: str) -> str:
+    return hashlib.sha256(file.encode()).hexdigest()[:16]
 
 
 def _letter(id: str, line: bytes, replayed_seconds: float | None) -> Letter | None:
