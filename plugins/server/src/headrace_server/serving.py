@@ -27,6 +27,7 @@ from headrace_server.registry.database import Registry, open_engine, sqlite_url
 from headrace_server.registry.records import VersionRecord
 from headrace_server.schedules import metadata as schedule_tables
 from headrace_server.supervision.data_directory import DataDirectory
+from headrace_server.supervision.environments import Environments
 from headrace_server.supervision.processes import ChildLauncher
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.supervisor import DEFAULT_SCAN_INTERVAL, Supervisor
@@ -44,6 +45,10 @@ class ServerOptions:
     jobs: Path
     data: Path = Path("headrace-data")
     registry: str | None = None
+    #: Where wheels of plug-ins lie; None: ``ext`` beside the jobs directory.
+    ext: Path | None = None
+    #: How the server and its runners log.
+    log_format: Literal["console", "json"] = "console"
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     #: Names under which clients reach the server, beside those of loopback.
@@ -84,10 +89,12 @@ class HeadraceServer:
         except BaseException:
             self.data.unlock()
             raise
+        ext = (options.ext or options.jobs.absolute().parent / "ext").absolute()
         services = Services(
-            self.registry, self.data, VersionFiles(self.data.versions), ChildLauncher(), clock, options.name
-        )
-        self.supervisor = Supervisor(services, options.jobs.absolute(), scan_interval=options.scan_interval)
+            self.registry, self.data, VersionFiles(self.data.versions), ChildLauncher(), clock, options.name,
+            environments=Environments(self.data.path / "environments", ext), log_format=options.log_format,
+        )  # fmt: skip
+        self.supervisor = Supervisor(services, options.jobs.absolute(), scan_interval=options.scan_interval, ext=ext)
         self.supervisor.new_version = self._record_version
         self.url = self._reached_at()
         origins = Origins(options.host_names, secure=options.tls is not None or options.behind_proxy)

@@ -91,8 +91,10 @@ class ShadowHandlers:
             output.mkdir()
             specification = self._services.job_specification(job, version)
             made: dict[str, Any] = self._trials.ask(
-                "shadow", timeout=_TIMEOUT, environment=self._services.environment([self._services.settings(job, version)]),
-                file=specification.file, variables=specification.variables, records=records, ranges=ranges, output=str(output),
+                "shadow", timeout=_TIMEOUT, python=self._services.python_of(job, version),
+                environment=self._services.environment([self._services.settings(job, version)]),
+                file=specification.file, variables=specification.variables, records=records, ranges=ranges,
+                output=str(output),
             )  # fmt: skip
             ranges = made["ranges"]
             found.append(made)

@@ -24,6 +24,13 @@ class OnStop(enum.StrEnum):
     LEAVE = "leave"
 
 
+class LogFormat(enum.StrEnum):
+    """How events are logged."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
 @serve_app.command()
 def serve(
     jobs: Annotated[Path, typer.Option("--jobs", metavar="DIR", help="The directory of jobs.")] = Path("jobs"),
@@ -40,6 +47,13 @@ def serve(
             show_default="SQLite in the data directory",
         ),
     ] = None,
+    ext: Annotated[
+        Path | None,
+        typer.Option("--ext", metavar="DIR", help="Wheels of plug-ins.", show_default="ext/ beside the jobs"),
+    ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="How the server and the processes of jobs log.")
+    ] = LogFormat.CONSOLE,
     host: Annotated[str, typer.Option(help="A loopback address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8731,
     host_names: Annotated[
@@ -69,17 +83,15 @@ def serve(
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):
-        import logging
-        import sys
+        from headrace.foundation.logs import configure
 
         from headrace_server.commands.client import data_directory
         from headrace_server.serving import HeadraceServer, ServerOptions
 
-        logging.basicConfig(
-            stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-        )
+        configure(log_format.value, "info")
         options = ServerOptions(
-            jobs=jobs, data=data or data_directory(), registry=registry, host=host, port=port, on_stop=on_stop.value,
+            jobs=jobs, data=data or data_directory(), registry=registry, ext=ext,
+            log_format=log_format.value, host=host, port=port, on_stop=on_stop.value,
             host_names=tuple(host_names or ()), tls=_tls_of(tls_certificate, tls_key, tls_client_authority),
             behind_proxy=behind_proxy,
         )  # fmt: skip

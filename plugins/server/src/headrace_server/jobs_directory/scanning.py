@@ -12,6 +12,7 @@ import msgspec
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import HeadraceError, JobError
 
+from headrace_server.jobs_directory.plugin_wheels import LOCK_FILE, PluginWheels
 from headrace_server.jobs_directory.settings import SETTINGS_FILE, FolderSettings, JobSettings, is_name
 
 SUFFIXES = (".py", ".sql")
@@ -60,8 +61,9 @@ class _Look:
 class Scanner:
     """Looks at a directory of jobs again and again. Files are read only in folders in which something has changed."""
 
-    def __init__(self, directory: Path, clock: Clock) -> None:
+    def __init__(self, directory: Path, clock: Clock, *, ext: Path | None = None) -> None:
         self._directory = directory
+        self._wheels = PluginWheels(ext or directory.parent / "ext")
         self._clock = clock
         self._looks: dict[Path, _Look] = {}
 
@@ -77,9 +79,21 @@ class Scanner:
             raise JobError(f"the directory of jobs {self._directory} cannot be read: {error}") from error
         looks = {folder: self._look(folder) for folder in [self._directory, *folders]}
         self._looks = looks
-        found = [job for look in looks.values() for job in look.found]
         unusable = [each for look in looks.values() for each in look.unusable]
+        found = []
+        for job in [job for look in looks.values() for job in look.found]:
+            try:
+                found.append(self._with_plugins(job))
+            except (JobError, OSError) as error:
+                unusable.append(_Unreadable(name=job.name, reason=str(error)))
         return _without_groups_of_a_jobs_name(found, unusable)
+
+    def _with_plugins(self, job: FoundJob) -> FoundJob:
+        """Put the hashes of a job's plug-ins into its files: another wheel of the same name makes a new version."""
+        if not job.settings.plugins:
+            return job
+        contents = {**job.files, LOCK_FILE: self._wheels.lock(job.settings.plugins).encode()}
+        return msgspec.structs.replace(job, files=contents, content_hash=content_hash(contents, job.settings))
 
     def _look(self, folder: Path) -> _Look:
         prefix = "" if folder == self._directory else f"{folder.name}/"

@@ -14,6 +14,7 @@ import yaml
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces.settings import parse_duration, parse_size
 
+from headrace_server.jobs_directory.plugin_wheels import is_wheel_name
 from headrace_server.schedules.settings import ScheduleSettings
 
 SETTINGS_FILE = "job.yaml"
@@ -47,6 +48,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: Names of secrets that the job gets as environment variables. Their values are not here.
     secrets: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
+    #: Wheels in ``ext/`` that the job's process has beside what the server has installed.
+    plugins: tuple[str, ...] = ()
     #: Light jobs of the same group run in one process.
     group: str | None = None
     #: Most memory of its data that a process may have; None: no limit. A group takes the sum of its jobs.
@@ -154,6 +157,12 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
         raise OptionError(
             f"{file}: {made.group!r} is not a name", job=stem, option="group", hint="use a-z, 0-9, - and _"
         )
+    for name in made.plugins:
+        if not is_wheel_name(name):
+            raise OptionError(
+                f"{file}: {name!r} is not the name of a wheel", job=stem, option="plugins",
+                hint="the name of a file in ext/, such as my_plugin-1.0-py3-none-any.whl",
+            )  # fmt: skip
     if made.schedule is not None:
         _check_schedule(made, file, stem)
     if made.group is not None and made.backend != "light":

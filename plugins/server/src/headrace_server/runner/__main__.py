@@ -18,7 +18,7 @@ def main(file: Path) -> int:
 
     specification = RunnerSpecification.read(file)
     log = LogFile(Path(specification.log))
-    log.open()
+    log.open(specification.log_format)
     faulthandler.enable()
     set_limits(memory_max_bytes=specification.memory_max_bytes, open_files_max=specification.open_files_max)
     os.chdir(specification.work_directory)

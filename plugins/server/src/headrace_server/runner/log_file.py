@@ -5,11 +5,12 @@ Standard output and error of the process *are* the file, so that a crash in C co
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from pathlib import Path
+from typing import Literal
 
+from headrace.foundation.logs import configure
 from headrace.foundation.private_files import FILE_MODE
 
 FILE_MAX_BYTES = 10 * 1024 * 1024
@@ -24,12 +25,13 @@ class LogFile:
         self._max_bytes = max_bytes
         self._kept = kept
 
-    def open(self) -> None:
-        """Make the file standard output and standard error, and let the logging of Python write there. Raises OSError."""
+    def open(self, format: Literal["console", "json"] = "console") -> None:
+        """Make the file standard output and standard error, and let events be logged there, limited in rate. Raises OSError.
+
+        With ``json`` each event is one line of JSON with its fields; what a job prints stays as it is.
+        """
         self._redirect()
-        logging.basicConfig(
-            stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
-        )
+        configure(format, "info")
 
     def rotate(self) -> bool:
         """Begin a new file if this one is large; return whether that was done. Raises OSError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from headrace.foundation.durable_files import replace_durably
@@ -42,6 +43,9 @@ class RunnerSpecification(msgspec.Struct, frozen=True, kw_only=True):
     wait: bool = False
     memory_max_bytes: int | None = None
     open_files_max: int | None = None
+    #: The interpreter, for jobs with plug-ins of their own; None: that of the server.
+    python: str | None = None
+    log_format: Literal["console", "json"] = "console"
 
     def write(self, file: Path) -> None:
         """Write the specification. Raises OSError."""

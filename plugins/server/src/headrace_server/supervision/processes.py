@@ -121,7 +121,7 @@ class ChildLauncher(Launcher):
             log = _log(specification)
             try:
                 child = subprocess.Popen(
-                    [sys.executable, "-m", "headrace_server.runner", str(file)],
+                    [specification.python or sys.executable, "-m", "headrace_server.runner", str(file)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

@@ -6,17 +6,20 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import JobError, OptionError
 
+from headrace_server.jobs_directory.plugin_wheels import LOCK_FILE
 from headrace_server.jobs_directory.settings import JobSettings
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry
 from headrace_server.registry.records import VersionRecord
 from headrace_server.runner.specification import JobSpecification, RunnerSpecification
 from headrace_server.supervision.data_directory import DataDirectory
+from headrace_server.supervision.environments import Environments
 from headrace_server.supervision.processes import Launcher, RunnerProcess, environment_of_jobs
 
 #: Gives the values of secrets by name. Raises JobError for one that it does not have.
@@ -46,6 +49,8 @@ class Services:
     clock: Clock
     server: str
     read_secrets: SecretReader = secrets_of_environment
+    environments: Environments | None = None
+    log_format: Literal["console", "json"] = "console"
 
     def launch(self, unit: str, versions: Mapping[str, int], *, group: bool, wait: bool) -> RunnerProcess:
         """Start a runner of a unit with these versions of its jobs. Raises JobError."""
@@ -62,11 +67,33 @@ class Services:
             work_directory=str(place / "work"),
             group=group,
             wait=wait,
+            python=self._python(unit, versions),
+            log_format=self.log_format,
             memory_max_bytes=_sum(each.memory_max_bytes for each in settings.values()),
             open_files_max=_sum(each.open_files_max for each in settings.values()),
         )
         file = self.data.specification(unit, generation, group=group)
         return self.launcher.launch(specification, file, self.environment(settings.values()))
+
+    def python_of(self, job: str, number: int) -> str | None:
+        """Return the interpreter of a version with plug-ins of its own; None: the server's. Raises JobError if it cannot be made."""
+        lock = self.versions.place(job, number) / LOCK_FILE
+        try:
+            text = lock.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        if self.environments is None:
+            raise JobError("this server has no place for environments of plug-ins", job=job, option="plugins")
+        return self.environments.python_of(text)
+
+    def _python(self, unit: str, versions: Mapping[str, int]) -> str | None:
+        found = {job: self.python_of(job, number) for job, number in versions.items()}
+        if len(set(found.values())) > 1:
+            raise JobError(
+                f"the jobs of the group {unit!r} have different plug-ins, and one process", option="plugins",
+                hint="give them the same plugins:, or another group",
+            )  # fmt: skip
+        return next(iter(found.values()), None)
 
     def environment(self, of: Iterable[JobSettings]) -> dict[str, str]:
         """Return the environment of a process for jobs with these settings, with their secrets. Raises JobError for a missing secret."""

@@ -43,8 +43,9 @@ class Supervisor:
     """Keeps the jobs of a directory as they are wanted. ``run`` is the loop; the other methods may be called from any thread."""
 
     def __init__(
-        self, services: Services, directory: Path, *, scan_interval: timedelta = DEFAULT_SCAN_INTERVAL
-    ) -> None:
+        self, services: Services, directory: Path, *, scan_interval: timedelta = DEFAULT_SCAN_INTERVAL,
+        ext: Path | None = None,
+    ) -> None:  # fmt: skip
         self.services = services
         self.directory = directory
         self.units: dict[str, Unit] = {}
@@ -53,7 +54,7 @@ class Supervisor:
         self._scanned = float("-inf")
         self._stopping = threading.Event()
         self._on_stop: Literal["stop", "leave"] = "stop"
-        self._scanner = Scanner(directory, services.clock)
+        self._scanner = Scanner(directory, services.clock, ext=ext)
         self._seen: dict[str, tuple[str, int]] = {}
         #: By job, the content that is its newest version: the registry need not be asked again.
         self._stored: dict[str, str] = {}

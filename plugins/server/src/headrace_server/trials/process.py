@@ -42,22 +42,26 @@ class Trials:
 
     def ask(
         self, do: str, *, timeout: timedelta, environment: Mapping[str, str] | None = None,
-        keep_open: int | None = None, **arguments: Any,
+        python: str | None = None, keep_open: int | None = None, **arguments: Any,
     ) -> Any:  # fmt: skip
         """Return the answer of a trial. Raises TrialRefusedError with the reason, TrialBusyError, TimeoutError.
 
-        ``keep_open``: a descriptor that the trial's process has, too: what it locks is locked until that process has ended.
+        ``python``: the interpreter of a job with plug-ins of its own. ``keep_open``: a descriptor that the trial's process has, too:
+        what it locks is locked until that process has ended.
         """
         if not self._places.acquire(timeout=_WAIT_SECONDS):
             raise TrialBusyError("other trials run at the moment", hint="try again in a few seconds")
         try:
             with tempfile.TemporaryDirectory(prefix="headrace-trial-") as place:
-                return self._asked(do, arguments, Path(place), timeout, environment or self.environment, keep_open)
+                command = [python or sys.executable, "-m", "headrace_server.trials"]
+                return self._asked(
+                    command, do, arguments, Path(place), timeout, environment or self.environment, keep_open
+                )
         finally:
             self._places.release()
 
     def _asked(
-        self, do: str, arguments: Mapping[str, Any], place: Path, timeout: timedelta, environment: Mapping[str, str],
+        self, command: list[str], do: str, arguments: Mapping[str, Any], place: Path, timeout: timedelta, environment: Mapping[str, str],
         keep_open: int | None,
     ) -> Any:  # fmt: skip
         answer = place / "answer.json"
@@ -67,7 +71,7 @@ class Trials:
         work = place / "work"
         work.mkdir()
         child = subprocess.Popen(
-            [sys.executable, "-m", "headrace_server.trials"],
+            command,
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=work, start_new_session=True,
             env=dict(environment), pass_fds=() if keep_open is None else (keep_open,),
         )  # fmt: skip

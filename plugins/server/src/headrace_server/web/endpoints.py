@@ -133,7 +133,7 @@ class WebHandlers:
         """Return the rules of a job, from a trial process. Raises JobError."""
         wanted = self._current(record)
         found: list[dict[str, Any]] = self._trials.ask(
-            "rules", timeout=_LINT_TIMEOUT, environment=self._environment(record), file=wanted.file,
+            "rules", timeout=_LINT_TIMEOUT, **self._where(record), file=wanted.file,
             variables=wanted.variables, replaced=self._replaced_rules(record),
         )  # fmt: skip
         return found
@@ -155,7 +155,7 @@ class WebHandlers:
         _check_length("message", body.message, _MESSAGE_LENGTH_MAX)
         wanted = self._current(record)
         text = self._trials.ask(
-            "explain", timeout=_LINT_TIMEOUT, environment=self._environment(record), file=wanted.file,
+            "explain", timeout=_LINT_TIMEOUT, **self._where(record), file=wanted.file,
             variables=wanted.variables, replaced=self._replaced_rules(record), rule=body.rule, message=body.message,
         )  # fmt: skip
         return {"text": text}
@@ -217,7 +217,7 @@ class WebHandlers:
                 sent = Replay(letters=[each.id for each in letters], time_seconds=self._services.clock.now(), who=who)
                 note_replay(place, journal, sent)
                 found: Mapping[str, Any] = self._trials.ask(
-                    "replay", timeout=_REPLAY_TIMEOUT, environment=self._environment(record), file=wanted.file,
+                    "replay", timeout=_REPLAY_TIMEOUT, **self._where(record), file=wanted.file,
                     variables=wanted.variables, bodies=bodies, name=name, checkpoint=str(journal.parent / name),
                     keep_open=lock.descriptor,
                 )  # fmt: skip
@@ -227,7 +227,7 @@ class WebHandlers:
 
         # What the job's kind does not allow is refused before anything is noted.
         self._trials.ask(
-            "check_replay", timeout=_LINT_TIMEOUT, environment=self._environment(record), file=wanted.file,
+            "check_replay", timeout=_LINT_TIMEOUT, **self._where(record), file=wanted.file,
             variables=wanted.variables, sources=sorted(bodies),
         )  # fmt: skip
         operation = self._supervisor.begin("replay", [record.name], work)
@@ -244,8 +244,13 @@ class WebHandlers:
             raise JobError("no version of the job was accepted", job=record.name)
         return self._services.job_specification(record.name, record.current_version)
 
-    def _environment(self, record: JobRecord) -> Mapping[str, str]:
-        return self._services.environment([self._services.settings(record.name, record.current_version or 0)])
+    def _where(self, record: JobRecord) -> dict[str, Any]:
+        """Return the environment and the interpreter of a job's present version."""
+        number = record.current_version or 0
+        return {
+            "environment": self._services.environment([self._services.settings(record.name, number)]),
+            "python": self._services.python_of(record.name, number),
+        }
 
     def _letter_places(self, record: JobRecord) -> tuple[Path, Path]:
         data = self._services.data
