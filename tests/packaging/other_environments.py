@@ -10,6 +10,7 @@ long, on all packages. The interpreter must be on this machine: ``uv`` finds it,
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -33,15 +34,31 @@ def main() -> int:
     ]
     editable = [argument for package in sorted(packages) for argument in ("-e", str(package))]
     versions = ["--resolution", "lowest-direct"] if given.lowest else ["-c", str(ROOT / "constraints.txt")]
-    # Tools of the tests themselves are those of constraints.txt, in every environment.
     subprocess.run([UV, "pip", "install", "--quiet", "--python", python, *versions, *editable], check=True)
-    tools = ["-r", str(ROOT / "requirements-dev.txt")]
-    pins = [] if given.lowest else ["-c", str(ROOT / "constraints.txt")]
-    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, *pins, *tools], check=True)
+    # Tools of the tests themselves are those of constraints.txt, in every environment.
+    pins = environment / "tools.txt"
+    pins.write_text(_pins_of_tools(_installed(python)), encoding="utf-8")
+    tools = [argument for file in ("dev", "docs") for argument in ("-r", str(ROOT / f"requirements-{file}.txt"))]
+    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, "-c", str(pins), *tools], check=True)
     shown = subprocess.run([UV, "pip", "list", "--python", python], capture_output=True, text=True, check=True)
     print(shown.stdout, flush=True)
     wanted = tests or ["-m", "not slow and not servers", "-n", "2", "--dist", "loadfile", *_directories(packages)]
     return subprocess.run([python, "-m", "pytest", "-q", *wanted], cwd=ROOT, check=False).returncode
+
+
+def _installed(python: Path) -> dict[str, str]:
+    found = subprocess.run(
+        [UV, "pip", "list", "--format", "json", "--python", python], capture_output=True, text=True, check=True
+    )
+    return {each["name"].lower().replace("_", "-"): each["version"] for each in json.loads(found.stdout)}
+
+
+def _pins_of_tools(installed: dict[str, str]) -> str:
+    """Return the versions of constraints.txt, but of what is installed those that are there."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if "==" in line]
+    pins = {line.partition("==")[0].lower().replace("_", "-"): line for line in lines}
+    kept = {name: f"{name}=={version}" for name, version in installed.items() if name in pins}
+    return "\n".join({**pins, **kept}.values()) + "\n"
 
 
 def _directories(packages: list[Path]) -> list[str]:

@@ -36,7 +36,7 @@ _KIND_MODULE: Mapping[str, str] = {"sink": "sink", "source": "source", "operator
 _DEPENDENCIES: Mapping[str, str] = {
     "sink": '"headrace"',
     "source": '"headrace", "numpy>=1.26"',
-    "operator": '"headrace", "polars>=2.0"',
+    "operator": '"headrace", "polars>=2.1"',
     "udf": '"headrace"',
 }
 

@@ -13,6 +13,7 @@ from headrace.flow.messages import HEADER_COLUMNS, Queue
 from headrace.foundation.errors import DataError, JobError
 from headrace.plan.graph import Plan, SinkNode
 from headrace.runtime.lane import Lane
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 _POLL_RECORDS = 50_000
@@ -80,11 +81,14 @@ def table_plan(plan_nodes: SinkNode, name: str) -> Plan:
 
 
 def _progress(shown: bool) -> Progress:
+    # On standard error: rows that a job prints are alone on standard output, and older versions of rich end a bar that is not
+    # shown with an empty line.
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        console=Console(stderr=True, quiet=not shown),
         disable=not (shown and sys.stderr.isatty()),
         transient=True,
     )

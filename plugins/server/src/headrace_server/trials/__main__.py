@@ -34,6 +34,9 @@ def _answer(do: str, asked: dict[str, Any]) -> dict[str, Any]:
     except HeadraceError as error:
         notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
         return {"error": str(error) + notes, "hint": None}
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0].replace("_", "-")
+        return {"error": str(error), "hint": f"pip install {name}" if name.startswith("headrace-") else None}
     except Exception as error:  # whatever code of a job raises; the answer is the only place where it can be told
         logging.getLogger("headrace_server").exception("a trial has failed")
         return {"error": f"{type(error).__name__}: {error}", "hint": None}
