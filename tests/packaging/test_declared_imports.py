@@ -19,24 +19,24 @@ PROJECTS = sorted(
     for pattern in ("core", "plugins/*", "connectors/*", "contrib/*")
     for path in ROOT.glob(f"{pattern}/pyproject.toml")
 )
-#: Imports of what need not be there, by module: the files that may import it.
+#: Commands are loaded by the console, which brings what they import.
+_COMMANDS = {
+    "plugins/rules/src/headrace_rules/commands.py", "plugins/rules/src/headrace_rules/console.py",
+    "plugins/spark/src/headrace_spark/commands.py", "plugins/spark/src/headrace_spark/packaging/making.py",
+    "plugins/sql/src/headrace_sql/commands.py",
+}  # fmt: skip
+#: Imports of what need not be declared, by module: the files that may import it.
 ALLOWED = {
-    # Commands are loaded by the console, which brings these.
-    **dict.fromkeys(
-        ("headrace_console", "typer", "rich"),
-        {
-            "plugins/rules/src/headrace_rules/commands.py", "plugins/rules/src/headrace_rules/console.py",
-            "plugins/spark/src/headrace_spark/commands.py", "plugins/spark/src/headrace_spark/packaging/making.py",
-            "plugins/sql/src/headrace_sql/commands.py",
-        },
-    ),
+    "headrace_console": _COMMANDS,
+    "typer": _COMMANDS,
+    "rich": _COMMANDS,
     # PySpark brings it, in the one version with which it works.
     "py4j": {"plugins/spark/src/headrace_spark/queries/handle.py"},
     # A checkpoint of Spark is shown where Spark is installed; SQL texts and rules are tried where their packages are.
     "headrace_spark": {"plugins/console/src/headrace_console/state_showing.py"},
     "headrace_rules": {"plugins/server/src/headrace_server/trials/rules.py"},
     "headrace_sql": {"plugins/server/src/headrace_server/trials/sql.py"},
-}  # fmt: skip
+}
 
 
 def _normal(name: str) -> str:
