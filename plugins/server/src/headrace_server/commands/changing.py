@@ -298,11 +298,6 @@ def _offsets(name: str, method: str, given: list[str] | None, debug: bool) -> No
             typer.echo(found["note"], err=True)
 
 
-@rules_app.callback()
-def rules_callback() -> None:
-    """Keep ``put`` a sub-command, though it is the only one here."""
-
-
 @rules_app.command("put")
 def put_rules(
     name: Job,
@@ -323,6 +318,35 @@ def put_rules(
             found = client.ask("PUT", path_of(name) + "/rules", {"text": text, "suffix": file.suffix, "node": node})
         for key, value in found.items():
             typer.echo(f"{key}: {value}")
+
+
+@rules_app.command("test")
+def try_rules(
+    name: Job,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .yaml or .sql file of rules.", show_default=False)],
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="ID", help="Which verb, if the job has several.")
+    ] = None,
+    records: Annotated[
+        int, typer.Option(min=1, max=100_000, help="How many of the last records of each queue.")
+    ] = 10_000,
+    debug: Debug = False,
+) -> None:
+    """Show how often rules would match the last records, beside the present rules of a job. Nothing is replaced or written."""
+    from headrace_console import reporting
+
+    with reporting.errors_as_messages(debug=debug):
+        from headrace_server.commands.client import Client, path_of
+
+        body = {"text": _text_of(file), "suffix": file.suffix, "node": node, "records": records}
+        with Client.of_environment() as client:
+            found = client.ask("POST", path_of(name) + "/rules/test", body)
+        typer.echo(f"{found['records']:,} records")
+        for rule in sorted({*found["before"], *found["after"]}):
+            before, after = (int(found[each].get(rule, 0)) for each in ("before", "after"))
+            typer.echo(f"  {rule}: {before:,} now, {after:,} with the new rules")
+        if found["dead_letters_before"] or found["dead_letters_after"]:
+            typer.echo(f"  dead letters: {found['dead_letters_before']:,} now, {found['dead_letters_after']:,} then")
 
 
 def savepoint(name: str, savepoint_name: str | None, stop: bool) -> str | None:

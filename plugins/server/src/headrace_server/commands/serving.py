@@ -81,14 +81,12 @@ def serve(
 ) -> None:
     """Run what lies in a directory of jobs: start it, watch it, restart it, roll out what changes. Ends on Ctrl-C or SIGTERM."""
     from headrace_console import reporting
+    from headrace_console.running import events_logged
 
-    with reporting.errors_as_messages(debug=debug):
-        from headrace.foundation.logs import configure
-
+    with reporting.errors_as_messages(debug=debug), events_logged(log_format.value, "info"):
         from headrace_server.commands.client import data_directory
         from headrace_server.serving import HeadraceServer, ServerOptions
 
-        configure(log_format.value, "info")
         options = ServerOptions(
             jobs=jobs, data=data or data_directory(), registry=registry, ext=ext,
             log_format=log_format.value, host=host, port=port, on_stop=on_stop.value,

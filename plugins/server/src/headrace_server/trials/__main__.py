@@ -28,6 +28,7 @@ def _answer(do: str, asked: dict[str, Any]) -> dict[str, Any]:
     from headrace_server.trials import over_last_records, replaying, rules, sql
 
     trials: dict[str, Callable[..., Any]] = {"lint": sql.lint, "sample": sql.sample, "rules": rules.list_rules, "explain": rules.explain,
+              "try_rules": rules.try_rules,
               "replay": replaying.replay, "check_replay": replaying.check_replay, "shadow": over_last_records.shadow}  # fmt: skip
     try:
         return {"answer": trials[do](**asked)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.flow.messages import ChangeKind
-from headrace.interfaces.backend import JobReport
+from headrace.interfaces.backend import JobHandle
 from headrace.interfaces.registry import default_registry
 from headrace.jobs.job import Job, PreparedJob, options_of
 from headrace.plan.graph import Node, SinkNode, rebuilt
@@ -23,13 +23,15 @@ _ADDED = (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
 
 def run_over_last(
     job: Job, records: int, *, ranges: Ranges | None = None, sinks: dict[str, MemorySink] | None = None
-) -> tuple[JobReport, dict[str, tuple[int, int]]]:
-    """Run a job in this process over the last records of its sources, without a checkpoint; return its report and what it read.
+) -> tuple[JobHandle, dict[str, tuple[int, int]]]:
+    """Run a job in this process over the last records of its sources, without a checkpoint.
+
+    Returns its handle after it has ended, and what it has read.
 
     With ``sinks`` a MemorySink stands for each sink of the job, and is put there under the id of its node.
     """
     backend = default_registry().find("backend", "light")
-    options, settings = options_of(backend, "light", {"until": "end"})
+    options, settings = options_of(backend, "light", {"until": "end", "metrics": True})
     plan = job.plan(options)
     sources = {node: LastRecords(node.source, records, ranges=ranges) for node in plan.sources.values()}
     changes: dict[Node, Node] = {node: replace(node, source=source) for node, source in sources.items()}
@@ -38,8 +40,9 @@ def run_over_last(
             sinks[node_id] = MemorySink()
             changes[node] = replace(node, sink=sinks[node_id])
     plan = rebuilt(plan, changes)
-    report = PreparedJob(plan.job_name, "light", plan, options, backend(settings)).start().wait()
-    return report, {queue: places for source in sources.values() for queue, places in source.read.items()}
+    handle = PreparedJob(plan.job_name, "light", plan, options, backend(settings)).start()
+    handle.wait()
+    return handle, {queue: places for source in sources.values() for queue, places in source.read.items()}
 
 
 def shadow(file: str, variables: Mapping[str, str], records: int, ranges: Ranges | None, output: str) -> dict[str, Any]:
@@ -51,7 +54,8 @@ def shadow(file: str, variables: Mapping[str, str], records: int, ranges: Ranges
 
     given = None if ranges is None else {queue: (int(first), int(end)) for queue, (first, end) in ranges.items()}
     sinks: dict[str, MemorySink] = {}
-    report, read = run_over_last(load_job(file, variables), records, ranges=given, sinks=sinks)
+    handle, read = run_over_last(load_job(file, variables), records, ranges=given, sinks=sinks)
+    report = handle.wait()
     for number, sink in enumerate(sinks.values()):
         (Path(output) / f"{number}.ndjson").write_text(_rows_of(sink), encoding="utf-8")
     return {

@@ -6,11 +6,13 @@ import contextlib
 import io
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headrace.foundation.errors import JobError
-from headrace.plan.graph import OperatorNode
+from headrace.jobs.job import Job
+from headrace.plan.graph import OperatorNode, Plan, rebuilt
 
 
 def list_rules(file: str, variables: Mapping[str, str], replaced: str | None) -> list[dict[str, Any]]:
@@ -36,6 +38,66 @@ def explain(file: str, variables: Mapping[str, str], replaced: str | None, rule:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             console.explain(rule, on=on, rules=replaced, job=file, columns=None)
     return said.getvalue()
+
+
+def try_rules(
+    file: str, variables: Mapping[str, str], replaced: str | None, rules: str, node: str | None, records: int
+) -> dict[str, Any]:
+    """Run a job over the last records with its present rules and with others, into memory; return the hits of each rule.
+
+    ``replaced``: the file of the rules that were put last, if any. Raises RulesError for rules that are wrong, JobError.
+    """
+    from headrace.testing import MemorySink
+    from headrace_console.job_files import load_job
+
+    from headrace_server.trials.over_last_records import run_over_last
+
+    def run(given: str | None, ranges: Any) -> tuple[dict[str, float], int, Any]:
+        job = load_job(file, variables)
+        sinks: dict[str, MemorySink] = {}
+        handle, read = run_over_last(_with_rules(job, given, node), records, ranges=ranges, sinks=sinks)
+        return _hits(handle), handle.wait().dead_letters, read
+
+    before, bad_before, read = run(replaced, None)
+    after, bad_after, _ = run(rules, read)
+    return {
+        "records": sum(end - first for first, end in read.values()),
+        "before": before,
+        "after": after,
+        "dead_letters_before": bad_before,
+        "dead_letters_after": bad_after,
+    }
+
+
+def _hits(handle: Any) -> dict[str, float]:
+    families = [family for family in handle.metrics().families if family.metric.name == "rule.hits"]
+    found: dict[str, float] = {}
+    for series in (series for family in families for series in family.series):
+        found[series.labels[-1]] = found.get(series.labels[-1], 0.0) + series.value
+    return found
+
+
+def _with_rules(job: Job, rules: str | None, node: str | None) -> Job:
+    """Return the job with the rules of a file instead of its own; None: as it is. Raises JobError that names its verbs."""
+    from headrace_rules.verb import Rules
+
+    plan = Plan(job.namespace, job.pipeline, job.sink_nodes)
+    verbs = {node_id: found for node_id, found in plan.of_kind(OperatorNode).items() if isinstance(found.spec, Rules)}
+    if node is None and len(verbs) == 1:
+        [node] = verbs
+    if node not in verbs:
+        named = ", ".join(verbs) or "none"
+        raise JobError(f"it is not clear which rules are meant; the job has {named}", option="node", hint="name one")
+    if rules is None:
+        return job
+    old = verbs[node].spec
+    assert isinstance(old, Rules)
+    new = Rules(
+        rules, output=old.output, raw_scan=old.raw_scan, verdict_cache=old.options.verdict_cache_entries,
+        scanner=old.options.scanner, functions=old.functions,
+    )  # fmt: skip
+    changed = rebuilt(plan, {verbs[node]: replace(verbs[node], spec=new)})
+    return Job(job.stream, tuple(changed.sinks.values()))
 
 
 def _rules(file: str, variables: Mapping[str, str], replaced: str | None) -> list[Any]:

@@ -42,7 +42,8 @@ def sample(text: str, variables: Mapping[str, str], records: int, rows: int) -> 
     ]
     whole = jobs[0].also(*jobs[1:])
     dead = whole.stream.dead_letters().to(bad, name="sample_dead_letters")
-    report, _ = run_over_last(whole.also(dead), records)
+    handle, _ = run_over_last(whole.also(dead), records)
+    report = handle.wait()
     return {
         "tables": {name: _shown(sink, list(relations[name].schema), rows) for name, sink in sinks.items()},
         "records": report.records_read,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from headrace.foundation.errors import JobError
@@ -32,6 +33,7 @@ from headrace_server.web.letters import (
 
 _LINT_TIMEOUT = timedelta(seconds=20)
 _SAMPLE_TIMEOUT = timedelta(seconds=45)
+_TRY_RULES_TIMEOUT = timedelta(minutes=2)
 _REPLAY_TIMEOUT = timedelta(minutes=5)
 _TEXT_LENGTH_MAX = 200_000
 _MESSAGE_LENGTH_MAX = 100_000
@@ -68,6 +70,15 @@ class MessageBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     message: str
 
 
+class TryRulesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A set of rules as text; ``node``: which verb, if the job has several; ``records``: how many of the last records are read."""
+
+    text: str
+    suffix: Literal[".yaml", ".sql"] = ".yaml"
+    node: str | None = None
+    records: int = 10_000
+
+
 class WebHandlers:
     """The functions of these endpoints, on one supervisor."""
 
@@ -94,6 +105,10 @@ class WebHandlers:
             Endpoint(
                 "POST", job + "/rules/explain", operator, "Why a rule matches a message or not", self.explain,
                 body=MessageBody, returns=dict[str, str],
+            ),
+            Endpoint(
+                "POST", job + "/rules/test", operator, "Hits of other rules on the last records, beside the present ones",
+                self.try_rules, body=TryRulesBody, returns=dict[str, Any],
             ),
             Endpoint("POST", "/v1/sql/lint", author, "Check a SQL text", self.lint, body=SqlBody, returns=dict[str, Any]),
             Endpoint(
@@ -159,6 +174,22 @@ class WebHandlers:
             variables=wanted.variables, replaced=self._replaced_rules(record), rule=body.rule, message=body.message,
         )  # fmt: skip
         return {"text": text}
+
+    def try_rules(self, asked: Asked) -> Any:
+        """Say how often each rule of another set would match the last records, and each present one."""
+        body: TryRulesBody = asked.body
+        record = self.job(asked.job)
+        if not 1 <= body.records <= _RECORDS_MAX:
+            raise JobError(f"records={body.records}: expected a number from 1 to {_RECORDS_MAX:,}", option="records")
+        wanted = self._current(record)
+        with tempfile.TemporaryDirectory(prefix="headrace-rules-") as place:
+            file = Path(place) / f"rules{body.suffix}"
+            file.write_text(body.text, encoding="utf-8")
+            return self._trials.ask(
+                "try_rules", timeout=_TRY_RULES_TIMEOUT, **self._where(record), file=wanted.file,
+                variables=wanted.variables, replaced=self._replaced_rules(record), rules=str(file), node=body.node,
+                records=body.records,
+            )  # fmt: skip
 
     def lint(self, asked: Asked) -> Any:
         """Check a SQL text."""
