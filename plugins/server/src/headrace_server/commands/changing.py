@@ -188,7 +188,7 @@ def upgrade(
                 "the versions write different rows, so nothing was rolled out", job=name,
                 hint="if that is what you want: the same without --shadow",
             )  # fmt: skip
-        _rolled_out("upgrade", name, version, debug)
+        _roll_out("upgrade", name, version)
 
 
 @shadow_app.command()
@@ -234,21 +234,21 @@ def rollback(
     debug: Debug = False,
 ) -> None:
     """Go back to the version before."""
-    _rolled_out("rollback", name, version, debug)
-
-
-def _rolled_out(kind: str, name: str, version: int | None, debug: bool) -> None:
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):
-        from headrace_server.commands.client import Client, path_of
+        _roll_out("rollback", name, version)
 
-        with Client.of_environment() as client:
-            report = _followed(client, client.ask("POST", f"{path_of(name)}/{kind}", {"version": version}))
-        gap = report["gap_seconds"]
-        typer.echo(
-            f"{name}: version {report['accepted'][name]}" + ("" if gap is None else f", {gap:.2f} s between the two")
-        )
+
+def _roll_out(kind: str, name: str, version: int | None) -> None:
+    from headrace_server.commands.client import Client, path_of
+
+    with Client.of_environment() as client:
+        report = _followed(client, client.ask("POST", f"{path_of(name)}/{kind}", {"version": version}))
+    gap = report["gap_seconds"]
+    typer.echo(
+        f"{name}: version {report['accepted'][name]}" + ("" if gap is None else f", {gap:.2f} s between the two")
+    )
 
 
 @offsets_app.command("show")
