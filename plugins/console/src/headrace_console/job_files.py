@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import sys
 import traceback
@@ -20,6 +21,7 @@ from headrace.jobs.job import Job, refusing_starts
 
 from headrace_console.reporting import UserCodeError
 
+logger = logging.getLogger(__name__)
 #: Name of the module that a job file becomes. It is not ``__main__``, so that a guarded ``job.run()`` does not run.
 MODULE = "headrace_job"
 #: The variable or function that is used if a file has several jobs and the target names none.
@@ -88,10 +90,21 @@ def _split(target: str) -> tuple[Path, str | None]:
 
 
 def _make_importable(directory: Path) -> None:
-    """Let the job file import modules of its directory, as ``python FILE`` does, also in processes that this one starts."""
+    """Let the job file import modules of its directory, as ``python FILE`` does, also in processes that this one starts.
+
+    Not in these if a file there has the name of a module of Python, such as ``copy.py``: they would import it instead, and none of
+    Spark's Python processes could start. Spark's get the path behind Python's own with what they run.
+    """
     place = str(directory)
     if sys.path[:1] != [place]:
         sys.path.insert(0, place)
+    hidden = sorted(each.name for each in directory.glob("*.py") if each.stem in sys.stdlib_module_names)
+    if hidden:
+        logger.warning(
+            "%s: %s has the name of a module of Python; processes that the job starts do not find modules of this directory",
+            place, hidden[0],
+        )  # fmt: skip
+        return
     inherited = os.environ.get("PYTHONPATH", "")
     if place not in inherited.split(os.pathsep):
         os.environ["PYTHONPATH"] = place + (os.pathsep + inherited if inherited else "")

@@ -1,0 +1,74 @@
+"""Jobs on Spark under a real server: figures, upgrades and kills, each row once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from server_processes import ServerProcess
+
+from tests.eventually import eventually
+
+pytestmark = pytest.mark.spark
+SETTINGS = "backend: spark\nhealth_window: 300 ms\nhealth_timeout: 170 s\nprepare_timeout: 170 s\n"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    made = ServerProcess(tmp_path)
+    yield made
+    made.clean_up()
+
+
+def write(server: ServerProcess, where: str) -> None:
+    # The file is called copy.py, as a module of Python is: Spark's Python processes must start nevertheless.
+    server.write_copy(where=where)
+    (server.jobs / "job.yaml").write_text(SETTINGS)
+
+
+def ended(server: ServerProcess, operation: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        found: dict[str, Any] = server.client.ask("GET", f"/v1/operations/{operation}")
+        return found if found["state"] != "running" else None
+
+    return eventually(look, "the operation ends", shown=server.log) or {}
+
+
+def test_a_job_on_spark_is_shown_upgraded_killed_and_saved(server: ServerProcess) -> None:
+    write(server, "n >= 0")
+    server.add_events(0, 100)
+    server.start()
+    server.wait_for_state("running", version=1)
+    server.wait_for_rows(100)
+    token = (server.data / "token").read_text().strip()
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
+        text = client.get("/metrics").text
+        assert 'headrace_source_records_total{backend="spark",job_name="test.copy"' in text
+        assert client.get("/v1/jobs/copy/picture").headers["content-type"].startswith("image/svg+xml")
+    write(server, "n > -7")
+    server.wait_for_state("running", version=2)
+    server.add_events(100, 200)
+    server.wait_for_rows(200)
+    ended_well = [each for each in server.client.ask("GET", "/v1/operations") if each["state"] == "done"]
+    [upgrade] = [each for each in ended_well if json.loads(each["result"]).get("accepted") == {"copy": 2}]
+    assert json.loads(upgrade["result"])["places"]["copy"]["offsets"]
+    pid = server.job()["job"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    server.add_events(200, 300)
+    server.wait_for_rows(300)
+    found = server.wait_for_state("running")
+    assert found["runs"][1]["outcome"] == "killed"
+    saved = ended(server, server.client.ask("POST", "/v1/jobs/copy/savepoints", {"name": "one"})["id"])
+    assert (saved["state"], Path(json.loads(saved["result"])["savepoint"]).is_dir()) == ("done", True)
+    children = psutil.Process(found["job"]["pid"]).children(recursive=True)
+    assert children
+    assert server.stop() == 0
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert alive == []
