@@ -47,8 +47,8 @@ def test_versions_are_compared_row_by_row_and_only_equal_ones_are_rolled_out(ser
     server.start()
     eventually(lambda: server.client.ask("GET", "/v1/jobs"), "the job is there", shown=server.log)
     eventually(lambda: server.job()["versions"], "version 1", shown=server.log)
-    if server.job()["job"]["version"] is None:
-        headrace(server, "upgrade", "copy")
+    assert server.job()["job"]["state"] == "waiting"
+    headrace(server, "upgrade", "copy")
     server.wait_for_state("running", version=1)
     server.wait_for_rows(1000)
     server.write_copy(where="n <> 7 AND n <> 995")

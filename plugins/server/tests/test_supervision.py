@@ -193,6 +193,8 @@ def test_a_job_whose_file_comes_back_runs_its_version_again(world: World, roll_o
     (world.jobs / "job.yaml").write_text(f"roll_out: {roll_out}\n")
     world.write("orders")
     world.pass_time()
+    if roll_out == "manual":
+        upgrade(world, "orders", 1)
     (world.jobs / "orders.py").unlink()
     world.pass_time()
     assert world.launcher.alive == []
@@ -285,11 +287,52 @@ def test_a_secret_that_is_missing_refuses_the_version(world: World) -> None:
     assert world.launcher.runners == []
 
 
-def test_versions_wait_where_roll_outs_are_manual(world: World) -> None:
+def upgrade(world: World, name: str, number: int) -> None:
+    """Roll a version out as ``headrace upgrade`` does."""
+    world.supervisor.roll_out_later("upgrade", {name: number})
+    world.supervisor.wait_for_roll_outs()
+    world.pass_time(2)
+
+
+def test_every_version_waits_for_an_upgrade_where_roll_outs_are_manual_also_the_first(world: World) -> None:
     (world.jobs / "job.yaml").write_text("roll_out: manual\n")
     world.write("orders")
     world.pass_time()
+    assert world.launcher.runners == []
+    assert world.supervisor.phase("orders") == "waiting"
+    with pytest.raises(JobError, match="no version of it was accepted") as error:
+        world.supervisor.desire([world.registry.job("orders")], Desired.RUNNING)
+    assert error.value.hint == "headrace upgrade orders rolls out its first version"
+    upgrade(world, "orders", 1)
+    assert world.supervisor.phase("orders") == "running"
     world.write("orders", "two")
     world.pass_time()
-    assert world.registry.job("orders").current_version == 1
+    job = world.registry.job("orders")
+    assert (job.current_version, job.problem) == (1, None)
     assert [each.number for each in world.registry.versions("orders")] == [2, 1]
+    upgrade(world, "orders", 2)
+    assert world.registry.job("orders").current_version == 2
+
+
+def test_a_first_version_that_is_refused_is_shown_as_such_where_roll_outs_are_manual(world: World) -> None:
+    (world.jobs / "job.yaml").write_text("roll_out: manual\n")
+    world.write("orders", "refused")
+    world.pass_time()
+    upgrade(world, "orders", 1)
+    assert world.supervisor.phase("orders") == "refused"
+
+
+def test_a_changed_file_that_comes_back_waits_and_the_accepted_version_runs_where_roll_outs_are_manual(
+    world: World,
+) -> None:
+    (world.jobs / "job.yaml").write_text("roll_out: manual\n")
+    world.write("orders")
+    world.pass_time()
+    upgrade(world, "orders", 1)
+    (world.jobs / "orders.py").unlink()
+    world.pass_time()
+    assert world.launcher.alive == []
+    world.write("orders", "two")
+    world.pass_time(20)
+    assert world.supervisor.phase("orders") == "running"
+    assert [each.version for each in world.runner.specification.jobs] == [1]

@@ -16,7 +16,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """A job in the table of jobs."""
 
     name: str
-    #: What it does now: running, stopped, paused, finished, scheduled, starting, stopping, failing, resting, refused, new.
+    #: What it does now: running, stopped, paused, finished, scheduled, starting, stopping, failing, resting, refused, waiting, new.
     state: str
     desired: str
     version: int | None

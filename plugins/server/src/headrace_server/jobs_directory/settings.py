@@ -55,7 +55,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: Most memory of its data that a process may have; None: no limit. A group takes the sum of its jobs.
     memory_max_bytes: int | None = None
     open_files_max: int | None = None
-    #: Whether a changed file is rolled out at once, or waits for ``headrace upgrade``.
+    #: Whether versions are rolled out at once, or wait for ``headrace upgrade``: also the first of a job.
     roll_out: Literal["automatic", "manual"] = "automatic"
     #: Whether a job that is found for the first time is started.
     start: bool = True

@@ -174,9 +174,9 @@ class Supervisor:
             number = self._taken(each, known.get(each.name))
             if number is None:
                 continue
-            first = self.services.registry.job(each.name).current_version is None
-            if each.settings.roll_out == "automatic" or first:
-                changes[each.name] = number
+            chosen = number if each.settings.roll_out == "automatic" else self._accepted_before(each.name)
+            if chosen is not None:
+                changes[each.name] = chosen
         for broken in unusable:
             self._note_unusable(broken, known)
         lies_there = {each.name for each in found}
@@ -241,6 +241,16 @@ class Supervisor:
         if left is None and job is not None and job.current_version is None:
             left = next((each for each in versions if each.state is VersionState.ACCEPTED), None)
         return left.number if left is not None and (left.job, left.number) not in self._offered else None
+
+    def _accepted_before(self, job: str) -> int | None:
+        """Return the version to run of a job whose versions wait for ``headrace upgrade``: the last accepted one, if none is present.
+
+        It is so when the file of a job has come back. What no person has rolled out so far waits.
+        """
+        if self.services.registry.job(job).current_version is not None:
+            return None
+        versions = self.services.registry.versions(job)
+        return next((each.number for each in versions if each.state is VersionState.ACCEPTED), None)
 
     def _store_version(self, found: FoundJob) -> int:
         number = self.services.registry.next_version(found.name)
@@ -379,7 +389,9 @@ class Supervisor:
             if desired in _WANTED and not job.present:
                 raise JobError("its file does not lie in the jobs directory", job=job.name, hint="put it back first")
             if desired in _WANTED and job.current_version is None:
-                raise JobError("no version of it was accepted", job=job.name, hint=job.problem)
+                waits = job.problem is None and self._waits_for_a_person(job)
+                hint = f"headrace upgrade {job.name} rolls out its first version" if waits else job.problem
+                raise JobError("no version of it was accepted", job=job.name, hint=hint)
         for job in chosen:
             self.services.registry.change_job(job.name, desired=desired.value, problem=None)
             unit = self.units.get(job.unit)
@@ -413,15 +425,24 @@ class Supervisor:
         phase = unit.phase(name) if unit is not None else None
         if unit is not None and phase in RUNS:
             return str(phase)
-        if job.desired is not Desired.RUNNING:
+        if job.desired not in _WANTED:
             return job.desired.value
         if job.current_version is None:
-            return "refused" if job.problem else "new"
+            if job.problem:
+                return "refused"
+            return "waiting" if self._waits_for_a_person(job) else "new"
+        if job.desired is Desired.SCHEDULED:
+            return job.desired.value
         if unit is not None and unit.policy(name).rests:
             return "resting"
         if unit is not None and unit.policy(name).failures:
             return "failing"
         return phase if phase is not None else "starting"
+
+    def _waits_for_a_person(self, job: JobRecord) -> bool:
+        """Return whether the first version of a job waits for ``headrace upgrade``: ``roll_out: manual``."""
+        number = None if job.unit in self._busy else self.services.registry.newest_version(job.name)
+        return number is not None and self.services.settings(job.name, number).roll_out == "manual"
 
     def figures(self, name: str) -> Mapping[str, Any] | None:
         """Return the figures that the runner of a job gave last; None if it does not run."""
