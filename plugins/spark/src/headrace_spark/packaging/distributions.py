@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -93,17 +94,18 @@ def project_of(distribution: metadata.Distribution) -> Path | None:
 def files_of(distribution: metadata.Distribution) -> Iterator[PackedFile]:
     """Yield the files of a distribution that workers need. Raises JobError if nobody knows which files it has."""
     name = distribution.metadata["Name"]
-    if not distribution.files:
+    files = _listed(distribution)
+    if not files:
         raise JobError(
             f"the package {name!r} cannot be packed: its installation has no list of its files",
             plugin="spark",
             hint=f"install it again with pip: python -m pip install --force-reinstall --no-deps {name}=={distribution.version}",
         )
-    for file in distribution.files:
+    for file in files:
         parts = file.parts
         if parts[0] == ".." or file.is_absolute() or (parts[0] == "pyspark" and parts[1] in _SPARK_PARTS):
             continue  # programs and pages of the environment
-        source = Path(str(file.locate()))
+        source = Path(str(distribution.locate_file(file)))
         if source.is_file():
             yield PackedFile(source, PurePosixPath(*parts))
         elif source.suffix != ".pyc":
@@ -112,6 +114,14 @@ def files_of(distribution: metadata.Distribution) -> Iterator[PackedFile]:
                 plugin="spark",
                 hint=f"install it again: python -m pip install --force-reinstall --no-deps {name}=={distribution.version}",
             )
+
+
+def _listed(distribution: metadata.Distribution) -> list[PurePosixPath]:
+    """Return what the installation says it has. ``distribution.files`` leaves out what is missing, from Python 3.12 on."""
+    record = distribution.read_text("RECORD")
+    if record is None:
+        return [PurePosixPath(str(file)) for file in distribution.files or ()]
+    return [PurePosixPath(row[0]) for row in csv.reader(record.splitlines()) if row]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import signal
@@ -254,7 +255,9 @@ def _stop(own: _OwnSpark) -> None:
             # What Java may write at its end for the next start is not waited for.
             process.wait(0.0 if own.spark.writes_archive else _END_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            threading.Thread(target=process.wait, name="headrace-spark-end", daemon=True).start()
+            # At the end of this process no thread can begin any more, and the system takes the child over.
+            with contextlib.suppress(RuntimeError):
+                threading.Thread(target=process.wait, name="headrace-spark-end", daemon=True).start()
     own.spark.stop_python()
     _forget_gateway()
 
