@@ -54,10 +54,10 @@ def _installed(python: Path) -> dict[str, str]:
 
 
 def _pins_of_tools(installed: dict[str, str]) -> str:
-    """Return the versions of constraints.txt, but of what is installed those that are there."""
+    """Return the versions of constraints.txt; of what is installed it may stay, unless a tool needs a later one."""
     lines = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if "==" in line]
     pins = {line.partition("==")[0].lower().replace("_", "-"): line for line in lines}
-    kept = {name: f"{name}=={version}" for name, version in installed.items() if name in pins}
+    kept = {name: f"{name}>={version}" for name, version in installed.items() if name in pins}
     return "\n".join({**pins, **kept}.values()) + "\n"
 
 
