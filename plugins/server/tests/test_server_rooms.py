@@ -21,6 +21,7 @@ ROOMS = [
     "supervision",
     "api",
     "web",
+    "service",
     "commands",
 ]
 

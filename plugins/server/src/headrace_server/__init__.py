@@ -2,7 +2,7 @@
 
 Rooms, of which each imports only those before it: ``registry`` (what the server knows, in a database), ``jobs_directory`` (what lies
 in ``jobs/``), ``runner`` (the process that runs jobs), ``supervision`` (which keeps runners going), ``api`` (REST),
-``commands`` (the command line).
+``service`` (units of systemd and launchd), ``commands`` (the command line).
 """
 
 __version__ = "0.1.0"
