@@ -187,8 +187,11 @@ class JobRun:
             "definitions": definitions_to_json(plan.state_definitions),
         }
 
-    def compare(self, running: Mapping[str, Any]) -> None:
-        """Check that this prepared version can continue with the state of the running one. Raises JobError that says what differs."""
+    def compare(self, running: Mapping[str, Any]) -> list[str]:
+        """Check that this prepared version can continue with the state of another one, which runs or has run.
+
+        Returns the operators that can only if their state is empty. Raises JobError that says what differs.
+        """
         if self._prepared is None:
             raise JobError(self._reason or "the job is not prepared", job=self.specification.name)
         plan = self._prepared.plan
@@ -198,7 +201,8 @@ class JobRun:
                 job=self.specification.name,
                 hint="give it the names of the old one, or make it a new file: another job has a checkpoint of its own",
             )
-        check_definitions(plan, definitions_from_json(running["definitions"]), place="the running version")
+        stored = definitions_from_json(running["definitions"])
+        return sorted(check_definitions(plan, stored, place="the running version"))
 
     # -------------------------------------------------------------------------------------------------------- inside
 

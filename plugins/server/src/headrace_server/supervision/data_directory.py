@@ -66,6 +66,10 @@ class DataDirectory:
         """Return where the sets of rules lie that were put while a job ran, the newest with the greatest name."""
         return self.of_job(job) / "rules"
 
+    def roll_out_note(self, unit: str, *, group: bool) -> Path:
+        """Return where it is noted which versions of a unit are watched."""
+        return self.of_unit(unit, group=group) / "roll-out.json"
+
     def savepoint(self, job: str, name: str) -> Path:
         """Return where a savepoint of a job is written, if the client names no place."""
         return self.of_job(job) / "savepoints" / name

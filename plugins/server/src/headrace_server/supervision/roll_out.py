@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from headrace.foundation.errors import HeadraceError, JobError
 
 from headrace_server.registry.records import VersionState
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
+from headrace_server.supervision.going_back import KeptCheckpoint, RollOutNote, keeps_state_in_checkpoint, rows_twice
 from headrace_server.supervision.processes import RunnerProcess
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.unit import Unit
@@ -43,7 +45,8 @@ class RollOutReport:
 
 
 class RollOut:
-    """One roll-out of versions into a unit. ``run`` is called once, in a thread of its own.
+    """One roll-out of versions into a unit. ``run`` is called once, in a thread of its own; or ``watch_on``, by a server that
+    finds the note of an earlier one.
 
     ``changes``: the new versions. ``running``: the jobs that should run afterwards, with their versions before the change; a
     changed job that is not among them is only checked. ``say`` is told each step.
@@ -59,6 +62,8 @@ class RollOut:
         self._running = dict(running)
         self._say = say
         self._report = RollOutReport()
+        #: Of the changed jobs, as their prepared runner gave them.
+        self._plans: dict[str, Any] = {}
         self._never = threading.Event()
         self._server_stops = stopping or self._never
 
@@ -73,6 +78,26 @@ class RollOut:
             new = self._prepared()
             if new is not None:
                 self._switch(new)
+        return self._report
+
+    def watch_on(self, note: RollOutNote) -> RollOutReport:
+        """Go on with a roll-out whose server died while it watched the new versions, for a whole window; return what became of them.
+
+        Versions that were stopped in order, or had not begun, are not judged: they stay new, and the old ones are started.
+        """
+        with self._unit.lock:
+            registry, running = self._services.registry, self._unit.running_versions()
+            accepted = all(registry.job(job).current_version == number for job, number in note.changes.items())
+            if accepted or any(note.changes.get(job, number) != number for job, number in running.items()):
+                self._forget(note)
+                return self._report
+            unhealthy = dict(note.unhealthy) or self._unhealthy(note.changes, self._services.clock.monotonic())
+            if not unhealthy:
+                self._accept_all(note)
+            elif not note.unhealthy and all(self._was_stopped(job) for job in unhealthy):
+                self._fall_back(note, {})
+            else:
+                self._fall_back(note, unhealthy)
         return self._report
 
     # ------------------------------------------------------------------------------------------------- preparing
@@ -134,8 +159,11 @@ class RollOut:
     def _launch(self, versions: Mapping[str, int]) -> RunnerProcess:
         return self._services.launch(self._unit.name, versions, group=self._unit.group, wait=True)
 
-    def _wait_prepared(self, runner: RunnerProcess) -> dict[str, str]:
-        """Wait until a runner has prepared its jobs; return those that it refuses, with the reason."""
+    def _wait_prepared(self, runner: RunnerProcess, *, to_the_end: bool = False) -> dict[str, str]:
+        """Wait until a runner has prepared its jobs; return those that it refuses, with the reason.
+
+        ``to_the_end``: also if the server ends. Raises RollOutInterruptedError otherwise.
+        """
         jobs = [each.name for each in runner.specification.jobs]
         allowed = max(
             self._services.settings(each.name, each.version).prepare_timeout for each in runner.specification.jobs
@@ -155,10 +183,10 @@ class RollOut:
                     return {job: str(each["error"]) for job, each in found.items() if each["phase"] == "refused"}
             if not alive:
                 return {job: str(outcome.reason) for job, outcome in runner.outcomes().items()}
-            if self._server_stops.is_set():
+            if self._server_stops.is_set() and not to_the_end:
                 runner.kill()
                 raise RollOutInterruptedError("the server ended while the version was loaded")
-            clock.wait(self._server_stops, _LOOK_SECONDS)
+            clock.wait(self._never if to_the_end else self._server_stops, _LOOK_SECONDS)
         # Jobs are loaded one after the other: those behind the one that hangs have done nothing wrong.
         return {
             loading[0]: f"not loaded and planned within {allowed:.0f} s (prepare_timeout): does an import wait or loop?"
@@ -182,7 +210,7 @@ class RollOut:
             plans = {job: new.ask("plan", job=job) for job in versions}
         except RefusedError as error:
             raise JobError(error.message, hint=error.hint) from error
-        refused = {}
+        self._plans, refused = plans, {}
         for job, plan in plans.items():
             pipeline = str(plan["job"])
             other = self._services.registry.claim_pipeline(pipeline, job)
@@ -206,23 +234,51 @@ class RollOut:
         if self._unit.runner is not None:
             self._say("stopping the old version at a checkpoint")
             self._stop_old()
+        note = None
+        if guarded:
+            note = self._kept(new, before)
+            if note is None:
+                return
         # Noted before it runs: a server that dies now finds the process again.
         self._unit.take(new)
-        try:
-            new.ask("go")
-        except (RunnerAwayError, RefusedError) as error:
-            logger.warning("unit %s: %s", self._unit.name, error.message)  # the look below says that it is not healthy
-        if not guarded:
+        self._go(new)
+        if note is None:
             for job, version in self._changes.items():
                 self._accept(job, version)
             return
         self._say("the new version starts")
         unhealthy = self._unhealthy(guarded, begun)
-        if not unhealthy:
+        if unhealthy:
+            self._fall_back(note, unhealthy)
+        else:
+            self._accept_all(note)
+
+    def _kept(self, new: RunnerProcess, before: Mapping[str, int]) -> RollOutNote | None:
+        """Keep the way back: the checkpoints of the stopped versions, and a note. None: that cannot be; the old versions run again."""
+        plans = {job: {name: self._plans[job].get(name) for name in ("job", "definitions")} for job in self._changes}
+        note = RollOutNote(
+            unit=self._unit.name, group=self._unit.group, before=before, changes=self._changes, plans=plans,
+            places=self._report.places,
+        )  # fmt: skip
+        try:
+            for job in note.changes:
+                KeptCheckpoint(self._services.data, job).keep()
+            note.write(self._services.data)
+        except OSError as error:
+            new.kill()
             for job, version in self._changes.items():
-                self._accept(job, version)
-            return
-        self._fall_back(new, before, unhealthy)
+                self._refuse(
+                    job, version, f"the checkpoint of the version before cannot be kept for a way back: {error}"
+                )
+            self._unit.take(self._services.launch(self._unit.name, before, group=self._unit.group, wait=False))
+            return None
+        return note
+
+    def _go(self, runner: RunnerProcess) -> None:
+        try:
+            runner.ask("go")
+        except (RunnerAwayError, RefusedError) as error:
+            logger.warning("unit %s: %s", self._unit.name, error.message)  # the next look says that it is not healthy
 
     def _stop_old(self) -> None:
         """Stop the jobs of the old runner, all at the same time, and note where. What hangs is killed: the checkpoint is whole."""
@@ -292,21 +348,102 @@ class RollOut:
                 return f"all of the {figures['records_read']:,} records that it has read became dead letters"
         return None
 
-    def _fall_back(self, new: RunnerProcess, before: Mapping[str, int], unhealthy: Mapping[str, str]) -> None:
+    def _was_stopped(self, job: str) -> bool:
+        """Return whether the last run of a job has ended in order."""
+        last = self._services.registry.runs_of(job, limit=1)
+        return bool(last) and last[0].outcome == "stopped"
+
+    def _fall_back(self, note: RollOutNote, unhealthy: Mapping[str, str]) -> None:
+        """Start the old versions again. ``unhealthy`` empty: the new ones are not judged, they were not watched to the end."""
+        data = self._services.data
         self._say("not healthy, going back: " + "; ".join(f"{job}: {reason}" for job, reason in unhealthy.items()))
-        if self._unit.runner is new:
+        if unhealthy:
+            msgspec.structs.replace(note, unhealthy=unhealthy).write(data)
+        places = self._last_places()
+        if self._unit.runner is not None:
             self._stop_old()
+            places |= {job: place for job, place in self._report.places.items() if place}
+        self._report.places = dict(note.places)
         self._unit.end_runs("failed", "fell back to the version before")
-        for job, version in self._changes.items():
-            reason = unhealthy.get(job, "another version of the same roll-out was not healthy")
-            self._services.registry.judge_version(job, version, VersionState.FELL_BACK, reason=reason)
-            self._report.fell_back[job] = reason
-            problem = f"version {version} was not healthy and was taken back: {reason}"
-            self._services.registry.change_job(job, problem=problem)
+        old = self._prepared_again(note)
+        for job, version in note.changes.items():
+            told = self._placed(old, note, job, places.get(job, {}))
             self._unit.begin_anew(job)
-        self._unit.take(self._services.launch(self._unit.name, before, group=self._unit.group, wait=False))
+            if unhealthy:
+                reason = unhealthy.get(job, "another version of the same roll-out was not healthy") + told
+                self._services.registry.judge_version(job, version, VersionState.FELL_BACK, reason=reason)
+                self._report.fell_back[job] = reason
+                problem = f"version {version} was not healthy and was taken back: {reason}"
+                self._services.registry.change_job(job, problem=problem)
+            else:
+                self._services.registry.change_job(job, problem=told.removeprefix("; ") or None)
+        # From here on a server that dies leaves what any other does: the old versions are wanted, and no process has them.
+        note.remove(data)
+        if old is not None:
+            self._unit.take(old)
+            self._go(old)
+
+    def _last_places(self) -> dict[str, Any]:
+        return {job: place_of(status) for job, status in self._unit.statuses.items()}
+
+    def _prepared_again(self, note: RollOutNote) -> RunnerProcess | None:
+        """Return a runner that has prepared the old versions. None: that is not possible now; the unit's next ticks try to start them."""
+        runner: RunnerProcess | None = None
+        try:
+            runner = self._launch(note.before)
+            refused = self._wait_prepared(runner, to_the_end=True)
+        except HeadraceError as error:
+            refused = dict.fromkeys(note.before, str(error))
+        if not refused:
+            return runner
+        logger.error("unit %s: the version before cannot be prepared: %s", self._unit.name, refused)
+        if runner is not None:
+            runner.kill()
+        return None
+
+    def _placed(self, old: RunnerProcess | None, note: RollOutNote, job: str, after: Mapping[str, Any]) -> str:
+        """Let a job go on from the checkpoint of its new version, or from its own if it cannot read that. Return what to tell of it."""
+        kept = KeptCheckpoint(self._services.data, job)
+        why = None if old is None else self._cannot_read(old, job, note.plans[job])
+        if why is None or not kept.is_changed():
+            if old is not None:
+                kept.drop()
+            return ""
+        number = note.changes[job]
+        settings = [self._services.settings(job, each) for each in (number, note.before.get(job, number))]
+        if not all(map(keeps_state_in_checkpoint, settings)):
+            kept.drop()
+            return f"; it may not start, as it cannot read the state that version {number} has stored ({why})"
+        kept.restore()
+        return (
+            f"; the version before cannot read the state that version {number} has stored ({why}), so it goes on from its own "
+            f"checkpoint: rows may be there twice of {rows_twice(note.places.get(job, {}), after)}; the checkpoint of version {number} "
+            f"is {kept.aside}"
+        )
+
+    @staticmethod
+    def _cannot_read(old: RunnerProcess, job: str, plan: Mapping[str, Any]) -> str | None:
+        """Return why a prepared old version cannot go on with what the new one has stored; None: it can, or will refuse by itself."""
+        try:
+            must_be_empty = old.ask("compare", job=job, running=plan)
+        except RefusedError as error:
+            return error.message.partition("\n")[0]
+        except RunnerAwayError:
+            return None
+        return f"not all of {', '.join(must_be_empty)} is in it" if must_be_empty else None
 
     # ------------------------------------------------------------------------------------------------------ notes
+
+    def _accept_all(self, note: RollOutNote) -> None:
+        for job, version in note.changes.items():
+            self._accept(job, version)
+        self._forget(note)
+
+    def _forget(self, note: RollOutNote) -> None:
+        """Give up the way back."""
+        note.remove(self._services.data)
+        for job in note.changes:
+            KeptCheckpoint(self._services.data, job).drop()
 
     def _accept(self, job: str, version: int) -> None:
         self._services.registry.judge_version(job, version, VersionState.ACCEPTED)

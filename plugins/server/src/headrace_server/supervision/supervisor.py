@@ -19,7 +19,9 @@ from headrace.foundation.errors import HeadraceError, JobError
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace_server.jobs_directory.scanning import FoundJob, Scanner, Unusable
+from headrace_server.registry.database import Registry
 from headrace_server.registry.records import Desired, JobRecord, VersionRecord, VersionState
+from headrace_server.supervision.going_back import RollOutNote, read_note
 from headrace_server.supervision.job_schedules import JobSchedules
 from headrace_server.supervision.roll_out import RollOut, RollOutInterruptedError, RollOutReport
 from headrace_server.supervision.specifications import Services
@@ -124,6 +126,7 @@ class Supervisor:
     def _drain(self) -> None:
         """Stop all jobs at a checkpoint and wait until their processes have ended."""
         for unit in self.units.values():
+            unit.settled.set()  # a watch that had no thread yet: its note is for the next server
             with unit.lock:
                 unit.look()
                 unit.ask_to_exit()
@@ -142,6 +145,7 @@ class Supervisor:
         for run in registry.open_runs(self.services.server):
             by_process[run.socket].append(run)
         groups = {job.name: job.unit != job.name for job in registry.jobs()}
+        watched = self._notes()
         for address, runs in by_process.items():
             first = runs[0]
             unit = self._unit(first.unit, {}, group=groups.get(first.job, False))
@@ -154,10 +158,26 @@ class Supervisor:
                 continue
             logger.info("unit %s: its runner %d is taken over", unit.name, runner.pid)
             unit.adopt(runner, {run.job: run for run in runs})
-            self._settle_versions(unit)
+            if unit.name not in watched:
+                self._settle_versions(unit)
+        for name, note in watched.items():
+            self._watch_later(self._unit(name, {}, group=note.group), note)
+
+    def _notes(self) -> dict[str, RollOutNote]:
+        """Return the roll-outs, by unit, whose new versions an earlier server has not watched to the end."""
+        found = {}
+        for unit, group in {(job.unit, job.unit != job.name) for job in self.services.registry.jobs()}:
+            try:
+                note = read_note(self.services.data, unit, group=group)
+            except (OSError, msgspec.MsgspecError) as error:
+                logger.error("unit %s: the note of its last roll-out cannot be read: %s", unit, error)
+                continue
+            if note is not None:
+                found[unit] = note
+        return found
 
     def _settle_versions(self, unit: Unit) -> None:
-        """Take what runs for what is wanted: a roll-out that was under way when the server died has got that far."""
+        """Take what runs for what is wanted: a first version, which no server watches, was under way when the server died."""
         for job, version in unit.running_versions().items():
             record = self.services.registry.job(job)
             if record.current_version != version:
@@ -312,14 +332,13 @@ class Supervisor:
             for job, version in changes.items():
                 registry.change_job(job, problem=f"version {version} was not rolled out: {error!r}")
             raise
-        problems = {**report.refused, **report.fell_back}
-        text = "; ".join(f"{job}: {reason}" for job, reason in problems.items())
-        registry.end_operation(operation, result=msgspec.json.encode(asdict(report)).decode(), error=text or None)
+        _end_operation(registry, operation, report)
         return report
 
     def _roll_out_unit(self, name: str, changes: Mapping[str, int], operation: str) -> RollOutReport:
         jobs = self._jobs_by_unit().get(name, {})
         unit = self._unit(name, jobs)
+        unit.settled.wait()  # what watches it was submitted before, so it has a thread
         running: dict[str, int | None] = {
             job: record.current_version for job, record in jobs.items() if record.desired is Desired.RUNNING
         }
@@ -332,12 +351,42 @@ class Supervisor:
     def roll_out_later(self, kind: str, changes: Mapping[str, int]) -> str:
         """Roll versions out in a thread; return the id of the operation."""
         operation = self.services.registry.begin_operation(kind, changes)
+        units = {self.services.registry.job(job).unit for job in changes}
+        self._submit(units, lambda: self.roll_out(changes, operation))
+        return operation
+
+    def _submit(self, units: Iterable[str], work: Callable[[], Any]) -> None:
         with self._busy_lock:
-            self._busy |= {self.services.registry.job(job).unit for job in changes}
-        begun = self._roll_outs.submit(self._logged, lambda: self.roll_out(changes, operation))
+            self._busy |= set(units)
+        begun = self._roll_outs.submit(self._logged, work)
         with self._busy_lock:
             self._begun = [each for each in self._begun if not each.done()] + [begun]
-        return operation
+
+    def _watch_later(self, unit: Unit, note: RollOutNote) -> None:
+        """Go on watching what an earlier server has rolled out, in a thread. Until it is settled nothing else is done to the unit."""
+        registry = self.services.registry
+        operation = registry.begin_operation("watch new versions", note.changes)
+        unit.settled.clear()
+
+        def carry_out() -> None:
+            roll_out = RollOut(
+                unit, self.services, changes=note.changes, running=note.before,
+                say=lambda step: registry.note_step(operation, step),
+            )  # fmt: skip
+            try:
+                with self._busy_with(unit.name):
+                    report = roll_out.watch_on(note)
+            except Exception as error:
+                # A note that cannot be followed must not be found again later, when its checkpoint is an old one.
+                note.remove(self.services.data)
+                registry.end_operation(operation, error=str(error) or repr(error))
+                raise
+            else:
+                _end_operation(registry, operation, report)
+            finally:
+                unit.settled.set()
+
+        self._submit([unit.name], carry_out)
 
     def wait_for_roll_outs(self) -> None:
         """Wait until no roll-out is under way. Called by tests, and before a drain."""
@@ -499,6 +548,13 @@ class Supervisor:
             is_group = group if group is not None else any(job.name != name for job in jobs.values())
             self.units[name] = Unit(name, self.services, group=is_group)
         return self.units[name]
+
+
+def _end_operation(registry: Registry, operation: str, report: RollOutReport) -> None:
+    """Note the end of a roll-out: its report, and what was refused or taken back."""
+    problems = {**report.refused, **report.fell_back}
+    text = "; ".join(f"{job}: {reason}" for job, reason in problems.items())
+    registry.end_operation(operation, result=msgspec.json.encode(asdict(report)).decode(), error=text or None)
 
 
 def raise_if_running(unit: Unit | None, job: str) -> None:

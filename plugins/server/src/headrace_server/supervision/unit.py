@@ -35,6 +35,9 @@ class Unit:
         self.name = name
         self.group = group
         self.lock = threading.RLock()
+        #: Not set: versions that an earlier server has rolled out are to be watched first. Until then ticks do nothing.
+        self.settled = threading.Event()
+        self.settled.set()
         self.runner: RunnerProcess | None = None
         #: What the runner said last of each job.
         self.statuses: dict[str, Mapping[str, Any]] = {}
@@ -77,7 +80,7 @@ class Unit:
 
     def tick(self, jobs: Mapping[str, JobRecord]) -> None:
         """Look at the runner and do the next step towards what is wanted. ``jobs`` are those of this unit."""
-        if not self.lock.acquire(blocking=False):
+        if not self.settled.is_set() or not self.lock.acquire(blocking=False):
             return
         try:
             self._finished.clear()
@@ -154,7 +157,7 @@ class Unit:
 
     def missing(self, jobs: Mapping[str, JobRecord]) -> dict[str, int]:
         """Return wanted jobs that the running process does not have: they need a roll-out of the unit."""
-        if self.runner is None or self._exit_asked is not None:
+        if self.runner is None or self._exit_asked is not None or not self.settled.is_set():
             return {}
         has = {each.name: each.version for each in self.runner.specification.jobs}
         return {job: version for job, version in self.wanted(jobs).items() if has.get(job) != version}

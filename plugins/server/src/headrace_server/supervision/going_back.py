@@ -1,0 +1,152 @@
+"""What a roll-out keeps while a new version is watched: the old checkpoint, and a note for the next server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from headrace.foundation.durable_files import replace_durably, sync_directory, write_durably
+from headrace.foundation.private_files import make_private_directory
+
+from headrace_server.jobs_directory.settings import JobSettings
+from headrace_server.supervision.data_directory import DataDirectory
+
+#: Files that are never written again once they have their name. Others may be, through the name or a descriptor: they are copied.
+_NEVER_CHANGED = (".delta", ".snapshot", ".sst", ".zip", ".parquet")
+_DEAD_LETTERS = "dead-letters"
+#: Neither belongs to the place of a job: dead letters stay where they are, a lock is that of a process.
+_LEFT_OUT = frozenset({_DEAD_LETTERS, "lock", "LOCK"})
+_STORES_IN_CHECKPOINT = ("directory", "rocksdb")
+
+
+class RollOutNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A roll-out whose new versions are watched. It is on disk from before they run until they are accepted or taken back."""
+
+    unit: str
+    group: bool
+    #: All that ran before, by job.
+    before: Mapping[str, int]
+    changes: Mapping[str, int]
+    #: What the runner said of the plans of the changed jobs.
+    plans: Mapping[str, Any]
+    #: Where the old versions have stopped.
+    places: Mapping[str, Any] = {}
+    #: Why new versions are taken back; empty: they are watched still.
+    unhealthy: Mapping[str, str] = {}
+
+    def write(self, data: DataDirectory) -> None:
+        """Write the note, durably. Raises OSError."""
+        file = data.roll_out_note(self.unit, group=self.group)
+        make_private_directory(file.parent)
+        replace_durably(file, msgspec.json.encode(self))
+
+    def remove(self, data: DataDirectory) -> None:
+        """Remove the note, durably. Raises OSError."""
+        file = data.roll_out_note(self.unit, group=self.group)
+        file.unlink(missing_ok=True)
+        sync_directory(file.parent)
+
+
+def read_note(data: DataDirectory, unit: str, *, group: bool) -> RollOutNote | None:
+    """Return the note that a roll-out of a unit has left; None: there is none. Raises OSError, msgspec.MsgspecError."""
+    try:
+        return msgspec.json.decode(data.roll_out_note(unit, group=group).read_bytes(), type=RollOutNote)
+    except FileNotFoundError:
+        return None
+
+
+class KeptCheckpoint:
+    """A copy of a stopped job's checkpoint, with hard links to what never changes."""
+
+    def __init__(self, data: DataDirectory, job: str) -> None:
+        self._checkpoint = data.checkpoint(job)
+        self.path = self._checkpoint.with_name("checkpoint.kept")
+        #: Where the checkpoint of a version is that was taken back, until the next one.
+        self.aside = self._checkpoint.with_name("checkpoint.taken-back")
+
+    def keep(self) -> None:
+        """Make the copy, instead of an earlier one. A crash leaves all of it or none. Raises OSError."""
+        new = self.path.with_name("checkpoint.kept.new")
+        shutil.rmtree(new, ignore_errors=True)
+        self.drop()
+        make_private_directory(new)
+        for source in _walked(self._checkpoint):
+            target = new / source.relative_to(self._checkpoint)
+            if source.is_dir():
+                make_private_directory(target)
+            elif not (source.suffix in _NEVER_CHANGED and _linked(source, target)):
+                write_durably(target, source.read_bytes())
+        for each in (new, *(path for path in _walked(new) if path.is_dir())):
+            sync_directory(each)
+        os.rename(new, self.path)
+        sync_directory(self.path.parent)
+
+    def is_changed(self) -> bool:
+        """Return whether the checkpoint is another one by now. False also if there is no copy. Raises OSError."""
+        if not self.path.exists():
+            return False
+        kept, now = (
+            {str(each.relative_to(root)): each for each in _walked(root) if each.is_file()}
+            for root in (self.path, self._checkpoint)
+        )
+        return kept.keys() != now.keys() or any(
+            not each.samefile(now[name]) and each.read_bytes() != now[name].read_bytes() for name, each in kept.items()
+        )
+
+    def restore(self) -> None:
+        """Put the copy in the place of the checkpoint, with the dead letters of now. May be called again after a crash. Raises OSError."""
+        if not self.path.exists():
+            return
+        if self._checkpoint.exists():
+            shutil.rmtree(self.aside, ignore_errors=True)
+            os.rename(self._checkpoint, self.aside)
+        letters = self.aside / _DEAD_LETTERS
+        if letters.exists() and not (self.path / _DEAD_LETTERS).exists():
+            os.rename(letters, self.path / _DEAD_LETTERS)
+        os.rename(self.path, self._checkpoint)
+        sync_directory(self._checkpoint)
+        sync_directory(self._checkpoint.parent)
+
+    def drop(self) -> None:
+        """Remove the copy, if there is one."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def keeps_state_in_checkpoint(settings: JobSettings) -> bool:
+    """Return whether all that a job stores is in the directory of its checkpoint. Other stores go on without a way back."""
+    store = settings.options.get("state_store", _STORES_IN_CHECKPOINT[0])
+    return store in _STORES_IN_CHECKPOINT and "reliability" not in settings.options
+
+
+def rows_twice(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return which records were read by the version that was taken back, and are read again: by queue, from where to where."""
+    begun, ended = before.get("offsets") or {}, after.get("offsets") or {}
+    found = []
+    for queue, offset in sorted({**dict.fromkeys(ended, 0), **begun}.items()):
+        if ended.get(queue, offset + 1) <= offset:
+            continue
+        until = f"to {ended[queue] - 1:,}" if queue in ended else "on"
+        found.append(f"{queue} from offset {offset:,} {until}")
+    return ", ".join(found) or "what it has read"
+
+
+def _walked(root: Path) -> Iterator[Path]:
+    """Yield what is below a directory, each directory before its files. Links are left out: headrace makes none."""
+    for place, folders, files in os.walk(root):
+        folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
+        for name in (*folders, *sorted(set(files) - _LEFT_OUT)):
+            path = Path(place, name)
+            if not path.is_symlink():
+                yield path
+
+
+def _linked(source: Path, target: Path) -> bool:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links, or too many of one file: it is copied
+        return False
+    return True
