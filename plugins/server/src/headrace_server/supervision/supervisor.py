@@ -191,6 +191,8 @@ class Supervisor:
         known = {job.name: job for job in self.services.registry.jobs()}
         changes: dict[str, int] = {}
         for each in found:
+            if self._is_watched(known.get(each.name)):
+                continue  # what is new still may be judged in a moment, and must not be rolled out once more
             number = self._taken(each, known.get(each.name))
             if number is None:
                 continue
@@ -211,6 +213,11 @@ class Supervisor:
             by_unit[self.services.registry.job(name).unit][name] = number
         for of_unit in by_unit.values():  # each by itself: one that hangs must not hold up the others
             self.roll_out_later("changed files", of_unit)
+
+    def _is_watched(self, job: JobRecord | None) -> bool:
+        """Return whether versions of the job's unit are watched that an earlier server has rolled out."""
+        unit = None if job is None else self.units.get(job.unit)
+        return unit is not None and not unit.settled.is_set()
 
     def _note_missing(self, job: JobRecord) -> None:
         """Stop a job whose file is gone for two looks: programs replace a file by removing it first."""

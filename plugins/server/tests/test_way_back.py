@@ -1,0 +1,112 @@
+"""What happens to a version that is not healthy, with real servers and runners: state, rows, and servers that die meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from server_processes import ServerProcess
+
+from tests.eventually import eventually
+
+#: The process of the job ends at once when a file appears.
+FAILS = """
+import os, pathlib, threading
+def _watch():
+    while not pathlib.Path({marker!r}).exists():
+        threading.Event().wait(0.02)
+    os._exit(3)
+threading.Thread(target=_watch, daemon=True).start()
+"""
+SUM = """
+import headrace as hr
+job = (hr.stream("test", "copy")
+       .from_file({events!r}, format="json", schema={{"n": "int64"}})
+       .with_columns(k="n % 3").key_by("k").agg({aggregates})
+       .to_file({out!r}, format="json", changes="column"))
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    made = ServerProcess(tmp_path)
+    yield made
+    made.clean_up()
+
+
+def window(server: ServerProcess, length: str, options: str = "") -> None:
+    (server.jobs / "job.yaml").write_text(f"health_window: {length}\n{options}")
+
+
+def say(server: ServerProcess) -> str:
+    return str([(each["kind"], each["step"]) for each in server.client.ask("GET", "/v1/operations")])
+
+
+@pytest.mark.parametrize("when", ["while no server is there", "when the next server is there"])
+def test_a_version_that_fails_after_its_server_died_in_the_window_is_taken_back(
+    server: ServerProcess, when: str
+) -> None:
+    marker = server.root / "fail"
+    server.write_copy()
+    server.add_events(0, 100)
+    server.start()
+    server.wait_for_state("running", version=1)
+    server.wait_for_rows(100)
+    window(server, "10 min")
+    text = (server.jobs / "copy.py").read_text()
+    (server.jobs / "copy.py").write_text(text + FAILS.format(marker=str(marker)))
+    eventually(lambda: "watching it" in say(server), "the window begins", shown=server.log)
+    server.kill()
+    if when == "while no server is there":
+        marker.touch()
+    server.start()
+    marker.touch()
+    eventually(lambda: server.job()["versions"][0]["state"] == "fell_back", "it is taken back", shown=server.log)
+    assert "was taken back" in server.wait_for_state("running", version=1)["job"]["problem"]
+    server.add_events(100, 200)
+    server.wait_for_rows(200)
+    assert not (server.data / "jobs" / "copy" / "roll-out.json").exists()
+
+
+@pytest.mark.parametrize("new", ["c='count(*)'", "c='count(*)', s='sum(n)'"])
+def test_the_old_version_reads_its_state_after_a_fall_back(server: ServerProcess, new: str) -> None:
+    marker = server.root / "fail"
+    both = {"events": str(server.events), "out": str(server.out)}
+    window(server, "300 ms", "options: {sinks_ahead: write, checkpoint_interval: 200 ms}\n")
+    (server.jobs / "copy.py").write_text(SUM.format(aggregates="c='count(*)', s='sum(n)'", **both))
+    server.add_events(0, 90)
+    server.start()
+    server.wait_for_state("running", version=1)
+    eventually(lambda: last(server) == {0: 30, 1: 30, 2: 30}, "counts", shown=server.log)
+    window(server, "10 min", "options: {sinks_ahead: write, checkpoint_interval: 200 ms}\n")
+    text = SUM.format(aggregates=new, **both) + FAILS.format(marker=str(marker))
+    (server.jobs / "copy.py").write_text(text)
+    eventually(lambda: "watching it" in say(server), "the window begins", shown=server.log)
+    server.add_events(90, 180)
+    eventually(lambda: last(server) == {0: 60, 1: 60, 2: 60}, "counts of version 2", shown=server.log)
+    stored = server.data / "jobs" / "copy" / "checkpoint" / "light" / "checkpoint.json"
+    eventually(
+        lambda: json.loads(stored.read_text())["queues"][0]["offset"] >= 180, "a checkpoint", shown=stored.read_text
+    )
+    marker.touch()
+    eventually(lambda: server.job()["versions"][0]["state"] == "fell_back", "it is taken back", shown=server.log)
+    found = server.wait_for_state("running", version=1)
+    assert ("may be there twice" in found["job"]["problem"]) is ("s=" not in new), found["job"]["problem"]
+    server.add_events(180, 270)
+    eventually(
+        lambda: last(server) == {0: 90, 1: 90, 2: 90}, "counts go on", shown=lambda: (last(server), server.log())
+    )
+    aside = server.data / "jobs" / "copy" / "checkpoint.taken-back"
+    assert aside.exists() is ("s=" not in new)
+
+
+def last(server: ServerProcess) -> dict[int, int]:
+    """Return the greatest count of each key."""
+    found: dict[int, int] = {}
+    for part in server.out.glob("*.json"):
+        for line in part.read_text().splitlines():
+            row = json.loads(line)
+            found[row["k"]] = max(found.get(row["k"], 0), row["c"])
+    return found
