@@ -1,0 +1,170 @@
+"""Upgrades of a job under load while its process and the server are killed: Kafka to MySQL, each row once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import pymysql
+import pytest
+from confluent_kafka import admin as ck_admin
+from headrace.foundation.errors import HeadraceError
+from server_processes import ServerProcess
+
+from tests.eventually import eventually
+from tests.servers.kafka import KafkaServer
+from tests.servers.mysql import MySQLServer
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(7200)]
+PARTITIONS = 3
+#: Without a key in the table: a row that is written twice is there twice.
+JOB = """
+import headrace as hr
+place = {place!r} | {{"password": "${{MYSQL_PASSWORD}}"}}
+job = (hr.stream("shop", "upgrades")
+       .from_kafka({topic!r}, servers={servers!r}, format="json", schema={{"n": "int64"}})
+       .where("n >= -{number}")
+       .rules([{{"id": "even", "expression": "n % 2 = 0"}}], output="tag")
+       .select("n")
+       .to_mysql("numbers", **place, create_table=True))
+"""
+SETTINGS = "secrets: [MYSQL_PASSWORD]\nhealth_window: 200 ms\noptions: {checkpoint_interval: 500 ms}\n"
+
+
+class Numbers:
+    """Sends 0, 1, 2, … to Kafka until it is stopped."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        admin: Any = ck_admin.AdminClient({"bootstrap.servers": servers})
+        [made] = admin.create_topics([ck_admin.NewTopic(topic, PARTITIONS, 1)]).values()  # type: ignore[attr-defined]
+        made.result()
+        self._producer: Any = ck.Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+        self._topic = topic
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self.count = 0
+        self._thread.start()
+
+    def _send(self) -> None:
+        for number in itertools.count():
+            self._producer.produce(self._topic, json.dumps({"n": number}).encode(), partition=number % PARTITIONS)
+            self.count = number + 1
+            if number % 10 == 9 and self._stopping.wait(0.02):
+                return
+
+    def stop(self) -> int:
+        """Stop; return how many were sent, all of which are stored."""
+        self._stopping.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+        return self.count
+
+
+@pytest.fixture
+def stored(mysql_server: MySQLServer, mysql_database: str) -> Iterator[Callable[[], Counter[int]]]:
+    """Return the numbers in the table, with how often each is there."""
+    server = mysql_server
+    place = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    with pymysql.connect(**place, database=mysql_database, autocommit=True) as connection:
+
+        def rows() -> Counter[int]:
+            with connection.cursor() as cursor:
+                cursor.execute("SHOW TABLES LIKE 'numbers'")
+                if not cursor.fetchall():
+                    return Counter()
+                cursor.execute("SELECT n FROM numbers")
+                return Counter(n for (n,) in cursor.fetchall())
+
+        yield rows
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(200, marks=pytest.mark.slow)])
+def test_upgrades_with_kills_lose_and_double_nothing(
+    rounds: int, kafka_server: KafkaServer, mysql_server: MySQLServer, mysql_database: str, topic: str, tmp_path: Path,
+    stored: Callable[[], Counter[int]], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MYSQL_PASSWORD", mysql_server.password)
+    choose = random.Random(20261124)
+    place = {
+        "host": mysql_server.host,
+        "port": mysql_server.port,
+        "user": mysql_server.user,
+        "database": mysql_database,
+    }
+    server = ServerProcess(tmp_path)
+    (server.jobs / "job.yaml").write_text(SETTINGS)
+
+    def write(number: int) -> None:
+        text = JOB.format(place=place, topic=topic, servers=kafka_server.bootstrap, number=number)
+        (server.jobs / "copy.py").write_text(text)
+
+    numbers = Numbers(kafka_server.bootstrap, topic)
+    done: Counter[str] = Counter()
+    never = threading.Event()
+    try:
+        write(0)
+        server.start()
+        server.wait_for_state("running", version=1)
+        for number in range(1, rounds + 1):
+            write(number)
+            fate = choose.choice(["nothing", "runner", "server", "rules"])
+            done[fate] += 1
+            # A moment between the look at the file and the end of the roll-out.
+            never.wait(choose.uniform(0.0, 6.0))
+            if fate == "runner":
+                _kill_runner(server)
+            elif fate == "server":
+                server.kill()
+                server.start()
+            elif fate == "rules":
+                _put_rules(server, number)
+            eventually(lambda wanted=number: _is_current(server, wanted), f"version {number + 1}", shown=server.log)  # type: ignore[misc]
+        count = numbers.stop()
+        eventually(
+            lambda: len(stored()) >= count, f"{count} numbers", shown=lambda: (len(stored()), server.log()[-3000:])
+        )
+        found = stored()
+        lost = set(range(count)) - set(found)
+        doubled = {n: often for n, often in found.items() if often != 1}
+        assert (lost, doubled) == (set(), {})
+        assert server.stop() == 0
+    finally:
+        numbers.stop()
+        server.clean_up()
+    print(f"{rounds} upgrades, {count} rows, kills and changes: {dict(done)}")
+
+
+def _is_current(server: ServerProcess, number: int) -> bool:
+    """Return whether the newest version runs. A kill may have made it fall back: then it is rolled out once more."""
+    found = server.job()
+    if found["job"]["version"] == number + 1 and found["job"]["state"] == "running":
+        return True
+    newest = found["versions"][0]
+    if newest["number"] == number + 1 and newest["state"] == "fell_back" and found["job"]["state"] == "running":
+        server.client.ask("POST", "/v1/jobs/copy/upgrade", {})
+    return False
+
+
+def _kill_runner(server: ServerProcess) -> None:
+    pid = server.job()["job"]["pid"]
+    if pid is not None:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # its roll-out has just ended it
+
+
+def _put_rules(server: ServerProcess, number: int) -> None:
+    try:
+        server.client.ask("PUT", "/v1/jobs/copy/rules", {"text": f"- {{id: r{number}, expression: n % 3 = 0}}\n"})
+    except HeadraceError:
+        return  # between two versions no process can take them
