@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from headrace.foundation.errors import JobError
-from headrace_server.registry.records import Desired, VersionState
+from headrace_server.registry.records import Desired, JobRecord, VersionState
 from headrace_server.supervision.restart_policy import FAILURES_MAX
 from server_world import World
 
@@ -336,3 +337,27 @@ def test_a_changed_file_that_comes_back_waits_and_the_accepted_version_runs_wher
     world.pass_time(20)
     assert world.supervisor.phase("orders") == "running"
     assert [each.version for each in world.runner.specification.jobs] == [1]
+
+
+@pytest.mark.parametrize("when", ["first", "upgrade"])
+def test_a_roll_out_that_ends_while_the_loop_looks_is_not_undone(
+    world: World, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The loop reads the jobs, a roll-out ends in its thread, and the loop goes on with what it has read."""
+    if when == "upgrade":
+        world.write("orders")
+        world.pass_time()
+    read = world.supervisor._jobs_by_unit
+
+    def read_then_finish() -> dict[str, dict[str, JobRecord]]:
+        found = read()
+        if threading.current_thread() is threading.main_thread():  # roll-outs read the jobs, too
+            world.supervisor.wait_for_roll_outs()
+        return found
+
+    monkeypatch.setattr(world.supervisor, "_jobs_by_unit", read_then_finish)
+    world.write("orders", "new")
+    world.pass_time(10)
+    assert world.supervisor.phase("orders") == "running"
+    assert "exit" not in world.runner.asked
+    assert len(world.registry.runs_of("orders")) == (1 if when == "first" else 2)

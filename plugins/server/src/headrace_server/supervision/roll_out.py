@@ -72,7 +72,7 @@ class RollOut:
 
         Raises JobError if the old version cannot be stopped, RollOutInterruptedError if the server ends before the switch.
         """
-        with self._unit.lock:
+        with self._unit.held():
             self._unit.look()
             self._check_those_that_do_not_run()
             new = self._prepared()
@@ -85,7 +85,7 @@ class RollOut:
 
         Versions that were stopped in order, or had not begun, are not judged: they stay new, and the old ones are started.
         """
-        with self._unit.lock:
+        with self._unit.held():
             registry, running = self._services.registry, self._unit.running_versions()
             accepted = all(registry.job(job).current_version == number for job, number in note.changes.items())
             if accepted or any(note.changes.get(job, number) != number for job, number in running.items()):

@@ -115,12 +115,15 @@ class Supervisor:
         self._stopping.set()
 
     def _tick(self) -> None:
+        # Before the jobs are read: a roll-out that ends afterwards makes them old, and nothing may be stopped or started by them.
+        known = {name: unit.changes for name, unit in list(self.units.items())}
         jobs = self._jobs_by_unit()
         for name in set(jobs) | set(self.units):
             unit = self._unit(name, jobs.get(name, {}))
-            unit.tick(jobs.get(name, {}))
+            changes = known.get(name, 0)
+            unit.tick(jobs.get(name, {}), changes=changes)
             missing = unit.missing(jobs.get(name, {}))
-            if missing and name not in self._busy:
+            if missing and unit.changes == changes and name not in self._busy:
                 self.roll_out_later("add to the running group", missing)
 
     def _drain(self) -> None:
@@ -519,7 +522,7 @@ class Supervisor:
         """Stop a job at a savepoint; it stays stopped. Raises JobError if none runs, what the savepoint refuses."""
         job = self.services.registry.job(name)
         # The lock keeps the loop from starting the job again before it is known that this is not wanted.
-        with self._unit(job.unit, {}).lock:
+        with self._unit(job.unit, {}).held():
             try:
                 self.ask_runner(name, "stop", savepoint=str(path), timeout_seconds=timeout_seconds)
             finally:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class Unit:
         self.name = name
         self.group = group
         self.lock = threading.RLock()
+        #: How often versions of it were changed: what was read of the registry before such a change is old.
+        self.changes = 0
         #: Not set: versions that an earlier server has rolled out are to be watched first. Until then ticks do nothing.
         self.settled = threading.Event()
         self.settled.set()
@@ -78,11 +81,25 @@ class Unit:
 
     # ------------------------------------------------------------------------------------------------------ the loop
 
-    def tick(self, jobs: Mapping[str, JobRecord]) -> None:
-        """Look at the runner and do the next step towards what is wanted. ``jobs`` are those of this unit."""
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep ticks out while versions change, and let none act on what it has read before."""
+        with self.lock:
+            try:
+                yield
+            finally:
+                self.changes += 1
+
+    def tick(self, jobs: Mapping[str, JobRecord], *, changes: int | None = None) -> None:
+        """Look at the runner and do the next step towards what is wanted.
+
+        ``jobs`` are those of this unit, as they were when it had seen so many ``changes``; None: they are as they are now.
+        """
         if not self.settled.is_set() or not self.lock.acquire(blocking=False):
             return
         try:
+            if changes is not None and changes != self.changes:
+                return  # a roll-out has ended since: the jobs are others
             self._finished.clear()
             self.look(steady_seconds=STEADY_LOOK_SECONDS)
             self._drive(jobs)
