@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headrace.foundation.errors import JobError
@@ -361,3 +362,22 @@ def test_a_roll_out_that_ends_while_the_loop_looks_is_not_undone(
     assert world.supervisor.phase("orders") == "running"
     assert "exit" not in world.runner.asked
     assert len(world.registry.runs_of("orders")) == (1 if when == "first" else 2)
+
+
+def test_an_old_version_that_is_killed_while_the_new_one_is_compared_refuses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write("orders")
+    world.pass_time()
+    old, ask = world.runner, world.runner.ask
+
+    def killed_at_the_plan(do: str, **arguments: Any) -> Any:
+        if do == "plan":
+            old.alive = False
+        return ask(do, **arguments)
+
+    monkeypatch.setattr(old, "ask", killed_at_the_plan)
+    world.write("orders", "two")
+    world.pass_time(20)
+    assert world.registry.job("orders").current_version == 2
+    assert world.supervisor.phase("orders") == "running"

@@ -57,6 +57,7 @@ class Numbers:
     def _send(self) -> None:
         for number in itertools.count():
             self._producer.produce(self._topic, json.dumps({"n": number}).encode(), partition=number % PARTITIONS)
+            self._producer.poll(0)  # else what was sent stays in its queue
             self.count = number + 1
             if number % 10 == 9 and self._stopping.wait(0.02):
                 return

@@ -199,7 +199,11 @@ class RollOut:
             if old is None or self._unit.phase(job) != "running":
                 continue  # the start itself compares with the checkpoint, before anything is read
             try:
-                new.ask("compare", job=job, running=old.ask("plan", job=job))
+                running = old.ask("plan", job=job)
+            except RunnerAwayError:
+                continue  # it was killed in this moment, which is no fault of the new version
+            try:
+                new.ask("compare", job=job, running=running)
             except RefusedError as error:
                 refused[job] = str(error)
         return refused
