@@ -92,6 +92,8 @@ def main(keys: int, upgrades: int) -> None:
             time.sleep(0.1)
         times = [at for at in grown if at >= begun]
         gaps.append(max(after - before for before, after in pairwise(times)))
+        while registry.operations()[0].state == "running":  # the version is noted first
+            time.sleep(0.1)
         own.append(json.loads(registry.operations()[0].result or "{}")["gap_seconds"])
     before = [at for at in grown if at < begun]
     usual = sorted(b - a for a, b in pairwise(before))
