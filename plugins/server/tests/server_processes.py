@@ -49,6 +49,14 @@ class ServerProcess:
         self.url: str = found["url"]
         self.client = Client(self.url, (self.data / "token").read_text().strip())
 
+    def command(self, *words: str, token: str | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command of ``headrace`` beside the server, with ``given`` on its standard input."""
+        own = {"HEADRACE_DATA": str(self.data), **({"HEADRACE_TOKEN": token} if token else {})}
+        return subprocess.run(
+            [sys.executable, "-m", "headrace_console.command", *words], env={**os.environ, **own}, input=given,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
     def log(self) -> str:
         return (self.root / "server.log").read_text()
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import zipfile
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -73,13 +72,6 @@ def make_wheel(directory: Path, version: str, *, requires: str = "", text: str =
             wheel.writestr(path, content)
         wheel.writestr(f"acme_marked-{version}.dist-info/RECORD", record)
     return name
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    made = ServerProcess(tmp_path)
-    yield made
-    made.clean_up()
 
 
 def test_two_jobs_have_two_versions_of_one_plugin(server: ServerProcess) -> None:

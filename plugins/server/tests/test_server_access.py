@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -27,22 +23,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return made
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    made = ServerProcess(tmp_path)
-    yield made
-    made.clean_up()
-
-
 def headrace(server: ServerProcess, *words: str, token: str | None = None, given: str = "") -> str:
     """Run a command beside the server; return what it prints. Fails with what it says."""
-    import os
-
-    own = {"HEADRACE_DATA": str(server.data), **({"HEADRACE_TOKEN": token} if token else {})}
-    found = subprocess.run(
-        [sys.executable, "-m", "headrace_console.command", *words], env={**os.environ, **own}, input=given,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    found = server.command(*words, token=token, given=given)
     assert found.returncode == 0, found.stderr
     return found.stdout
 

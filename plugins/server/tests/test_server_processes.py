@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +14,6 @@ import pytest
 from server_processes import ServerProcess
 
 from tests.eventually import eventually
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    made = ServerProcess(tmp_path)
-    yield made
-    made.clean_up()
 
 
 def test_a_runner_that_is_killed_goes_on_from_its_checkpoint(server: ServerProcess) -> None:

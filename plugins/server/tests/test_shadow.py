@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from headrace_server.trials.comparison import compared
 from server_processes import ServerProcess
 
@@ -24,22 +20,6 @@ job = (hr.stream("shop", "totals")
 """
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    made = ServerProcess(tmp_path)
-    yield made
-    made.clean_up()
-
-
-def headrace(server: ServerProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    import os
-
-    return subprocess.run(
-        [sys.executable, "-m", "headrace_console.command", *words], env={**os.environ, "HEADRACE_DATA": str(server.data)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
 def test_versions_are_compared_row_by_row_and_only_equal_ones_are_rolled_out(server: ServerProcess) -> None:
     server.write_copy()
     (server.jobs / "job.yaml").write_text("roll_out: manual\nhealth_window: 300 ms\n")
@@ -48,29 +28,29 @@ def test_versions_are_compared_row_by_row_and_only_equal_ones_are_rolled_out(ser
     eventually(lambda: server.client.ask("GET", "/v1/jobs"), "the job is there", shown=server.log)
     eventually(lambda: server.job()["versions"], "version 1", shown=server.log)
     assert server.job()["job"]["state"] == "waiting"
-    headrace(server, "upgrade", "copy")
+    server.command("upgrade", "copy")
     server.wait_for_state("running", version=1)
     server.wait_for_rows(1000)
     server.write_copy(where="n <> 7 AND n <> 995")
     (server.jobs / "job.yaml").write_text("roll_out: manual\nhealth_window: 300 ms\n")
     eventually(lambda: len(server.job()["versions"]) == 2, "version 2", shown=server.log)
-    shown = headrace(server, "shadow", "copy", "--records", "100")
+    shown = server.command("shadow", "copy", "--records", "100")
     assert shown.returncode == 1, shown.stderr
     assert "versions 1 and 2 over the same 100 records" in shown.stdout
     assert "99 rows are the same, 1 only of 1, 0 only of 2" in shown.stdout
     assert '    - {"n": 995}' in shown.stdout
-    refused = headrace(server, "upgrade", "copy", "--shadow")
+    refused = server.command("upgrade", "copy", "--shadow")
     assert (refused.returncode, "so nothing was rolled out" in refused.stderr) == (2, True), refused.stderr
     assert server.job()["job"]["version"] == 1
     server.write_copy(where="n > -1")
     (server.jobs / "job.yaml").write_text("roll_out: manual\nhealth_window: 300 ms\n")
     eventually(lambda: len(server.job()["versions"]) == 3, "version 3", shown=server.log)
-    done = headrace(server, "upgrade", "copy", "--shadow")
+    done = server.command("upgrade", "copy", "--shadow")
     assert done.returncode == 0, done.stderr
     server.wait_for_state("running", version=3)
     server.add_events(1000, 1100)
     server.wait_for_rows(1100)
-    wrong = headrace(server, "shadow", "copy")
+    wrong = server.command("shadow", "copy")
     assert "is the present one" in wrong.stderr
 
 

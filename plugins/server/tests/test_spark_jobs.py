@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,6 @@ from tests.eventually import eventually
 
 pytestmark = pytest.mark.spark
 SETTINGS = "backend: spark\nhealth_window: 300 ms\nhealth_timeout: 170 s\nprepare_timeout: 170 s\n"
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    made = ServerProcess(tmp_path)
-    yield made
-    made.clean_up()
 
 
 def write(server: ServerProcess, where: str) -> None:

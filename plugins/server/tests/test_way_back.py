@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from server_processes import ServerProcess
@@ -27,13 +25,6 @@ job = (hr.stream("test", "copy")
        .with_columns(k="n % 3").key_by("k").agg({aggregates})
        .to_file({out!r}, format="json", changes="column"))
 """
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    made = ServerProcess(tmp_path)
-    yield made
-    made.clean_up()
 
 
 def window(server: ServerProcess, length: str, options: str = "") -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http import HTTPStatus
 from typing import Any
+
+import msgspec
 
 from headrace_server.access.errors import AccessDeniedError
 
@@ -71,17 +72,29 @@ def checked_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes,
     return given
 
 
-def problem(status: int, message: str, hint: str | None = None) -> dict[str, Any]:
-    """Return an error as clients get it: a problem of RFC 9457, whose ``detail`` is the message, and how to mend it as ``hint``."""
-    told: dict[str, Any] = {"title": HTTPStatus(status).phrase, "status": status, "detail": message}
-    return {**told, "hint": hint} if hint else told
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an error is for a client: a problem of RFC 9457. ``detail`` is the message, ``hint`` says how to mend it."""
+
+    title: str
+    status: int
+    detail: str
+    hint: str | None = None
+
+
+#: The type of content of an error's answer.
+PROBLEM_TYPE = "application/problem+json"
+
+
+def problem(status: int, message: str, hint: str | None = None) -> bytes:
+    """Return the body of an error's answer."""
+    return msgspec.json.encode(Problem(HTTPStatus(status).phrase, status, message, hint))
 
 
 async def send_refusal(send: Send, error: AccessDeniedError, headers: list[tuple[bytes, bytes]]) -> None:
     """Answer with an error."""
-    body = json.dumps(problem(error.status, error.message, error.hint)).encode()
+    body = problem(error.status, error.message, error.hint)
     more = [
-        (b"content-type", b"application/problem+json"),
+        (b"content-type", PROBLEM_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
     ]

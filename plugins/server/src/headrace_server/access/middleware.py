@@ -30,7 +30,7 @@ from headrace_server.access.messages import (
     session_cookie_name,
 )
 from headrace_server.access.origins import Origins
-from headrace_server.access.roles import PUBLIC, Principal, Role, RoleTable
+from headrace_server.access.roles import Principal, Role, RoleTable, check_role
 
 logger = logging.getLogger(__name__)
 
@@ -112,8 +112,8 @@ class AccessMiddleware:
         principal, session = await self._who(headers)
         if session is not None:
             self._origins.check(method, headers, by_session=True)
-        if needed is not PUBLIC:
-            _check_role(principal, needed)
+        if isinstance(needed, Role):
+            check_role(principal, needed)
             # A public route is the form to log in, whose origin was checked; there may be an older session in the browser.
             if session is not None and method not in _SAFE_METHODS:
                 _check_csrf(session, headers)
@@ -198,16 +198,6 @@ def _check_query(query: bytes) -> None:
             400,
             "a secret stands in the address of the request",
             hint="addresses are kept in logs and histories: revoke it, and send a token as Authorization: Bearer",
-        )
-
-
-def _check_role(principal: Principal | None, needed: Role | object) -> None:
-    if principal is None:
-        raise AccessDeniedError(401, "log in, or send a token as Authorization: Bearer")
-    assert isinstance(needed, Role)
-    if principal.role < needed:
-        raise AccessDeniedError(
-            403, f"this needs the role {needed.name.lower()}; {principal.name} has {principal.role.name.lower()}"
         )
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace_server.access.errors import AccessDeniedError
+
 
 class Role(enum.IntEnum):
     """What somebody may do; each role may do what the ones before it may."""
@@ -32,6 +34,16 @@ class Principal:
     name: str
     role: Role
     kind: Literal["token", "session", "files"]
+
+
+def check_role(principal: Principal | None, needed: Role) -> None:
+    """Raise AccessDeniedError unless somebody has this role or a higher one."""
+    if principal is None:
+        raise AccessDeniedError(401, "log in, or send a token as Authorization: Bearer")
+    if principal.role < needed:
+        raise AccessDeniedError(
+            403, f"this needs the role {needed.name.lower()}; {principal.name} has {principal.role.name.lower()}"
+        )
 
 
 class _Public(enum.Enum):

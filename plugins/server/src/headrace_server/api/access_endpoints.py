@@ -12,7 +12,7 @@ from headrace.foundation.errors import JobError
 from headrace_server.access.audit import AuditEntry, AuditLog
 from headrace_server.access.authority import Authority, Token
 from headrace_server.access.roles import Role
-from headrace_server.api.endpoints import Asked, Change, Endpoint, NotThereError
+from headrace_server.api.endpoints import Asked, Change, Endpoint, NotThereError, number_of
 
 RoleName = Literal["viewer", "operator", "author"]
 _ENTRIES_MAX = 1_000
@@ -165,10 +165,9 @@ class AccessHandlers:
 
     def audit(self, asked: Asked) -> list[AuditView]:
         """Return the changes, newest first."""
-        before, limit = _number(asked, "before", None, 2**62), _number(asked, "limit", 100, _ENTRIES_MAX)
-        assert limit is not None
-        entries = self._audit.entries(target=asked.query.get("target"), before=before, count_max=limit)
-        return [audit_view(each) for each in entries]
+        before, limit = number_of(asked, "before", 2**62), number_of(asked, "limit", _ENTRIES_MAX)
+        entries = self._audit.entries(target=asked.query.get("target"), before=before, count_max=limit or 100)
+        return [_audit_view(each) for each in entries]
 
     def _user_now(self, asked: Asked) -> Mapping[str, str] | None:
         found = next((each for each in self._authority.users() if each.name == asked.path["user"]), None)
@@ -179,8 +178,7 @@ class AccessHandlers:
         return None if found is None else {"name": found.name, "role": _name_of(found.role)}
 
 
-def audit_view(entry: AuditEntry) -> AuditView:
-    """Return an entry as the API shows it."""
+def _audit_view(entry: AuditEntry) -> AuditView:
     return AuditView(
         number=entry.number, time_seconds=entry.at, who=entry.who, role=entry.role, action=entry.action,
         target=entry.target, difference=entry.difference,
@@ -210,12 +208,3 @@ def _nothing(_: Asked) -> None:
 def _role_after(asked: Asked) -> Mapping[str, str]:
     # The new password is not shown, that there is one is.
     return {"role": asked.body.role, **({"password": "changed"} if asked.body.password is not None else {})}
-
-
-def _number(asked: Asked, option: str, default: int | None, most: int) -> int | None:
-    text = asked.query.get(option)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or len(text) > 19 or not 1 <= int(text) <= most:
-        raise JobError(f"{option}={text[:30]}: expected a number from 1 to {most:,}", option=option)
-    return int(text)

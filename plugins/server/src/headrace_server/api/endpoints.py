@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from headrace.foundation.errors import HeadraceError, MissingPluginError, RetriableError
+from headrace.foundation.errors import HeadraceError, JobError, MissingPluginError, RetriableError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -18,9 +17,11 @@ from starlette.routing import Route
 
 from headrace_server.access.audit import AuditLog
 from headrace_server.access.errors import AccessDeniedError
-from headrace_server.access.roles import Principal, Role
+from headrace_server.access.messages import PROBLEM_TYPE, Problem, problem
+from headrace_server.access.roles import Principal, Role, check_role
 
 logger = logging.getLogger(__name__)
+_DIGITS_MAX = 19
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,6 @@ class Endpoint:
     change: Change | None = None
 
 
-class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an error is for a client: a problem of RFC 9457. ``detail`` is the message, ``hint`` says how to mend it."""
-
-    title: str
-    status: int
-    detail: str
-    hint: str | None = None
-
-
 def route_of(endpoint: Endpoint, audit: AuditLog) -> Route:
     """Return the route of an endpoint.
 
@@ -90,11 +82,7 @@ def route_of(endpoint: Endpoint, audit: AuditLog) -> Route:
 
     async def handle(request: Request) -> Response:
         principal = request.scope.get("state", {}).get("principal")
-        if principal is None:
-            return refused(401, "log in, or send a token as Authorization: Bearer")
-        if principal.role < endpoint.role:
-            needed, has = endpoint.role.name.lower(), principal.role.name.lower()
-            return refused(403, f"this needs the role {needed}; {principal.name} has {has}")
+        check_role(principal, endpoint.role)
         try:
             body = await _body(request, endpoint.body)
             asked = Asked(request.path_params, request.query_params, body, principal)
@@ -158,14 +146,30 @@ def _status_of(error: HeadraceError) -> int:
     return 501 if isinstance(error, MissingPluginError) else 409
 
 
+def check_number(option: str, value: int, most: int) -> None:
+    """Raise JobError unless a number is from 1 to ``most``."""
+    if not 1 <= value <= most:
+        raise JobError(f"{option}={value}: expected a number from 1 to {most:,}", option=option)
+
+
+def number_of(asked: Asked, option: str, most: int) -> int | None:
+    """Return a number of the query, None if it is left out. Raises JobError for a text that is no number from 1 to ``most``."""
+    text = asked.query.get(option)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX:
+        raise JobError(f"{option}={text[:30]}: expected a number from 1 to {most:,}", option=option)
+    check_number(option, int(text), most)
+    return int(text)
+
+
 class NotThereError(HeadraceError):
     """What a path names does not exist."""
 
 
 def refused(status: int, message: str, hint: str | None = None) -> Response:
     """Return an answer that says what is wrong."""
-    body = msgspec.json.encode(Refusal(HTTPStatus(status).phrase, status, message, hint))
-    return Response(body, status, media_type="application/problem+json")
+    return Response(problem(status, message, hint), status, media_type=PROBLEM_TYPE)
 
 
 def _json(value: Any, status: int) -> Response:
@@ -175,9 +179,9 @@ def _json(value: Any, status: int) -> Response:
 def openapi_of(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     """Return the OpenAPI document of the endpoints: their bodies and answers are the types that the code uses."""
     kinds = [kind for each in endpoints for kind in (each.body, each.returns) if kind is not None]
-    schemas, components = msgspec.json.schema_components([*kinds, Refusal], ref_template="#/components/schemas/{name}")
+    schemas, components = msgspec.json.schema_components([*kinds, Problem], ref_template="#/components/schemas/{name}")
     by_kind = dict(zip(map(repr, kinds), schemas, strict=False))
-    refusal = {"content": {"application/problem+json": {"schema": schemas[-1]}}, "description": "refused, and why"}
+    refusal = {"content": {PROBLEM_TYPE: {"schema": schemas[-1]}}, "description": "refused, and why"}
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
         names = [part[1:-1] for part in each.path.split("/") if part.startswith("{")]

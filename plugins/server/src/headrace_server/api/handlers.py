@@ -327,8 +327,8 @@ class Handlers:
 
     def rules_now(self, asked: Asked) -> str | None:
         """Return the text of the rules that were put last; None if the job has those of its file."""
-        files = sorted(self._services.data.rules(self._job(asked).name).glob("*"))
-        return files[-1].read_text(encoding="utf-8", errors="replace") if files else None
+        file = self._services.data.newest_rules(self._job(asked).name)
+        return None if file is None else file.read_text(encoding="utf-8", errors="replace")
 
     # -------------------------------------------------------------------------------------------------------- inside
 

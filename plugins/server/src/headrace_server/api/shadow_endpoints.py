@@ -12,7 +12,7 @@ import msgspec
 from headrace.foundation.errors import JobError
 
 from headrace_server.access.roles import Role
-from headrace_server.api.endpoints import Asked, Change, Endpoint
+from headrace_server.api.endpoints import Asked, Change, Endpoint, check_number
 from headrace_server.api.known_jobs import known_job
 from headrace_server.registry.records import OperationRecord
 from headrace_server.supervision.supervisor import Supervisor
@@ -72,8 +72,7 @@ class ShadowHandlers:
             raise JobError(
                 f"version {after} is the present one", job=record.name, hint="name two versions: version and against"
             )
-        if not 1 <= body.records <= _RECORDS_MAX:
-            raise JobError(f"records={body.records}: expected a number from 1 to {_RECORDS_MAX:,}", option="records")
+        check_number("records", body.records, _RECORDS_MAX)
 
         def work(operation: str) -> ShadowReport:
             with tempfile.TemporaryDirectory(prefix="headrace-shadow-") as place:
@@ -91,8 +90,7 @@ class ShadowHandlers:
             output.mkdir()
             specification = self._services.job_specification(job, version)
             made: dict[str, Any] = self._trials.ask(
-                "shadow", timeout=_TIMEOUT, python=self._services.python_of(job, version),
-                environment=self._services.environment([self._services.settings(job, version)]),
+                "shadow", timeout=_TIMEOUT, **self._services.process_of(job, version),
                 file=specification.file, variables=specification.variables, records=records, ranges=ranges,
                 output=str(output),
             )  # fmt: skip

@@ -66,6 +66,10 @@ class DataDirectory:
         """Return where the sets of rules lie that were put while a job ran, the newest with the greatest name."""
         return self.of_job(job) / "rules"
 
+    def newest_rules(self, job: str) -> Path | None:
+        """Return the file of the rules that were put last; None if there is none."""
+        return max((each for each in self.rules(job).glob("*") if each.suffix in (".yaml", ".sql")), default=None)
+
     def roll_out_note(self, unit: str, *, group: bool) -> Path:
         """Return where it is noted which versions of a unit are watched."""
         return self.of_unit(unit, group=group) / "roll-out.json"

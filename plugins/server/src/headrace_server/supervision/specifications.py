@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from headrace.foundation.clock import Clock
@@ -85,6 +85,13 @@ class Services:
         if self.environments is None:
             raise JobError("this server has no place for environments of plug-ins", job=job, option="plugins")
         return self.environments.python_of(text)
+
+    def process_of(self, job: str, number: int) -> dict[str, Any]:
+        """Return the environment and the interpreter of a version, as a trial takes them. Raises JobError."""
+        return {
+            "environment": self.environment([self.settings(job, number)]),
+            "python": self.python_of(job, number),
+        }
 
     def _python(self, unit: str, versions: Mapping[str, int]) -> str | None:
         found = {job: self.python_of(job, number) for job, number in versions.items()}

@@ -269,7 +269,7 @@ class Supervisor:
         or the last accepted one of a job whose file has come back."""
         left: VersionRecord | None = versions[0] if versions[0].state is VersionState.NEW else None
         if left is None and job is not None and job.current_version is None:
-            left = next((each for each in versions if each.state is VersionState.ACCEPTED), None)
+            left = _last_accepted(versions)
         return left.number if left is not None and (left.job, left.number) not in self._offered else None
 
     def _accepted_before(self, job: str) -> int | None:
@@ -279,8 +279,8 @@ class Supervisor:
         """
         if self.services.registry.job(job).current_version is not None:
             return None
-        versions = self.services.registry.versions(job)
-        return next((each.number for each in versions if each.state is VersionState.ACCEPTED), None)
+        found = _last_accepted(self.services.registry.versions(job))
+        return None if found is None else found.number
 
     def _store_version(self, found: FoundJob) -> int:
         number = self.services.registry.next_version(found.name)
@@ -558,6 +558,11 @@ class Supervisor:
             is_group = group if group is not None else any(job.name != name for job in jobs.values())
             self.units[name] = Unit(name, self.services, group=is_group)
         return self.units[name]
+
+
+def _last_accepted(versions: Sequence[VersionRecord]) -> VersionRecord | None:
+    """Return the newest accepted one of versions that are given newest first."""
+    return next((each for each in versions if each.state is VersionState.ACCEPTED), None)
 
 
 def _end_operation(registry: Registry, operation: str, report: RollOutReport) -> None:

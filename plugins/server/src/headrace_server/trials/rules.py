@@ -14,6 +14,8 @@ from headrace.foundation.errors import JobError
 from headrace.jobs.job import Job
 from headrace.plan.graph import OperatorNode, Plan, rebuilt
 
+from headrace_server.trials.rule_hits import hits_of_rules
+
 
 def list_rules(file: str, variables: Mapping[str, str], replaced: str | None) -> list[dict[str, Any]]:
     """Return the rules of a job: those of its file, or those that replaced them. Empty if the job has none."""
@@ -56,7 +58,7 @@ def try_rules(
         job = load_job(file, variables)
         sinks: dict[str, MemorySink] = {}
         handle, read = run_over_last(_with_rules(job, given, node), records, ranges=ranges, sinks=sinks)
-        return _hits(handle), handle.wait().dead_letters, read
+        return hits_of_rules(handle.metrics()), handle.wait().dead_letters, read
 
     before, bad_before, read = run(replaced, None)
     after, bad_after, _ = run(rules, read)
@@ -67,14 +69,6 @@ def try_rules(
         "dead_letters_before": bad_before,
         "dead_letters_after": bad_after,
     }
-
-
-def _hits(handle: Any) -> dict[str, float]:
-    families = [family for family in handle.metrics().families if family.metric.name == "rule.hits"]
-    found: dict[str, float] = {}
-    for series in (series for family in families for series in family.series):
-        found[series.labels[-1]] = found.get(series.labels[-1], 0.0) + series.value
-    return found
 
 
 def _with_rules(job: Job, rules: str | None, node: str | None) -> Job:

@@ -11,15 +11,17 @@ from typing import Any, Literal
 
 import msgspec
 from headrace.foundation.errors import JobError
+from headrace.interfaces.metrics import Snapshot
 from starlette.responses import Response
 
 from headrace_server.access.roles import Role
-from headrace_server.api.endpoints import Asked, Change, Endpoint
+from headrace_server.api.endpoints import Asked, Change, Endpoint, check_number, number_of
 from headrace_server.api.known_jobs import known_job
 from headrace_server.registry.records import JobRecord, OperationRecord
 from headrace_server.runner.specification import JobSpecification
 from headrace_server.supervision.supervisor import Supervisor
 from headrace_server.trials.process import Trials
+from headrace_server.trials.rule_hits import hits_of_rules
 from headrace_server.web.letters import (
     Letter,
     Replay,
@@ -137,12 +139,7 @@ class WebHandlers:
     def hits_of(self, record: JobRecord) -> dict[str, float]:
         """Return hits by rule. Raises JobError if the job does not run."""
         found = self._supervisor.ask_runner(record.name, "metrics", timeout_seconds=10.0)
-        hits: dict[str, float] = defaultdict(float)
-        for family in found["families"]:
-            if family["metric"]["name"] == "rule.hits":
-                for series in family["series"]:
-                    hits[series["labels"][-1]] += series["value"]
-        return dict(hits)
+        return hits_of_rules(Snapshot.from_json(found))
 
     def rules_of(self, record: JobRecord) -> list[dict[str, Any]]:
         """Return the rules of a job, from a trial process. Raises JobError."""
@@ -155,11 +152,9 @@ class WebHandlers:
 
     def dead_letters(self, asked: Asked) -> Any:
         """Return the newest dead letters."""
-        limit = asked.query.get("limit", "100")
-        if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= _LETTERS_MAX:
-            raise JobError(f"limit={limit}: expected a number from 1 to {_LETTERS_MAX:,}", option="limit")
+        limit = number_of(asked, "limit", _LETTERS_MAX) or 100
         place, journal = self._letter_places(self.job(asked.job))
-        return as_view(read_letters(place, journal, search=asked.query.get("search", ""), limit=int(limit)))
+        return as_view(read_letters(place, journal, search=asked.query.get("search", ""), limit=limit))
 
     # ------------------------------------------------------------------------------------------------------ trying
 
@@ -179,8 +174,7 @@ class WebHandlers:
         """Say how often each rule of another set would match the last records, and each present one."""
         body: TryRulesBody = asked.body
         record = self.job(asked.job)
-        if not 1 <= body.records <= _RECORDS_MAX:
-            raise JobError(f"records={body.records}: expected a number from 1 to {_RECORDS_MAX:,}", option="records")
+        check_number("records", body.records, _RECORDS_MAX)
         wanted = self._current(record)
         with tempfile.TemporaryDirectory(prefix="headrace-rules-") as place:
             file = Path(place) / f"rules{body.suffix}"
@@ -202,8 +196,7 @@ class WebHandlers:
         body: SampleBody = asked.body
         _check_length("text", body.text, _TEXT_LENGTH_MAX)
         for name, value, most in (("records", body.records, _RECORDS_MAX), ("rows", body.rows, _ROWS_MAX)):
-            if not 1 <= value <= most:
-                raise JobError(f"{name}={value}: expected a number from 1 to {most:,}", option=name)
+            check_number(name, value, most)
         return self._trials.ask(
             "sample",
             timeout=_SAMPLE_TIMEOUT,
@@ -276,12 +269,7 @@ class WebHandlers:
         return self._services.job_specification(record.name, record.current_version)
 
     def _where(self, record: JobRecord) -> dict[str, Any]:
-        """Return the environment and the interpreter of a job's present version."""
-        number = record.current_version or 0
-        return {
-            "environment": self._services.environment([self._services.settings(record.name, number)]),
-            "python": self._services.python_of(record.name, number),
-        }
+        return self._services.process_of(record.name, record.current_version or 0)
 
     def _letter_places(self, record: JobRecord) -> tuple[Path, Path]:
         data = self._services.data
@@ -289,9 +277,8 @@ class WebHandlers:
 
     def _replaced_rules(self, record: JobRecord) -> str | None:
         """Return the file of the rules that were put last, if any: they are kept across restarts by the job's checkpoint."""
-        place = self._services.data.rules(record.name)
-        files = sorted(each for each in place.glob("*") if each.suffix in (".yaml", ".sql"))
-        return str(files[-1]) if files else None
+        file = self._services.data.newest_rules(record.name)
+        return None if file is None else str(file)
 
 
 def _check_replayable(job: str, letters: Sequence[Letter], *, again: bool) -> None:
