@@ -78,7 +78,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode(self, frame: pl.DataFrame) -> Sequence[bytes]:
-        """Return one body per row of ``frame`` (user columns only)."""
+        """Return one body per row of ``frame``: user columns, and with ``Codec.encodes_changes`` perhaps the column ``CHANGE``."""
 
     def encode_lines(self, frame: pl.DataFrame) -> bytes:
         """Return all bodies, each ended by a newline: what a file of records holds."""
@@ -91,6 +91,8 @@ class Codec(ABC):
     Settings: ClassVar[type[Settings]] = Settings
     #: Header fields that its decoders read beside the bodies: ``key``, ``time``, ``headers``.
     header_fields: frozenset[str] = frozenset()
+    #: Whether its encoders write what a row changes. Then a sink may give them the column ``CHANGE``; without it rows are added.
+    encodes_changes: ClassVar[bool] = False
 
     def __init__(self, settings: Any = None) -> None:
         self.settings: Any = settings if settings is not None else self.Settings()
@@ -106,8 +108,8 @@ class Codec(ABC):
         """
         return None
 
-    def check_key(self, schema: Schema, key: Sequence[str]) -> None:
-        """Check the key that the job names for the table whose changes are read. Called when the job is built. Raises JobError."""
+    def use_key(self, schema: Schema, key: Sequence[str]) -> None:
+        """Get the key of the table whose changes are read. Called when the job is built, before the first decoder. Raises JobError."""
 
     def metadata_types(self) -> Mapping[str, pl.DataType]:
         """Return what can be asked of a record beside its columns, and of which type it is: ``{"source.table": String}``.

@@ -117,11 +117,11 @@ def source_node(
     source.check()
     extra = dict(metadata or {})
     extra_types, source.header_fields = metadata_types(extra, codec, label)
+    found = changes_of(source, codec, columns, label, key=key, repeats=repeats)
     if codec is not None:
         codec.record_decoder(
             columns, None, metadata_of_codec(extra)
         )  # says now what the format cannot do with these columns
-    found = changes_of(source, codec, columns, label, key=key, repeats=repeats)
     node = SourceNode(
         label=label,
         schema=Schema({**columns, **extra_types}, json_columns=columns.json_columns),
@@ -172,7 +172,7 @@ def changes_of(
                 hint=did_you_mean(name, columns, known="columns"),
             )
     if codec is not None:
-        codec.check_key(columns, found.key or ())
+        codec.use_key(columns, found.key or ())
     if found.needs_normalizing and not found.key:
         why = "changes may come more than once" if found.before_images else "old rows do not come with the new ones"
         raise OptionError(
