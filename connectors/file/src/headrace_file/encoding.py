@@ -25,6 +25,14 @@ _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
 
 
+def encodes_changes(settings: FileSinkSettings) -> bool:
+    """Return whether the format of the parts says of each row what it changes, as debezium-json does."""
+    if settings.format == PARQUET:
+        return False
+    found: bool = default_registry().find("codec", settings.format).encodes_changes
+    return found
+
+
 class PartEncoder:
     """Encodes batches as whole files. Used by one thread at a time."""
 
@@ -33,6 +41,7 @@ class PartEncoder:
         self._format = settings.format
         self._header = settings.header and settings.format == "csv"
         self._change_column = settings.change_column if settings.changes == "column" else None
+        self._encodes_changes = self._change_column is None and encodes_changes(settings)
         self._schema = schema = self._with_change_column(schema)
         self._codec: Codec | None = None
         if settings.format == PARQUET:
@@ -86,6 +95,8 @@ class PartEncoder:
         import polars as pl
 
         frame = batch.to_polars()
+        if self._encodes_changes and CHANGE in batch.frame.columns:
+            return frame.with_columns(batch.frame[CHANGE])
         if self._change_column is None:
             return frame
         kinds = batch.frame[CHANGE].to_list() if CHANGE in batch.frame.columns else [ChangeKind.INSERT] * len(batch)

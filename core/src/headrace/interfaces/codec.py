@@ -91,6 +91,8 @@ class Codec(ABC):
     Settings: ClassVar[type[Settings]] = Settings
     #: Header fields that its decoders read beside the bodies: ``key``, ``time``, ``headers``.
     header_fields: frozenset[str] = frozenset()
+    #: Of ``metadata_types``: what is the same for all changes of a row, such as its table. The others are not known of old rows.
+    constant_metadata: frozenset[str] = frozenset()
     #: Whether its encoders write what a row changes. Then a sink may give them the column ``CHANGE``; without it rows are added.
     encodes_changes: ClassVar[bool] = False
 

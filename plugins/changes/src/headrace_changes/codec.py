@@ -23,6 +23,12 @@ class ChangeCodec(Codec):
     envelope: ClassVar[type[Envelope]]
     wrapping: ClassVar[Wrapping]
     encodes_changes = True
+    constant_metadata = frozenset(
+        {
+            "schema", "source.database", "source.schema", "source.table", "database", "table", "sql-type", "pk-names",
+            "primary-keys", "primary-key-columns",
+        }
+    )  # fmt: skip
     #: The field that the envelope stands in; None: it is the body.
     payload_field: str | None = None
 

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from headrace_sql.binding import connectors
 from headrace_sql.binding.constants import factor
+from headrace_sql.binding.emitting import state_ttl
 from headrace_sql.binding.expressions import Translator
 from headrace_sql.binding.intervals import interval_us
 from headrace_sql.binding.notices import Notices
@@ -23,6 +24,9 @@ from headrace_sql.binding.scope import Column, Relation, error_at
 from headrace_sql.binding.tables import Table
 from headrace_sql.binding.zones import zone_name
 from headrace_sql.operators.frames import FrameSource
+
+#: Whether sources may give a change more than once.
+_REPEATS = "table.exec.source.cdc-events-duplicate"
 
 
 @dataclass
@@ -159,7 +163,9 @@ class Catalog:
 
     def scanned(self, table: Table, source_name: str | None = None) -> Relation:
         """Return the stream of a table: its source, computed columns, watermark."""
-        stream = connectors.source_stream(self.pipeline, self.notices, table, source_name)
+        repeats = self.options.get(_REPEATS, "false").lower() == "true"
+        begun = connectors.source_stream(self.pipeline, self.notices, table, source_name, repeats=repeats)
+        stream = begun.stream
         columns = [Column(each, each, table.name) for each in (*table.columns, *table.metadata_types)]
         relation = Relation(stream, tuple(columns), base=table.name)
         for name, node in table.computed.items():
@@ -172,6 +178,10 @@ class Catalog:
             relation = Relation(stream, tuple(columns), base=table.name)
         if table.watermark is not None:
             relation = self._with_watermark(table, relation)
+        if begun.normalizes:
+            ttl = state_ttl(self.options).get("ttl")
+            normalized = relation.stream.normalize_changes(table.primary_key, state_ttl=ttl)
+            relation = Relation(normalized, relation.columns, base=table.name)
         ordered = sorted(relation.columns, key=lambda column: table.order.index(column.name))
         return Relation(relation.stream, tuple(ordered), base=table.name)
 

@@ -10,7 +10,7 @@ from headrace.foundation.errors import OptionError, did_you_mean
 KNOWN = (
     "table.exec.emit.early-fire.enabled", "table.exec.emit.early-fire.delay", "table.exec.emit.late-fire.enabled",
     "table.exec.emit.late-fire.delay", "table.exec.emit.allow-lateness", "table.exec.state.ttl", "pipeline.name",
-    "table.local-time-zone",
+    "table.local-time-zone", "table.exec.source.cdc-events-duplicate",
 )  # fmt: skip
 #: Options of Flink's that would change results, with the values that are as it is here.
 _FIXED: Mapping[str, tuple[str, ...]] = {
@@ -18,7 +18,6 @@ _FIXED: Mapping[str, tuple[str, ...]] = {
     "table.exec.sink.not-null-enforcer": ("ERROR",),
     "table.exec.sink.type-length-enforcer": ("IGNORE",),
     "table.exec.sink.rowtime-inserter": ("ENABLED",),
-    "table.exec.source.cdc-events-duplicate": ("FALSE",),
     "table.sql-dialect": ("DEFAULT",),
     "execution.runtime-mode": ("STREAMING",),
 }
