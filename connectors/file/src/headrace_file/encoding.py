@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from headrace.flow.changelog import KIND_NAMES
 from headrace.flow.messages import CHANGE, ROW, ChangeKind
 from headrace.foundation.errors import OptionError
+from headrace.interfaces.codec import encodes_changes
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.sink import SinkBatch
 
@@ -25,14 +26,6 @@ _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
 
 
-def encodes_changes(settings: FileSinkSettings) -> bool:
-    """Return whether the format of the parts says of each row what it changes, as debezium-json does."""
-    if settings.format == PARQUET:
-        return False
-    found: bool = default_registry().find("codec", settings.format).encodes_changes
-    return found
-
-
 class PartEncoder:
     """Encodes batches as whole files. Used by one thread at a time."""
 
@@ -41,7 +34,7 @@ class PartEncoder:
         self._format = settings.format
         self._header = settings.header and settings.format == "csv"
         self._change_column = settings.change_column if settings.changes == "column" else None
-        self._encodes_changes = self._change_column is None and encodes_changes(settings)
+        self._encodes_changes = self._change_column is None and encodes_changes(settings.format)
         self._schema = schema = self._with_change_column(schema)
         self._codec: Codec | None = None
         if settings.format == PARQUET:

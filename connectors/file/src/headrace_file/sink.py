@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.flow.messages import Position, Queue
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import JobError, RetriableError
+from headrace.interfaces.codec import encodes_changes
 from headrace.interfaces.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 
-from headrace_file.encoding import PartEncoder, encodes_changes
+from headrace_file.encoding import PartEncoder
 from headrace_file.output_record import OutputRecord
 from headrace_file.parts import HIDDEN, list_positions, part_name, queue_key
 from headrace_file.queue_state import QueueState, check_writable, keys_of_temporaries, write_error
@@ -37,7 +38,7 @@ class FileSink(TransactionalSink):
 
     def __init__(self, settings: FileSinkSettings, *, clock: Clock | None = None) -> None:
         self.settings: FileSinkSettings = settings
-        self.accepts = "changelog" if settings.changes == "column" or encodes_changes(settings) else "append"
+        self.accepts = "changelog" if settings.changes == "column" or encodes_changes(settings.format) else "append"
         self._clock = clock
         self._schema: Schema | None = None
         self._lock = threading.Lock()

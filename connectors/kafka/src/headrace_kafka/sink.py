@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.flow.messages import CHANGE, Position, Queue
 from headrace.flow.schema import Schema, type_name
 from headrace.foundation.errors import DataError, HeadraceError, OptionError, did_you_mean
-from headrace.interfaces.codec import Encoder
+from headrace.interfaces.codec import Encoder, encodes_changes
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 
@@ -51,7 +51,7 @@ class KafkaSink(Sink):
         self._own = settings
         self.settings = settings
         #: Whether the records' format says what each changes.
-        self._encodes_changes: bool = default_registry().find("codec", settings.format).encodes_changes
+        self._encodes_changes = encodes_changes(settings.format)
         self.accepts = accepts(settings, encodes_changes=self._encodes_changes)
         self._schema: Schema | None = None
         self._encoder: Encoder | None = None

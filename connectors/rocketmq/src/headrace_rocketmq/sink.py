@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.flow.messages import CHANGE
 from headrace.flow.schema import Schema, type_name
 from headrace.foundation.errors import DataError, JobError, OptionError, RetriableError, did_you_mean
-from headrace.interfaces.codec import Encoder
+from headrace.interfaces.codec import Encoder, encodes_changes
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.sink import IdempotentSink, Sink, SinkBatch, SinkSettings
 
@@ -47,9 +47,7 @@ class RocketMQSink(Sink):
     def __init__(self, settings: RocketMQSinkSettings) -> None:
         self._own = settings
         self.settings = settings
-        #: Whether the format says what each message changes, as debezium-json does.
-        self._encodes_changes: bool = default_registry().find("codec", settings.format).encodes_changes
-        self.accepts = "changelog" if self._encodes_changes else "append"
+        self.accepts = "changelog" if encodes_changes(settings.format) else "append"
         self._schema: Schema | None = None
         self._encoder: Encoder | None = None
         self._client: Client | None = None

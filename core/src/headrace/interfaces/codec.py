@@ -137,3 +137,11 @@ class Codec(ABC):
     @abstractmethod
     def encoder(self, schema: Schema | None) -> Encoder:
         """Return an encoder. ``schema`` is None for a stream whose columns are not known when the job is built."""
+
+
+def encodes_changes(format: str) -> bool:
+    """Return whether the format of this name writes what a row changes. For sinks, which then take changelogs; False if there is none."""
+    from headrace.interfaces.registry import default_registry
+
+    registry = default_registry()
+    return registry.has("codec", format) and bool(registry.find("codec", format).encodes_changes)
