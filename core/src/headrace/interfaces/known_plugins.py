@@ -57,6 +57,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "lookup_join": "headrace-dimension",
         "map": "headrace-columnar",
         "map_batches": "headrace-columnar",
+        "normalize_changes": "headrace-stateful",
         "process": "headrace-stateful",
         "reduce": "headrace-stateful",
         "rename": "headrace-columnar",
