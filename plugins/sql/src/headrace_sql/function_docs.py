@@ -12,6 +12,7 @@ from headrace_columnar import registry
 from headrace_sql.binding.expression_parts import AGGREGATES
 from headrace_sql.binding.functions import BUILDERS, RENAMED
 from headrace_sql.function_cases import CASES, UNSUPPORTED, Case
+from headrace_sql.operators.over_functions import OverCall
 
 _HEAD = """\
 # Functions in SQL texts
@@ -32,7 +33,7 @@ def page() -> str:
     lines.append(", ".join(f"`{name}`" for name in sorted(AGGREGATES)) + "; user aggregates (`hr.udaf`).")
     lines += [
         "",
-        "With `OVER`: `COUNT`, `SUM`, `AVG`, `MIN`, `MAX`, `FIRST_VALUE`, `LAST_VALUE`, `LAG`, `ROW_NUMBER`.",
+        "With `OVER`: " + ", ".join(f"`{name}`" for name in OverCall.FUNCTIONS) + ", user aggregates.",
         "",
     ]
     lines += ["## All names that are known", "", ", ".join(f"`{name}`" for name in _names()) + ".", ""]
