@@ -116,6 +116,10 @@ def test_windows_of_a_stream_in_a_sink(files: Files, tmp_path: Path) -> None:
         stream.to(sink).start("spark", checkpoint=state, shards=3)
     with pytest.raises(PlanError, match="no end at which windows could close"):
         stream.to(sink).run("spark", checkpoint=state)
+    timed = begin("kept").from_dataframe(files.stream()).with_columns(k="n % 4").watermark("at")
+    other = timed.key_by("k").window(hr.tumbling("10 s", on="at")).agg(n="COUNT(*)", w="MIN(n)").select("k", "w", "n")
+    with pytest.raises(CheckpointError, match="was stored by another definition of it"):
+        other.to(sink).start("spark", checkpoint=state)
 
 
 def test_a_batch_closes_all_windows_and_continues_after_a_failure(files: Files, tmp_path: Path) -> None:

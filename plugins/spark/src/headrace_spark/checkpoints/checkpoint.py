@@ -212,31 +212,31 @@ class SparkCheckpoint:
         beginning = self._find(_BEGINNING)
         return beginning is not None and "keyed" in beginning
 
-    def check(self, before: SparkCheckpoint | None = None) -> None:
+    def check(self, before: SparkCheckpoint | None = None, *, of_frames: bool = False) -> None:
         """Check that all files that a start needs exist, are undamaged and belong to one checkpoint. Called when the directory was opened.
 
         ``before`` is the checkpoint that the job's earlier query in this run had: it must be the same one. Without this check,
-        a query that is started again would begin with nothing if the directory was removed meanwhile. Raises CheckpointError
-        that names the file.
+        a query that is started again would begin with nothing if the directory was removed meanwhile. ``of_frames``: the job
+        reads DataFrames, whose offsets only Spark can read. Raises CheckpointError that names the file.
         """
         if before is not None:
             self._owner = before._owner
         planned, completed = self._batches("offsets"), self._batches("commits")
-        self._check_spark_files(planned, completed)
+        self._check_spark_files(planned, completed, ours=not of_frames)
         self._spans = self._spans_of(self._batches(_RUNS))
         found = self._find(_DEFINITIONS) or self._find(f"{_DEFINITIONS}.new")
-        last = None if not planned else self._offsets_of(max(planned))[1]
+        last = None if not planned or of_frames else self._offsets_of(max(planned))[1]
         known = None if last is None else last.checkpoint
         if found is None and known is not None:
             raise self._damaged(_DEFINITIONS, "it is missing")
         if found is not None:
             self._id = found.get("checkpoint")
-        elif last is None:
+        elif not planned:
             self._id = uuid.uuid4().hex
         if last is not None and known != self._id:
             raise self._damaged(_DEFINITIONS, f"it is of another checkpoint than offsets/{max(planned)}")
         beginning = self._find(_BEGINNING)
-        if self._id is not None and planned and (beginning is None or beginning.get("checkpoint") != self._id):
+        if self._id is not None and last is not None and (beginning is None or beginning.get("checkpoint") != self._id):
             raise self._damaged(_BEGINNING, "it is missing" if beginning is None else "it is of another checkpoint")
         if before is not None and before.id != self._id:
             how = (
@@ -246,7 +246,7 @@ class SparkCheckpoint:
             )
             raise self._damaged(_DEFINITIONS, f"{how} while the job ran")
 
-    def _check_spark_files(self, planned: set[int], completed: set[int]) -> None:
+    def _check_spark_files(self, planned: set[int], completed: set[int], *, ours: bool) -> None:
         """Check that Spark's own files can be read and fit together, as after a run that was interrupted at any place."""
         metadata = self._path("metadata")
         if self._files.exists(metadata):
@@ -261,6 +261,8 @@ class SparkCheckpoint:
         ids = set()
         for number in sorted(planned)[-2:]:
             self._check_json(f"offsets/{number}", 1)
+            if not ours:
+                continue
             offsets = self._offsets_of(number)[1]
             if offsets.number is not None and offsets.number != number + 1:
                 raise self._damaged(f"offsets/{number}", f"it is of micro-batch {offsets.number - 1}")
@@ -315,6 +317,12 @@ class SparkCheckpoint:
     def last_planned(self) -> int | None:
         """Return the number of the last micro-batch that Spark has planned; None when there is none."""
         return max(self._batches("offsets"), default=None)
+
+    def query_id(self) -> str | None:
+        """Return the id of Spark's query, by which the state of jobs over DataFrames is named; None: it has not begun."""
+        if not self._files.exists(self._path("metadata")):
+            return None
+        return str(json.loads(self._read("metadata").splitlines()[0])["id"])
 
     def frames(self) -> Mapping[str, Any] | None:
         """Return what ``keep_frames`` has stored; None when there is nothing."""

@@ -193,6 +193,10 @@ class StateChain:
         run = next(self._spans.runs(batch_id), 0) if run is None else run
         return f"{self._directory}/{batch_id:012}{f'.{run}' if run else ''}.{kind}"
 
+    def is_followed(self, batch_id: int) -> bool:
+        """Return whether the state after the next micro-batch is stored."""
+        return self._files.exists(self._path(batch_id + 1, "delta"))
+
     def newest(self) -> int | None:
         """Return the last micro-batch whose state is stored, None when there is none."""
         found = [_NAME.match(name) for name in self._files.names(self._directory)]
@@ -213,6 +217,9 @@ class NoState(StateChain):
 
     def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
         return at
+
+    def is_followed(self, batch_id: int) -> bool:
+        return False
 
     def newest(self) -> int | None:
         return None
