@@ -12,7 +12,7 @@ import headrace as hr
 import polars as pl
 import pytest
 from frame_parts import Files, begin, events, light_result
-from headrace.foundation.errors import CheckpointError, JobFailedError, OptionError, PlanError
+from headrace.foundation.errors import CheckpointError, JobFailedError, PlanError
 from headrace.interfaces.backend import JobState
 from headrace_sql.operators.frames import FrameSource
 from pyspark.sql import SparkSession
@@ -102,8 +102,6 @@ def test_windows_of_a_stream_in_a_sink(files: Files, tmp_path: Path) -> None:
     handle = stream.to(sink).start("spark", checkpoint=state, shards=2)
     eventually(lambda: handle.status().records_read == 100, "all rows")
     eventually(lambda: len(sink.stored()) == 4 * 9, "closed windows")
-    with pytest.raises(CheckpointError, match="writes no savepoints"):
-        handle.savepoint(tmp_path / "savepoint")
     assert handle.status().watermark is not None
     handle.stop()
     assert handle.wait().state is JobState.STOPPED
@@ -179,5 +177,3 @@ def test_bad_records_and_a_sink_that_is_ahead(files: Files, sink: DatabaseSink, 
             path.unlink()
     with pytest.raises(CheckpointError, match="has rows of shard"):
         job().run("spark", checkpoint=state)
-    with pytest.raises(OptionError, match="cannot start from a savepoint"):
-        job().run("spark", from_savepoint=tmp_path)

@@ -251,7 +251,7 @@ def test_a_changed_job_does_not_go_on_with_the_state_of_another(files: Files, tm
         stream.key_by("price").agg(n="COUNT(*)").to_dataframe(checkpoint=state)
     summed = stream.key_by("k").agg(n="SUM(n)").to_dataframe(checkpoint=state)
     files.add(events(25)[20:])
-    with pytest.raises(Exception, match="stored by another definition of it"):
+    with pytest.raises(Exception, match="aggregates now that its stored state does not have"):
         run_query(summed, tmp_path)
     renamed = begin("changed").from_dataframe(files.stream(), name="other").key_by("k").agg(n="COUNT(*)")
     with pytest.raises(CheckpointError, match="a job that read dataframe, and now reads other"):

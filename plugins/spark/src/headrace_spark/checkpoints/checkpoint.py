@@ -57,6 +57,7 @@ class SparkCheckpoint:
         # Each name on the way to a class is a request to Java, so it is looked up only once.
         self._java_path = self._jvm.org.apache.hadoop.fs.Path
         self._java_text = self._jvm.org.apache.commons.io.IOUtils.toString
+        self._java_bytes = self._jvm.org.apache.commons.io.IOUtils.toByteArray
         self._root = self._java_path(self.location)
         self._files: Any = None
         self._configuration = context._jsc.hadoopConfiguration()
@@ -317,6 +318,45 @@ class SparkCheckpoint:
     def last_planned(self) -> int | None:
         """Return the number of the last micro-batch that Spark has planned; None when there is none."""
         return max(self._batches("offsets"), default=None)
+
+    def spark_file(self, name: str) -> bytes:
+        """Return the content of a file of Spark's. Raises CheckpointError when it cannot be read."""
+        try:
+            stream = self._files.open(self._path(name))
+            try:
+                return bytes(self._java_bytes(stream))
+            finally:
+                stream.close()
+        except Exception as error:  # py4j: whatever the file system says
+            raise self._damaged(name, f"it cannot be read: {_java_message(error)}") from error
+
+    def put_spark_file(self, name: str, content: bytes) -> None:
+        """Write a file as Spark would. Called before a query begins here."""
+        self.check_owned()
+        stream = self._files.create(self._path(name), True)
+        stream.write(bytearray(content))
+        stream.close()
+
+    def names_below(self, directory: str) -> list[str]:
+        """Return the names of the files in a directory of Spark's; none when there is no such directory."""
+        path = self._path(directory)
+        if not self._files.exists(path):
+            return []
+        return sorted(status.getPath().getName() for status in self._files.listStatus(path) if status.isFile())
+
+    def forget_spark_files(self) -> None:
+        """Remove what a start from a savepoint has left that did not come to its end."""
+        for name in ("offsets", "commits", "sources", "metadata"):
+            self._files.delete(self._path(name), True)
+
+    def note_savepoint(self, savepoint_id: str) -> None:
+        """Store at which savepoint a job over DataFrames is going to begin: before ``keep_frames`` it has not begun."""
+        self._keep(_SAVEPOINT, {"id": savepoint_id})
+
+    def noted_savepoint(self) -> str | None:
+        """Return what ``note_savepoint`` has stored."""
+        found = self._find(_SAVEPOINT)
+        return None if found is None else str(found["id"])
 
     def query_id(self) -> str | None:
         """Return the id of Spark's query, by which the state of jobs over DataFrames is named; None: it has not begun."""

@@ -17,6 +17,7 @@ from headrace.interfaces.backend import RunOptions
 from headrace.plan.graph import Plan, input_schema
 from headrace.plan.outputs import tell_outputs
 from headrace.runtime.patience import Patience
+from headrace.runtime.savepoint_start import SavepointStart
 from headrace.runtime.sinks_ahead import newest_rows, sink_is_ahead
 from headrace.runtime.sources_in_use import check_sources_free
 from pyspark.sql import DataFrame
@@ -30,6 +31,7 @@ from headrace_spark.processes.session import SessionInUse, active, note_query, s
 from headrace_spark.processes.settings import SparkSettings
 from headrace_spark.processes.temporary import remove, temporary_directory
 from headrace_spark.queries.batch_run import BatchRun
+from headrace_spark.queries.frame_savepoints import FrameSavepoint
 from headrace_spark.queries.frames import (
     envelopes_of,
     frame_input,
@@ -45,6 +47,7 @@ from headrace_spark.queries.query import (
     open_checkpoint,
     warn_of_lost_dead_letters,
 )
+from headrace_spark.queries.savepoints import shards_wanted
 from headrace_spark.queries.spark_stages import behind_shuffles
 from headrace_spark.queries.stage_names import stage_names
 from headrace_spark.queries.stream_start import started_stream
@@ -79,6 +82,7 @@ class _Start:
     in_use: SessionInUse
     streaming: bool
     patience: Patience
+    savepoint: FrameSavepoint | None = None
 
     @property
     def others(self) -> Sequence[str]:
@@ -105,6 +109,9 @@ def start_frame_query(
     patience = Patience(plan.job_name, options.start_timeout, SystemClock())
     start = _Start(plan, frames, options, settings, in_use, streaming, patience)
     _check_options(start)
+    at = SavepointStart.of(plan, options)
+    if at is not None:
+        start = replace(start, savepoint=FrameSavepoint.of(at, start.sources))
     check_sources_free(plan)
     for name, node in plan.sinks.items():
         patience.wait_for(f"sink {name}", partial(node.sink.prepare, input_schema(node.input)))
@@ -128,7 +135,7 @@ def start_frame_query(
             query = _start_batch(make(), payload, checkpoint, in_use)
         kept = cleanup.pop_all()
         atexit.register(kept.close)
-        return StartedQuery(query, run_directory, in_use, payload, checkpoint, None, kept, has_planner=False)
+        return StartedQuery(query, run_directory, in_use, payload, checkpoint, None, kept, has_planner=streaming)
 
 
 def _session(plan: Plan, frames: Mapping[str, DataFrameSource], settings: SparkSettings) -> SessionInUse:
@@ -155,9 +162,9 @@ def _session(plan: Plan, frames: Mapping[str, DataFrameSource], settings: SparkS
 
 def _check_options(start: _Start) -> None:
     plan, options = start.plan, start.options
-    if options.from_savepoint is not None:
+    if options.from_savepoint is not None and not start.streaming:
         raise OptionError(
-            "a job that reads DataFrames cannot start from a savepoint: how far it is, is in Spark's checkpoint",
+            "a job that reads batch DataFrames cannot start from a savepoint: it reads all of them",
             job=plan.job_name,
             option="from_savepoint",
         )
@@ -186,17 +193,20 @@ def _payload(start: _Start, checkpoint: SparkCheckpoint, run_directory: RunDirec
     _check_fits(start, checkpoint, begun)
     if options.checkpoint is not None:
         checkpoint.claim()
-    tell = partial(
-        tell_outputs,
-        plan,
-        checkpoint.outputs() if begun.goes_on else None,
-        begins=False,
-        replace=options.replace_output,
-    )
+    outputs: Mapping[str, str] | None = checkpoint.outputs() if begun.goes_on else None
+    if start.savepoint is not None and not begun.goes_on:
+        outputs = start.savepoint.start.savepoint.outputs
+    tell = partial(tell_outputs, plan, outputs, begins=False, replace=options.replace_output)
     start.patience.wait_for("its sinks", tell)
-    base = start.patience.wait_for("its sinks", partial(_base, plan, payload.plan_bytes, begun, checkpoint, options))
+    base = start.patience.wait_for("its sinks", partial(_base, start, payload.plan_bytes, begun, checkpoint))
+    if start.savepoint is not None and not begun.goes_on:
+        checkpoint.note_savepoint(start.savepoint.start.savepoint.id)
+        checkpoint.forget_spark_files()
+        start.savepoint.begin(checkpoint, _keyed(start, checkpoint, begun), payload.identity, base)
+        checkpoint.claim()  # the micro-batches of this run come after that of the savepoint
     whole = _whole_input(start, payload, begun)
-    checkpoint.keep_frames(
+    checkpoint.keep_definitions(plan.state_definitions, plan.output_digests)
+    checkpoint.keep_frames(  # the last: now the job has begun
         {
             "job": plan.job_name,
             "parts": begun.parts,
@@ -207,7 +217,6 @@ def _payload(start: _Start, checkpoint: SparkCheckpoint, run_directory: RunDirec
             **({} if whole is None else {"input": whole}),
         }
     )
-    checkpoint.keep_definitions(plan.state_definitions, plan.output_digests)
     if whole is not None:
         run_directory.put(ENDS, whole["ends"])
     return replace(
@@ -268,7 +277,10 @@ def _beginning(start: _Start, checkpoint: SparkCheckpoint, otherwise: int) -> _B
     plan, settings = start.plan, start.settings
     wanted = settings.shards if plan.shuffles else settings.parallelism
     found = checkpoint.frames()
+    _check_savepoint(start, checkpoint, begun=found is not None)
     if found is None:
+        if start.savepoint is not None:
+            return _Beginning(shards_wanted(wanted, start.savepoint.start) or otherwise, 0, goes_on=False)
         if checkpoint.last_planned() is not None:
             raise CheckpointError(
                 "the checkpoint is not of a job that reads DataFrames",
@@ -288,9 +300,9 @@ def _beginning(start: _Start, checkpoint: SparkCheckpoint, otherwise: int) -> _B
         )
     elif wanted not in (None, parts):
         problem = f"is of a job with {parts} parts, but the job asks for {wanted}"
-    elif sources not in (None, start.sources):
+    elif sources != start.sources:
         # Spark knows sources by their order only: it would give one the offsets of another.
-        problem = f"is of a job that read {', '.join(sources)}, and now reads {', '.join(start.sources)}"
+        problem = f"is of a job that read {', '.join(sources or ['?'])}, and now reads {', '.join(start.sources)}"
     elif levels not in (None, _levels(plan)):
         problem = f"is of a job whose keyed stages were {levels}; now they are {_levels(plan)}"
     if problem is not None:
@@ -303,11 +315,41 @@ def _beginning(start: _Start, checkpoint: SparkCheckpoint, otherwise: int) -> _B
     return _Beginning(parts, int(found["base"]), goes_on=True, input=found.get("input"))
 
 
-def _base(plan: Plan, plan_bytes: bytes, begun: _Beginning, checkpoint: SparkCheckpoint, options: RunOptions) -> int:
+def _check_savepoint(start: _Start, checkpoint: SparkCheckpoint, *, begun: bool) -> None:
+    """Check that the job begins at the savepoint that is asked for, or has begun at it. Raises CheckpointError."""
+    noted, wanted = checkpoint.noted_savepoint(), start.savepoint
+    if wanted is not None and (begun or checkpoint.last_planned() is not None):
+        if noted != wanted.start.savepoint.id:
+            raise CheckpointError(
+                f"the checkpoint {start.options.checkpoint!r} belongs to a job that has already started, and not from the savepoint "
+                f"{start.options.from_savepoint!r}",
+                job=start.plan.job_name,
+                option="from_savepoint",
+                hint="start from a savepoint with an empty checkpoint directory; to continue from the checkpoint, leave out from_savepoint",
+            )
+    elif wanted is None and noted is not None and not begun:
+        raise CheckpointError(
+            "a start from a savepoint was interrupted in this checkpoint",
+            job=start.plan.job_name,
+            option="checkpoint",
+            hint="start again with the same from_savepoint, or begin anew with another directory",
+        )
+
+
+def _base(start: _Start, plan_bytes: bytes, begun: _Beginning, checkpoint: SparkCheckpoint) -> int:
     """Return what the numbers of micro-batches are added to, so that no sink takes new rows for rows that it has."""
+    plan, options = start.plan, start.options
     with opened(plan_bytes) as sinks:
-        numbers = range(begun.parts)
-        found = newest_rows(plan, sinks, {name: numbers for name in (*plan.sources, *plan.shuffles)})
+        savepoint = None if start.savepoint is None or begun.goes_on else start.savepoint.start
+        most = begun.parts if savepoint is None else max(begun.parts, *savepoint.savepoint.place.shards.values(), 1)
+        found = newest_rows(plan, sinks, {name: range(most) for name in (*start.frames, *plan.shuffles)})
+        if savepoint is not None:
+            at = savepoint.savepoint.place.sequence or 0
+            if found is not None and found.entry > at and options.sinks_ahead == "refuse":
+                raise sink_is_ahead(plan, found, at)
+            all_sinks = {**{name: node.sink for name, node in plan.sinks.items()}, **sinks}
+            now_us = max(int(time.time() * 1_000_000), 0 if found is None else found.entry)
+            return savepoint.sequence_before(all_sinks, dict.fromkeys(plan.shuffles, begun.parts), now_us) + 1
     if not begun.goes_on:
         return max(int(time.time() * 1_000_000), 0 if found is None else found.entry + 1)
     planned = checkpoint.last_planned()

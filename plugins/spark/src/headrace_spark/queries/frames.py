@@ -414,7 +414,9 @@ def envelopes_of(
 
     Spark stores the offsets of its sources by their order: those of headrace are the first, then DataFrames as in the plan.
     """
-    planned = [planned_envelopes(payload, session)] if others_than(frames, plan) else []
+    # A job of headrace's own handle always has a planner, so that it can be stopped between two micro-batches.
+    has_planner = others_than(frames, plan) or not (payload.batch or payload.in_user_query)
+    planned = [planned_envelopes(payload, session)] if has_planner else []
     stages = {name: FrameStage(payload, name) for name in frames}
     return _union(
         [*planned, *(_stage_over(name, source, plan, stages[name], ENVELOPE) for name, source in frames.items())]

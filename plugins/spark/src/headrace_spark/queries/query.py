@@ -65,7 +65,7 @@ class StartedQuery:
     #: What a bounded run that starts without a checkpoint reads; None: another kind of run, or the planner finds it.
     input_read: Callable[[], InputRead] | None
     _cleanup: contextlib.ExitStack
-    #: Whether headrace plans what is read. Else Spark does: of DataFrames.
+    #: Whether headrace plans when a micro-batch runs; it does not plan the one piece of work over batch DataFrames.
     has_planner: bool = True
 
     def clean_up_at_end(self) -> None:
