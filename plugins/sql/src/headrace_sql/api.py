@@ -103,14 +103,13 @@ def sql(
         text, functions=functions, dialect=dialect, namespace=namespace, pipeline=pipeline or name, by_name=insert_by_name,
         bad_records=bad_records, session=known,
     )  # fmt: skip
-    if session is None and (script.inserts or script.queries):
-        known.kept.update(script.own)
+    job = script.job() if script.inserts or script.queries else None
+    if session is None and script.is_job:
+        known.keep_to_itself(script.own)
     else:
-        known.define(script.own, script.catalog.tables, script.catalog.views)
-        known.functions.update(script.created_functions)
-    if not script.inserts and not script.queries:
+        known.take(script.session)
+    if job is None:
         return SqlJob(None, (), script)  # type: ignore[arg-type]
-    job = script.job()
     return SqlJob(job.stream, job.sink_nodes, script)
 
 

@@ -55,12 +55,12 @@ def from_item(context: Context, node: exp.Expr) -> Relation:
 
 def named_table(context: Context, node: exp.Table) -> Relation:
     """Return what a name in FROM means: a part of WITH, a table, a view."""
-    if node.name in context.common and OPTIONS not in node.meta:
+    if node.name in context.common and OPTIONS not in node.meta and not node.text("db"):
         return context.common[node.name]
     options = node.meta.get(OPTIONS)
     if options:
-        return context.catalog.hinted(node.name, options, node.this, context.text)
-    return context.catalog.relation(node.name, node.this, context.text)
+        return context.catalog.hinted(context.catalog.key_of(node), options, node.this, context.text)
+    return context.catalog.relation(context.catalog.key_of(node), node.this, context.text)
 
 
 def _check_table(context: Context, node: exp.Table) -> None:

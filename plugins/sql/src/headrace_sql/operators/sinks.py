@@ -96,6 +96,7 @@ class DeclareKey(OperatorSpec):
     """Says by which columns the rows of a changelog are known: the PRIMARY KEY of the table that they go into."""
 
     name: ClassVar[str] = "primary_key"
+    takes_upserts = True
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self.columns = columns
@@ -107,7 +108,7 @@ class DeclareKey(OperatorSpec):
         return wanted
 
     def changes(self, before: Changes | None) -> Changes | None:
-        return None if before is None else Changes(self.columns)
+        return None if before is None else Changes(self.columns, before.before_images)
 
     def open(self, schema: Schema | None) -> Operator:
         return _PassedOn()
