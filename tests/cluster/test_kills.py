@@ -133,9 +133,9 @@ def options_of(rows: int) -> dict[str, Any]:
 
 @pytest.mark.timeout(900)
 def test_one_of_each_is_killed(start_spark_cluster: StartSparkCluster, tmp_path: Path) -> None:
-    cases = [case for case in larger_cases(800) if case.name == "join-within"]
+    cases = [case for case in larger_cases(4000) if case.name == "join-within"]
     lay_out(tmp_path, cases)
-    storm = Storm(start_spark_cluster(CLUSTER), tmp_path, cases, options_of(800), seed=1)
+    storm = Storm(start_spark_cluster(CLUSTER), tmp_path, cases, options_of(4000), seed=1)
     storm.run(EVERY_KIND)
     assert storm.kills == Counter(EVERY_KIND)
     same_as_light(tmp_path, cases)

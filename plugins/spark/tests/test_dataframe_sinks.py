@@ -14,6 +14,8 @@ import pytest
 from frame_parts import Files, begin, events, light_result
 from headrace.foundation.errors import CheckpointError, JobFailedError, PlanError
 from headrace.interfaces.backend import JobState
+from headrace_spark import JobFigures, JobProgress
+from headrace_spark.queries.handle import SparkHandle
 from headrace_sql.operators.frames import FrameSource
 from pyspark.sql import SparkSession
 from spark_parts import DatabaseSink, LineSink, WindowSink
@@ -177,3 +179,27 @@ def test_bad_records_and_a_sink_that_is_ahead(files: Files, sink: DatabaseSink, 
             path.unlink()
     with pytest.raises(CheckpointError, match="has rows of shard"):
         job().run("spark", checkpoint=state)
+
+
+def test_sparks_progress_has_the_figures_of_the_job(files: Files, tmp_path: Path) -> None:
+    rows = events(200)
+    files.add(rows[:100], parts=2)
+    stream = windowed(begin("shown").from_dataframe(files.stream()))
+    told: list[JobProgress] = []
+    handle = stream.to(WindowSink(tmp_path / "windows.db")).start("spark", checkpoint=tmp_path / "state", shards=2)
+    assert isinstance(handle, SparkHandle)
+    handle.on_progress(told.append)
+    eventually(lambda: handle.status().records_read == 100, "all rows")
+    files.add(rows[100:])  # figures of a micro-batch are in the progress of the next one
+
+    def shown() -> list[JobFigures]:
+        found = [each.figures for each in told if each.figures is not None]
+        return [figures for figures in found if figures.records_read == {"dataframe": 100}]
+
+    figures = eventually(shown, "figures")[0]
+    assert (figures.dead_letters, figures.late_rows, figures.lag) == (0, 0, {})
+    assert figures.rows_written == {"to_window": 36}
+    assert figures.watermark == rows["at"][99]
+    assert figures.state_rows > 0
+    assert figures.state_bytes > 0
+    handle.stop()
