@@ -17,7 +17,7 @@ import polars as pl
 from headrace.flow.changelog import KIND_MARKS, KIND_NAMES
 from headrace.jobs.dsl import Pipeline
 from headrace_sql.operators.frames import FrameSource
-from headrace_sql.operators.sinks import CollectSettings, CollectSink, collected
+from headrace_sql.operators.sinks import MARK, CollectSettings, CollectSink, collected
 from pyspark.sql import DataFrame, SparkSession
 
 Chain = Callable[[hr.Stream], hr.Stream]
@@ -43,8 +43,8 @@ def light_result(stream: hr.Stream) -> Rows:
         stream.to(CollectSink(CollectSettings(path=place))).run("light")
         assert stream.schema is not None
         frame = collected(place, dict(stream.schema))
-    kinds = [_WORDS[mark] for mark in frame["op"].to_list()] if "op" in frame.columns else []
-    return net(frame.drop("op", strict=False).rows(), kinds)
+    kinds = [_WORDS[mark] for mark in frame[MARK].to_list()]
+    return net(frame.drop(MARK).rows(), kinds)
 
 
 def net(rows: list[tuple[Any, ...]], kinds: list[str]) -> Rows:

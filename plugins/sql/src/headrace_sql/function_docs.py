@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headrace_sql.binding.function_names import aggregate_names, scalar_names
 from headrace_sql.function_cases import CASES, UNSUPPORTED, Case
+from headrace_sql.operators.over_functions import OverCall
 
 _HEAD = """\
 # Functions in SQL texts
@@ -29,7 +30,7 @@ def page() -> str:
     lines.append(", ".join(f"`{name}`" for name in aggregate_names()) + "; user aggregates (`hr.udaf`).")
     lines += [
         "",
-        "With `OVER`: `COUNT`, `SUM`, `AVG`, `MIN`, `MAX`, `FIRST_VALUE`, `LAST_VALUE`, `LAG`, `ROW_NUMBER`.",
+        "With `OVER`: " + ", ".join(f"`{name}`" for name in OverCall.FUNCTIONS) + ", user aggregates.",
         "",
     ]
     lines += ["## All names that are known", "", ", ".join(f"`{name}`" for name in scalar_names()) + ".", ""]

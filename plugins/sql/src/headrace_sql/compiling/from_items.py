@@ -12,6 +12,7 @@ from headrace_sql.binding.context import Context
 from headrace_sql.binding.intervals import interval_us
 from headrace_sql.binding.scope import Column, Relation, resolve, unused_name
 from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.compiling.changelog_tables import changelog_table
 from headrace_sql.compiling.window_assign import assigned
 from headrace_sql.operators.window_assign import TableWindow
 from headrace_sql.reading import nodes
@@ -35,6 +36,9 @@ def from_item(context: Context, node: exp.Expr) -> Relation:
     columns = [each.name for each in (alias.args.get("columns") or ())] if isinstance(alias, exp.TableAlias) else []
     if isinstance(node, nodes.WindowTable):
         return _window_table(context, node).named(name or None, columns)
+    if isinstance(node, nodes.ChangelogTable):
+        given = context.settled(node, named_table(context, node.args["input"]))
+        return changelog_table(context, node, given).named(name or None, columns)
     if isinstance(node, exp.Subquery):
         return context.query(node.this).named(name or None, columns)
     if isinstance(node, exp.Table):

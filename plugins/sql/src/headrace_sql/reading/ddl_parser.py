@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot import tokens as sqlglot_tokens
 
-from headrace_sql.reading import nodes
+from headrace_sql.reading import changelog_tables, nodes
 from headrace_sql.reading.catalog_parser import NO_JAVA, CatalogParser
 from headrace_sql.reading.nodes import EXPLAIN_DETAILS
 
@@ -377,15 +377,22 @@ class DefinitionParser(CatalogParser):
     # ------------------------------------------------------------------------------------------------- tables in FROM
 
     def _parse_table(self, *arguments: Any, **options: Any) -> exp.Expr | None:
-        if self._match_pair(_T.TABLE, _T.L_PAREN, advance=False):
-            self._advance(2)
-            made = self._parse_window_table()
-            self._match_r_paren()
+        wrapped = bool(self._match_pair(_T.TABLE, _T.L_PAREN, advance=False))
+        if wrapped or changelog_tables.stands_here(self) or self._is_window_function():
+            self._advance(2 if wrapped else 0)
+            is_changelog = changelog_tables.stands_here(self)
+            made = changelog_tables.changelog_table(self) if is_changelog else self._parse_window_table()
+            if wrapped:
+                self._match_r_paren()
             alias = self._parse_table_alias(alias_tokens=self.TABLE_ALIAS_TOKENS)
             if alias is not None:
                 made.set("alias", alias)
             return made
         return super()._parse_table(*arguments, **options)
+
+    def _is_window_function(self) -> bool:
+        here, following = self._curr, self._next
+        return bool(here and here.text.upper() in WINDOW_FUNCTIONS and following and following.token_type == _T.L_PAREN)
 
     def _parse_window_table(self) -> exp.Expr:
         name = self._curr.text.upper()

@@ -139,6 +139,7 @@ class Flink(Dialect):
             nodes.SystemTimePeriod: lambda self, e: "PERIOD FOR SYSTEM_TIME",
             nodes.MetadataConstraint: lambda self, e: _metadata_sql(self, e),
             nodes.WindowTable: lambda self, e: _window_table_sql(self, e),
+            nodes.ChangelogTable: lambda self, e: _changelog_table_sql(self, e),
             nodes.MatchPattern: lambda self, e: (
                 f"PATTERN ({e.name})" + (f" WITHIN {self.sql(e, 'within')}" if e.args.get("within") else "")
             ),
@@ -219,6 +220,16 @@ def _window_table_sql(self: Any, node: exp.Expr) -> str:
     inner += [f"DESCRIPTOR({self.sql(node, 'descriptor')})", *(self.sql(each) for each in node.expressions)]
     alias = self.sql(node, "alias")
     return f"TABLE({node.name}({', '.join(inner)}))" + (f" AS {alias}" if alias else "")
+
+
+def _changelog_table_sql(self: Any, node: exp.Expr) -> str:
+    inner = [f"input => TABLE {self.sql(node, 'input')}"]
+    if node.args.get("op"):
+        inner.append(f"op => DESCRIPTOR({self.expressions(node, key='op', flat=True)})")
+    if node.args.get("op_mapping"):
+        inner.append(f"op_mapping => {self.sql(node, 'op_mapping')}")
+    alias = self.sql(node, "alias")
+    return f"{node.name}({', '.join(inner)})" + (f" AS {alias}" if alias else "")
 
 
 def _emit_sql(self: Any, node: exp.Expr) -> str:

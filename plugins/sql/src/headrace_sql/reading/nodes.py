@@ -46,6 +46,18 @@ class WindowTable(exp.Expression):
     }
 
 
+class ChangelogTable(exp.Expression):
+    """``TO_CHANGELOG(input => TABLE t, op => DESCRIPTOR(c), op_mapping => MAP[…])``, or FROM_CHANGELOG, in FROM."""
+
+    arg_types: ClassVar[dict[str, Any]] = {
+        "this": True,
+        "input": True,
+        "op": False,
+        "op_mapping": False,
+        "alias": False,
+    }
+
+
 class TableCall(exp.Expression):
     """``TABLE(f(a, b))`` behind LATERAL: the call of a table function."""
 
