@@ -98,6 +98,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "db": "headrace-mysql",
         "elasticsearch-7": "headrace-elasticsearch",
         "elasticsearch-8": "headrace-elasticsearch",
+        "es": "headrace-elasticsearch",
         "filesystem": "headrace-file",
         "jdbc": "headrace-mysql",
         "metaq": "headrace-rocketmq",

@@ -80,6 +80,10 @@ class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
         """Let this catalog's streams call a function, those that exist already too."""
         self._own[name.lower()] = function
 
+    def remove(self, name: str) -> None:
+        """Take a function of this catalog's own away, if it has one of the name."""
+        self._own.pop(name.lower(), None)
+
     def _look_up(self, name: str) -> user_functions.UserFunction | None:
         found = self._own.get(name) or user_functions.decorated_functions().get(name)
         if found is not None:
