@@ -214,7 +214,11 @@ def test_canal_metadata_and_tables() -> None:
         {"table": "people", "type": "INSERT", "data": [{"id": "x"}]},
         {"table": "people"},
     ]
-    for options in ({"table_include": "good.*"}, {"database_include": "shop", "table_include": "goods|x"}):
+    chosen: list[dict[str, Any]] = [
+        {"table_include": "good.*"},
+        {"database_include": "shop", "table_include": "goods|x"},
+    ]
+    for options in chosen:
         found = decoded("canal-json", *others, body, **options)
         assert rows(found, "id") == [(3, ADD, 1), (3, ADD, 2)]
         assert not found.bad
@@ -307,6 +311,12 @@ def test_json_columns_hold_the_text_of_a_value() -> None:
     after = b'{"op":"c","after":{"id":1,"extra":{"a": [1]}}}'
     found = decoded("debezium-json", after, schema=schema, json_columns=["extra"])
     assert found.frame["extra"].to_list() == ['{"a": [1]}']
+
+
+def test_a_schema_is_not_written() -> None:
+    kind = default_registry().find("codec", "debezium-json")
+    with pytest.raises(OptionError, match="only read, not written"):
+        kind(kind.Settings.of({"schema_include": True}, plugin="debezium-json")).encoder(SCHEMA)
 
 
 def test_wrong_options() -> None:

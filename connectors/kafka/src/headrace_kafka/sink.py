@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.flow.messages import CHANGE, Position, Queue
@@ -72,12 +72,12 @@ class KafkaSink(Sink):
     def _check_columns(self, schema: Schema) -> None:
         """Raise OptionError when the columns that options name are not there, or of types that do not fit."""
         own = self._own
-        named = [("key", name, _is_key if own.key_as_text else _is_any) for name in own.key_columns]
-        for option, name, fits in (
-            *named,
-            ("partition", own.partition, _is_integer),
-            ("tombstone", own.tombstone, _is_boolean),
-        ):
+        of_key = _is_key if own.key_as_text else _is_any
+        named: list[tuple[str, str | None, Callable[[pl.DataType], bool]]] = [
+            ("key", name, of_key) for name in own.key_columns
+        ]
+        named += [("partition", own.partition, _is_integer), ("tombstone", own.tombstone, _is_boolean)]
+        for option, name, fits in named:
             if name is not None and name not in schema:
                 hint = did_you_mean(name, schema, known="columns")
                 raise OptionError(f"unknown column {name!r}", plugin="kafka", option=option, hint=hint)
@@ -87,12 +87,12 @@ class KafkaSink(Sink):
                     "partition": "an integer",
                     "tombstone": "boolean",
                 }[option]
-                hint = "key_format='json' takes other types" if option == "key" else None
+                other = "key_format='json' takes other types" if option == "key" else None
                 raise OptionError(
                     f"column {name!r} is {type_name(schema[name])}, not {wanted}",
                     plugin="kafka",
                     option=option,
-                    hint=hint,
+                    hint=other,
                 )
 
     def prepare(self, schema: Schema | None) -> None:

@@ -29,8 +29,8 @@ class ChangeCodec(Codec):
             "primary-keys", "primary-key-columns",
         }
     )  # fmt: skip
-    #: The field that the envelope stands in; None: it is the body.
-    payload_field: str | None = None
+    #: The field that the envelope stands in where the option ``schema_include`` is set; None: it is always the body.
+    payload_field: ClassVar[str | None] = None
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
@@ -63,7 +63,8 @@ class ChangeCodec(Codec):
         timestamps = TimestampOptions(options.timestamp_unit, options.timestamp_format)
         wanted = check_columns(schema, columns, "format")
         made = {name: json_column(schema[name], timestamps, name, raw_json=name in texts) for name in wanted}
-        return ChangeDecoder(self.envelope, made, metadata or {}, options, self.payload_field)
+        payload_field = self.payload_field if getattr(options, "schema_include", False) else None
+        return ChangeDecoder(self.envelope, made, metadata or {}, options, payload_field)
 
     def encoder(self, schema: Schema | None) -> Encoder:
         from headrace.codecs.json_encoder import JsonEncoder

@@ -6,9 +6,11 @@ https://debezium.io/documentation/reference/stable/connectors/mysql.html#mysql-e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from headrace.foundation.errors import OptionError
 from headrace.interfaces import settings as declared
+from headrace.interfaces.codec import Encoder
 from headrace.interfaces.settings import option
 
 from headrace_changes.before_after import CREATE, DELETE, TRUNCATE, UPDATE, BeforeAfterEnvelope
@@ -25,6 +27,9 @@ from headrace_changes.envelopes import (
     texts_of_object,
 )
 from headrace_changes.settings import TableSettings
+
+if TYPE_CHECKING:
+    from headrace.flow.schema import Schema
 
 
 class DebeziumJsonSettings(TableSettings, frozen=True, kw_only=True):
@@ -66,6 +71,10 @@ class DebeziumJsonCodec(ChangeCodec):
         added=(b'{"before":null,"after":', b',"op":"c"}'), removed=(b'{"before":', b',"after":null,"op":"d"}')
     )
 
-    @property
-    def payload_field(self) -> str | None:
-        return "payload" if self._options.schema_include else None
+    payload_field = "payload"
+
+    def encoder(self, schema: Schema | None) -> Encoder:
+        """Return an encoder. Raises OptionError where bodies are to have a schema: that can only be read."""
+        if self._options.schema_include:
+            raise OptionError("a schema is only read, not written", plugin="debezium-json", option="schema_include")
+        return super().encoder(schema)

@@ -61,7 +61,7 @@ def part_field(data_type: pl.DataType, name: str, part: str) -> MetadataField:
     """Return the metadata that a field of an object in the envelope is. The object is parsed again only where it is asked for."""
     column = json_column(data_type, TimestampOptions("ms"), f"{name}.{part}")
     holder = msgspec.defstruct("Holder", [("value", column.annotation, None)], rename={"value": part}, gc=False)
-    decode = msgspec.json.Decoder(holder | None).decode  # type: ignore[operator]
+    decode = msgspec.json.Decoder(holder | None).decode
 
     def build(parsed: Parsed) -> Built:
         values: list[Any] = []

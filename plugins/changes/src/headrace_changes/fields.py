@@ -26,7 +26,7 @@ class EnvelopeFields:
             inner = {name: kind for name, kind in fields.items() if name != _SCHEMA}
             self._inner = list(inner)
             self._payload = _struct("Payload", inner)
-            outer = {payload_field: self._payload | None, **({_SCHEMA: fields[_SCHEMA]} if _SCHEMA in fields else {})}  # type: ignore[operator]
+            outer = {payload_field: self._payload | None, **({_SCHEMA: fields[_SCHEMA]} if _SCHEMA in fields else {})}
         self._outer = list(outer)
         #: What a body is parsed to.
         self.struct = _struct("Envelope", outer)

@@ -212,7 +212,7 @@ def source_stream(
     if of_json:
         schema = json_maps.declared_as_text(table.columns)
     changes = source.changes() if codec is None else codec.changes()
-    changing = {} if changes is None else {"key": table.primary_key or None, "repeats": repeats, "normalize": False}
+    changing = changes is not None
     stream = pipeline.from_(
         source,
         format=format_name,
@@ -220,7 +220,9 @@ def source_stream(
         metadata=metadata,
         name=name or table.name,
         start=start,
-        **changing,
+        key=(table.primary_key or None) if changing else None,
+        repeats=repeats and changing,
+        normalize=False,
         **format_options,
     )
     maps = {name: kind for name, kind in table.metadata_types.items() if name in metadata}
