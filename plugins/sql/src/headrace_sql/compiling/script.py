@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -20,6 +20,7 @@ from headrace_sql.binding.emitting import emit_of
 from headrace_sql.binding.places import label_of, parts_of
 from headrace_sql.binding.scope import Column, Relation, error_at, is_updating
 from headrace_sql.binding.session import SqlSession
+from headrace_sql.binding.sink_constraints import constraints_of
 from headrace_sql.binding.tables import Table
 from headrace_sql.binding.trees import text_of
 from headrace_sql.binding.zones import zone_name
@@ -251,6 +252,9 @@ class Script:
         columns = self.catalog.tables[key].sink_columns
         compiler = QueryCompiler(self.catalog, self.text)
         made = fitted(compiler, relation, columns, listed, node, by_name=self.by_name)
+        constraints = constraints_of(self.catalog.tables[key], self.catalog.options)
+        if constraints is not None:
+            made = replace(made, stream=made.stream.apply(constraints))
         target = node.this.this if isinstance(node.this, exp.Schema) else node.this
         return Insert(key, made, node, target.meta.get(OPTIONS, ()), self.catalog.tables[key])
 

@@ -151,7 +151,7 @@ class DefinitionParser(CatalogParser):
         return made
 
     def _parse_types(self, *arguments: Any, **options: Any) -> Any:
-        """Parse a type. ``NOT NULL`` inside of MAP, ARRAY and ROW is read, and like that of columns not checked."""
+        """Parse a type. ``NOT NULL`` inside of MAP, ARRAY and ROW is kept in its meta."""
         self._depth_of_types = getattr(self, "_depth_of_types", 0) + 1
         try:
             is_of_column = self._depth_of_types > 1 or bool(options.get("schema"))
@@ -159,7 +159,11 @@ class DefinitionParser(CatalogParser):
             made = super()._parse_types(*arguments, **options)
             while made is not None:
                 behind = self._index
-                self._match_text_seq("NOT", "NULL") or self._match(_T.NULL)
+                if self._match_text_seq("NOT", "NULL"):
+                    if self._depth_of_types > 1:
+                        made.meta[nodes.NOT_NULL] = True
+                else:
+                    self._match(_T.NULL)
                 self._refuse_multiset(is_of_column)
                 if is_of_column and self._match_text_seq("ARRAY"):  # INT NOT NULL ARRAY
                     made = exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[made], nested=True)

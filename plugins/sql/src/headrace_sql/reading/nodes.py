@@ -15,6 +15,10 @@ WRITTEN = "headrace_written"
 REFUSAL = "not supported: "
 
 
+#: Key of the meta of a type within another one that says NOT NULL.
+NOT_NULL = "headrace_not_null"
+
+
 class Watermark(exp.Expression):
     """``WATERMARK [name] FOR column AS expression`` among the columns of a table."""
 
