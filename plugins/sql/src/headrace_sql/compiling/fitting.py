@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from headrace_sql.binding import types
 from headrace_sql.binding.context import Context
-from headrace_sql.binding.scope import Relation, error_at
+from headrace_sql.binding.scope import Column, Relation, error_at
 from headrace_sql.binding.trees import call, cast, physical, text_of
 
 
@@ -27,24 +27,13 @@ def fitted(
     Columns that an INSERT does not list are NULL. Raises ExpressionError for a wrong number of
     columns and for types that INSERT does not bring together.
     """
-    targets = listed or list(columns)
-    given = list(relation.columns)
-    if by_name and not listed:
-        names = {column.name: column for column in given}
-        if set(names) == set(targets):
-            given = [names[name] for name in targets]
-    if len(given) != len(targets):
-        raise error_at(
-            node.this, context.text, f"the query gives {len(given)} columns ({', '.join(c.name for c in given)}), "
-            f"the table takes {len(targets)} ({', '.join(targets)})",
-        )  # fmt: skip
+    sources = sources_of(context, relation, columns, listed, node, by_name=by_name)
     translator = context.translator(relation)
 
     def in_zone(part: Any, word: str) -> Any:
         return part if translator.zone == "UTC" else translator.for_cast(part, word)
 
     made: dict[str, str] = {}
-    sources = dict(zip(targets, given, strict=True))
     for name, kind in columns.items():
         column = sources.get(name)
         if column is None:
@@ -71,7 +60,31 @@ def fitted(
         made[name] = text_of(part)
     same = list(relation.schema) == list(made) and all(text_of(physical(name)) == text for name, text in made.items())
     stream = relation.stream if same else relation.stream.select(**made)
-    return Relation(stream, tuple(type(given[0])(name, name) for name in made))
+    return Relation(stream, tuple(Column(name, name) for name in made))
+
+
+def sources_of(
+    context: Context,
+    relation: Relation,
+    columns: dict[str, pl.DataType],
+    listed: list[str],
+    node: exp.Insert,
+    *,
+    by_name: bool,
+) -> dict[str, Column]:
+    """Return which column of the query goes into each column of the table. Raises ExpressionError for a wrong number."""
+    targets = listed or list(columns)
+    given = list(relation.columns)
+    if by_name and not listed:
+        names = {column.name: column for column in given}
+        if set(names) == set(targets):
+            given = [names[name] for name in targets]
+    if len(given) != len(targets):
+        raise error_at(
+            node.this, context.text, f"the query gives {len(given)} columns ({', '.join(c.name for c in given)}), "
+            f"the table takes {len(targets)} ({', '.join(targets)})",
+        )  # fmt: skip
+    return dict(zip(targets, given, strict=True))
 
 
 def _goes_into(have: pl.DataType, kind: pl.DataType) -> bool:

@@ -288,12 +288,28 @@ class DefinitionParser(CatalogParser):
         query = self._parse_derived_table_values() or self._parse_whole_query()
         if query is None:
             self.raise_error("expected a query or VALUES")
-        made = exp.Insert(this=this, expression=query)
+        made = exp.Insert(this=this, expression=query, conflict=self._parse_conflict())
         emit = self._parse_emit()
         if emit is not None:
             made.args["emit"] = emit
             emit.parent = made
         return made
+
+    def _parse_conflict(self) -> exp.Expr | None:
+        if not (
+            self._curr and self._curr.text.upper() == "ON" and self._next and self._next.text.upper() == "CONFLICT"
+        ):
+            return None
+        start = self._curr
+        self._advance(2)
+        self._expect("DO")
+        for word in ("NOTHING", "ERROR", "DEDUPLICATE"):
+            if self._match_text_seq(word):
+                made = nodes.OnConflict(this=exp.var(word))
+                made.meta.update(start=start.start, end=self._prev.end)
+                return made
+        self.raise_error("expected NOTHING, ERROR or DEDUPLICATE")
+        return None
 
     def _parse_target_column(self) -> exp.Expr:
         name = self._parse_id()

@@ -77,6 +77,12 @@ class Emit(exp.Expression):
     arg_types: ClassVar[dict[str, Any]] = {"before": False, "after": False}
 
 
+class OnConflict(exp.Expression):
+    """``ON CONFLICT DO NOTHING | ERROR | DEDUPLICATE`` behind an INSERT's query."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True}
+
+
 class SetOption(exp.Expression):
     """``SET 'key' = 'value'``."""
 
