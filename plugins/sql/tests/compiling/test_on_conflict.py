@@ -72,14 +72,14 @@ def test_sinks_that_take_changes_as_they_are_need_no_key() -> None:
     ],
 )
 def test_which_row_counts(action: str, wanted: list[tuple[str, str]]) -> None:
-    text = inserting(MYSQL, "SELECT team, person FROM totals ON CONFLICT DO " + action, CHANGING)
+    text = inserting(MYSQL, " ".join(["SELECT team, person FROM totals ON CONFLICT DO", action]), CHANGING)
     assert sorted(hr.sql(text).collect().rows()) == wanted
 
 
 @pytest.mark.parametrize(("action", "wanted"), [("DEDUPLICATE", ["Ada"]), ("NOTHING", ["Ada"]), ("ERROR", ["Ada"])])
 def test_what_is_taken_back_gives_way_to_the_row_before_it(action: str, wanted: list[str]) -> None:
     view = "CREATE VIEW c AS SELECT * FROM FROM_CHANGELOG(TABLE told);"
-    text = inserting(MYSQL, "SELECT team, person FROM c ON CONFLICT DO " + action, view)
+    text = inserting(MYSQL, " ".join(["SELECT team, person FROM c ON CONFLICT DO", action]), view)
     for size in (1, 100):
         assert hr.sql(text).collect(max_batch_records=size)["best"].to_list() == wanted
 
