@@ -12,6 +12,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "table.exec.sink.type-length-enforcer": ("IGNORE", "TRIM_PAD", "ERROR"),
     "table.exec.sink.nested-constraint-enforcer": ("IGNORE", "ROWS", "ROWS_AND_COLLECTIONS"),
     "table.exec.sink.require-on-conflict": ("TRUE", "FALSE"),
+    "table.exec.source.cdc-events-duplicate": ("FALSE", "TRUE"),
 }
 #: Options that mean something here.
 KNOWN = (
@@ -23,13 +24,13 @@ KNOWN = (
 _FIXED: Mapping[str, tuple[str, ...]] = {
     "table.exec.legacy-cast-behaviour": ("DISABLED",),
     "table.exec.sink.rowtime-inserter": ("ENABLED",),
-    "table.exec.source.cdc-events-duplicate": ("FALSE",),
     "table.sql-dialect": ("DEFAULT",),
     "execution.runtime-mode": ("STREAMING",),
 }
 _TABLE = (
     "mini-batch.enabled", "mini-batch.allow-latency", "mini-batch.size", "resource.default-parallelism", "sink.upsert-materialize",
-    "sink.keyed-shuffle", "source.idle-timeout", "deduplicate.insert-update-after-sensitive-enabled",
+    "sink.upsert-materialize-strategy.type", "sink.keyed-shuffle", "source.idle-timeout",
+    "deduplicate.insert-update-after-sensitive-enabled",
     "deduplicate.mini-batch.compact-changes-enabled", "rank.topn-cache-size", "window-agg.buffer-size-limit",
     "interval-join.min-cleanup-interval", "simplify-operator-name-enabled", "uid.generation", "uid.format",
     "legacy-transformation-uids", "operator-fusion-codegen.enabled", "disabled-operators", "shuffle-mode", "spill-compression.enabled",
