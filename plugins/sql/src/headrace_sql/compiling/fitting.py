@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
+from headrace.foundation.errors import did_you_mean
 from sqlglot import exp
 
 from headrace_sql.binding import types
 from headrace_sql.binding.context import Context
-from headrace_sql.binding.scope import Column, Relation, error_at
+from headrace_sql.binding.scope import Column, Relation, error_at, unused_name
+from headrace_sql.binding.tables import Table
 from headrace_sql.binding.trees import call, cast, physical, text_of
+from headrace_sql.compiling.constants import constant
 
 
 def fitted(
@@ -61,6 +65,34 @@ def fitted(
     same = list(relation.schema) == list(made) and all(text_of(physical(name)) == text for name, text in made.items())
     stream = relation.stream if same else relation.stream.select(**made)
     return Relation(stream, tuple(Column(name, name) for name in made))
+
+
+def with_partition(
+    context: Context, relation: Relation, table: Table, listed: list[str], values: list[exp.Expr]
+) -> tuple[Relation, list[str]]:
+    """Return a query with the columns of ``INSERT INTO t PARTITION (a = 1)``, and the columns that it then lists.
+
+    Raises ExpressionError for a column by which the table is not partitioned.
+    """
+    columns = table.sink_columns
+    made: dict[str, str] = {}
+    added: list[Column] = []
+    names = [each.this.name for each in values]
+    for each, name in zip(values, names, strict=True):
+        if name not in table.partitioned:
+            raise context.error(
+                each.this, f"table {table.name!r} is not partitioned by {name!r}",
+                did_you_mean(name, list(table.partitioned), known="columns of PARTITIONED BY"),
+            )  # fmt: skip
+        if name in listed or names.count(name) > 1:
+            raise context.error(each.this, f"column {name!r} is given twice")
+        value = constant(context, each.expression, f"the partition {name}", columns[name])
+        target = unused_name(f"__partition_{name}", relation.schema)
+        made[target] = text_of(cast(exp.convert(value), types.word_for(columns[name]) or "VARCHAR"))
+        added.append(Column(name, target))
+    given = listed or [name for name in columns if name not in names]
+    stream = relation.stream.with_columns(**made)
+    return replace(relation, stream=stream, columns=(*relation.columns, *added), base=None), [*given, *names]
 
 
 def sources_of(

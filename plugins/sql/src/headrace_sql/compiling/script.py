@@ -29,7 +29,7 @@ from headrace_sql.binding.zones import zone_name
 from headrace_sql.compiling.altering import alter
 from headrace_sql.compiling.definitions import Definitions
 from headrace_sql.compiling.explaining import explained
-from headrace_sql.compiling.fitting import fitted, sources_of
+from headrace_sql.compiling.fitting import fitted, sources_of, with_partition
 from headrace_sql.compiling.query import QueryCompiler, view_relation
 from headrace_sql.compiling.sets import united
 from headrace_sql.compiling.showing import Showing
@@ -250,6 +250,8 @@ class Script:
                 )
         compiler = self._compiler(node.args.get("emit"))
         relation = compiler.settled(node.expression, compiler.query(node.expression))
+        if node.args.get("partition"):
+            relation, listed = with_partition(compiler, relation, table, listed, node.args["partition"])
         return self._inserted(found, relation, listed, node)
 
     def _inserted(self, key: str, relation: Relation, listed: list[str], node: exp.Insert) -> Insert:

@@ -277,10 +277,14 @@ class DefinitionParser(CatalogParser):
 
     def _parse_insert_into(self) -> exp.Expr:
         if self._match(_T.OVERWRITE):
-            self.raise_error("INSERT OVERWRITE is not supported in streams", self._prev)
+            self.raise_error(
+                "INSERT OVERWRITE is not supported: rows are only added to what a sink has, and a restart adds to it too",
+                self._prev,
+            )
         if not self._match(_T.INTO):
             self.raise_error("expected INTO")
         this = self._parse_name()
+        partition = self._parse_wrapped_csv(self._parse_partition_value) if self._match(_T.PARTITION) else []
         is_query = self._next is not None and self._next.token_type in (_T.SELECT, _T.WITH, _T.L_PAREN)
         if not is_query and self._match(_T.L_PAREN):
             this = exp.Schema(this=this, expressions=self._parse_csv(self._parse_target_column))
@@ -288,12 +292,18 @@ class DefinitionParser(CatalogParser):
         query = self._parse_derived_table_values() or self._parse_whole_query()
         if query is None:
             self.raise_error("expected a query or VALUES")
-        made = exp.Insert(this=this, expression=query, conflict=self._parse_conflict())
+        made = exp.Insert(this=this, expression=query, conflict=self._parse_conflict(), partition=partition)
         emit = self._parse_emit()
         if emit is not None:
             made.args["emit"] = emit
             emit.parent = made
         return made
+
+    def _parse_partition_value(self) -> exp.Expr:
+        name = self._parse_id()
+        if not self._match(_T.EQ):
+            self.raise_error(f"expected = and the value of {name.name}")
+        return exp.PropertyEQ(this=name, expression=self._parse_unary())
 
     def _parse_conflict(self) -> exp.Expr | None:
         if not (

@@ -198,7 +198,10 @@ class Flink(Dialect):
 
         def insert_sql(self, expression: exp.Insert) -> str:
             emit = expression.args.get("emit")
-            text = f"INSERT INTO {self.sql(expression, 'this')} {self.sql(expression, 'expression')}"
+            values = expression.args.get("partition") or ()
+            partition = ", ".join(f"{self.sql(each, 'this')} = {self.sql(each, 'expression')}" for each in values)
+            target = self.sql(expression, "this") + (f" PARTITION ({partition})" if partition else "")
+            text = f"INSERT INTO {target} {self.sql(expression, 'expression')}"
             if expression.args.get("conflict") is not None:
                 text += f" {self.sql(expression, 'conflict')}"
             return f"{text} {self.sql(emit)}" if emit is not None else text
