@@ -116,7 +116,7 @@ class Files:
     """A directory of Parquet files that a streaming DataFrame reads one by one."""
 
     def __init__(self, spark: SparkSession, place: Path) -> None:
-        self._spark = spark
+        self.spark = spark
         self.place = place
         place.mkdir()
         self._count = 0
@@ -133,9 +133,9 @@ class Files:
             self._count += 1
 
     def read(self) -> DataFrame:
-        return self._spark.read.parquet(str(self.place))
+        return self.spark.read.parquet(str(self.place))
 
     def stream(self) -> DataFrame:
         schema = self.read().schema
-        reader = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.place))
