@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from headrace.jobs.keyed import shuffled
 from sqlglot import exp
 
 from headrace_sql.binding.context import Context
@@ -40,7 +41,7 @@ def with_watermarks(
             )
         if found.physical not in made:
             target = unused_name("__watermark", relation.schema)
-            stream = relation.stream.apply(CurrentWatermark(found.physical, target))
+            stream = shuffled(relation.stream, ()).apply(CurrentWatermark(found.physical, target))
             made[found.physical] = Column(target, target, hidden=True)
             relation = replace(relation, stream=stream, columns=(*relation.columns, made[found.physical]), base=None)
         return standing_for(made[found.physical], part)

@@ -303,7 +303,7 @@ class DefinitionParser(CatalogParser):
         name = self._parse_id()
         if not self._match(_T.EQ):
             self.raise_error(f"expected = and the value of {name.name}")
-        return exp.PropertyEQ(this=name, expression=self._parse_unary())
+        return exp.PropertyEQ(this=name, expression=self._parse_bitwise())
 
     def _parse_conflict(self) -> exp.Expr | None:
         if not (
