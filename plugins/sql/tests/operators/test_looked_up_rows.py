@@ -48,7 +48,7 @@ def test_each_row_keeps_what_it_was_given(steps: list[Any], inner: bool, restore
             # Of equal rows the oldest goes.
             live.remove(next(each for each in live if each[0] == row))
         if row is not None:
-            found = [(name, 1) for name in names] or [(None, None)]
+            found: list[tuple[Any, Any]] = [(name, 1) for name in names] or [(None, None)]
             waiting += [(*row, f"q/{number}/0", *each, kind) for each in found]
         if not ends or not waiting:
             continue

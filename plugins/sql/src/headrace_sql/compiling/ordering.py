@@ -137,7 +137,8 @@ def _by_time(context: Context, order: exp.Order, relation: Relation) -> Relation
     if is_updating(relation):
         raise context.error(order, "ORDER BY takes rows that are only added, not results that change", "add LIMIT")
     translator = context.translator(relation)
-    made, further = {}, []
+    made: dict[str, str] = {}
+    further: list[tuple[str, bool]] = []
     for term, descending in ordered_terms(order.expressions[1:]):
         made[name := unused_name(f"__order_{len(made)}", relation.schema)] = translator.sql(
             _meant(context, relation, term)
