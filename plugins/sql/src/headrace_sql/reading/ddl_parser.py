@@ -278,7 +278,7 @@ class DefinitionParser(CatalogParser):
     def _parse_insert_into(self) -> exp.Expr:
         if self._match(_T.OVERWRITE):
             self.raise_error(
-                "INSERT OVERWRITE is not supported: rows are only added to what a sink has, and a restart adds to it too",
+                "INSERT OVERWRITE is not supported in streams: a sink adds to what it has, and after a restart adds to that",
                 self._prev,
             )
         if not self._match(_T.INTO):
