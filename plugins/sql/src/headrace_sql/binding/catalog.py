@@ -307,4 +307,11 @@ def _watermark_delay(node: exp.Expr, name: str, text: str) -> int:
             return micros
     if isinstance(node, exp.Anonymous) and node.name.upper() == "WITHOFFSET" and len(node.expressions) == 2:
         return round(factor(node.expressions[1], text) * 1000)
+    if isinstance(node, exp.Anonymous) and node.name.upper() == "SOURCE_WATERMARK":
+        raise error_at(
+            node,
+            text,
+            "SOURCE_WATERMARK: no source here tells a watermark of its own",
+            f"write {name} - INTERVAL '5' SECOND",
+        )
     raise error_at(node, text, "this watermark is not supported", f"write {name} - INTERVAL '5' SECOND")
