@@ -35,7 +35,7 @@ from headrace_spark.checkpoints.checkpoint import SparkCheckpoint, not_shared
 from headrace_spark.checkpoints.object_stores import use_checkpoint_files
 from headrace_spark.checkpoints.offsets import JobIdentity, JobOffsets, KeyedMarks
 from headrace_spark.checkpoints.state_files import state_files
-from headrace_spark.planning.planner import ENDS, beginning_of, ends_from_json, ends_of, ends_to_json
+from headrace_spark.planning.queue_ends import ENDS, beginning_of, ends_from_json, ends_of, ends_to_json
 from headrace_spark.processes.session import SessionInUse, note_query, session_for
 from headrace_spark.processes.settings import SparkSettings
 from headrace_spark.processes.temporary import remove, temporary_directory
