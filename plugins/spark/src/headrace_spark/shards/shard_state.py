@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -23,7 +23,7 @@ from headrace_spark.checkpoints.ownership import Spans
 from headrace_spark.checkpoints.state_files import StateFiles
 from headrace_spark.shards.topology import Address
 
-#: Deltas are followed by a snapshot when there are so many, or when they are larger than the one before them.
+#: Deltas are followed by a snapshot when there are so many, or when they are larger than a snapshot would be now.
 _DELTAS_MAX = 200
 _DELTA_BYTES_MIN = 1024**2
 _TOKEN_BYTES = 16
@@ -41,11 +41,25 @@ class StateVersion:
     snapshot_bytes: int = 0
     deltas: int = 0
     delta_bytes: int = 0
+    #: How many rows the last snapshot has; 0: it is not known.
+    snapshot_rows: int = 0
 
     def after_delta(self, batch_id: int, token: bytes, size: int) -> StateVersion:
         """Return the version after one more delta."""
-        since = (self.snapshot_id, self.snapshot_bytes, self.deltas + 1, self.delta_bytes + size)
+        since = (self.snapshot_id, self.snapshot_bytes, self.deltas + 1, self.delta_bytes + size, self.snapshot_rows)
         return StateVersion(batch_id, token, *since)
+
+    def needs_snapshot(self, rows: Callable[[], int]) -> bool:
+        """Return whether a restart would read less from a snapshot than from the deltas. ``rows`` tells what the state has now.
+
+        Where state only grows, as that of a join without bound, deltas never hold more than a snapshot would.
+        """
+        if self.deltas > _DELTAS_MAX:
+            return True
+        if self.delta_bytes <= max(self.snapshot_bytes, _DELTA_BYTES_MIN):
+            return False
+        grown = rows() / self.snapshot_rows if self.snapshot_rows else 1.0
+        return self.delta_bytes > self.snapshot_bytes * grown
 
 
 class StateChain:
@@ -120,12 +134,12 @@ class StateChain:
         token = uuid.uuid4().bytes
         content = self._sealed(batch_id, "delta", token, shard.delta())
         now = at.after_delta(batch_id, token, len(content))
-        if now.deltas > _DELTAS_MAX or now.delta_bytes > max(now.snapshot_bytes, _DELTA_BYTES_MIN):
+        if now.needs_snapshot(shard.state_rows):
             snapshot = self._sealed(batch_id, "snapshot", token, shard.snapshot())
             self._files.write(self._path(batch_id, "snapshot"), snapshot)
             self._files.write(self._path(batch_id, "delta"), content)
             self._remove_before(now.snapshot_id)
-            return StateVersion(batch_id, token, batch_id, len(snapshot))
+            return StateVersion(batch_id, token, batch_id, len(snapshot), snapshot_rows=shard.state_rows())
         self._files.write(self._path(batch_id, "delta"), content)
         return now
 
