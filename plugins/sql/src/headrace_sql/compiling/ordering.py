@@ -14,7 +14,8 @@ from headrace_sql.binding.scope import Column, Relation, is_updating, standing_f
 from headrace_sql.binding.trees import physical, text_of
 from headrace_sql.compiling.constants import whole_number
 from headrace_sql.operators.first_rows import FirstRows
-from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
+from headrace_sql.operators.over_aggregate import OverAggregate
+from headrace_sql.operators.over_functions import OverCall
 
 #: Key of a SELECT's meta for the columns for each of whose values ORDER BY … LIMIT holds: of LATERAL (SELECT …).
 PARTITION = "headrace_partition"

@@ -21,7 +21,7 @@ from headrace_sql.operators.window_top_n import WindowTopN
 
 
 def ranked(context: Context, relation: Relation, conditions: Sequence[exp.Expr]) -> tuple[Relation, list[exp.Expr]]:
-    """Return the relation with its Top-N, and the conditions that are left. Raises when none bounds the rank."""
+    """Return the relation with its Top-N, and the conditions that are left. Without a bound all rows are numbered."""
     ranking = relation.ranking
     assert ranking is not None
     bound, left = None, []
@@ -35,13 +35,8 @@ def ranked(context: Context, relation: Relation, conditions: Sequence[exp.Expr])
             bound = found if bound is None else min(bound, found)
         else:
             bound = found if bound is None else min(bound, found)
-    if bound is None and ranking.unbounded is not None:
-        return context.settled(context.around or exp.Select(), relation), list(conditions)
     if bound is None:
-        raise context.error(
-            conditions[0] if conditions else None, f"the rank {ranking.name!r} has no upper bound: every row would be kept for ever",
-            f"add WHERE {ranking.name} <= 10",
-        )  # fmt: skip
+        return context.settled(context.around or exp.Select(), relation), list(conditions)
     rest = tuple(column for column in relation.columns if column.name != ranking.name)
     names = [column for column in relation.columns if column.name == ranking.name]
     base = replace(relation, columns=rest, ranking=None, base=None)

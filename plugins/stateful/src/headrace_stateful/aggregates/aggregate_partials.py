@@ -68,13 +68,13 @@ class PartialColumn:
     def fold_rows(self, lists: pl.Series) -> pl.Series:
         """Return the states of a user aggregate: of the lists of arguments that ``rows`` has made."""
         assert self.function is not None
-        user = _UserFold(self.function)
+        user = UserFold(self.function)
         return pl.Series(lists.name, [user.added(rows) for rows in lists.to_list()], dtype=pl.Binary)
 
     def fold_partials(self, lists: pl.Series) -> pl.Series:
         """Return the merged states of a user aggregate, of lists of states."""
         assert self.function is not None
-        user = _UserFold(self.function)
+        user = UserFold(self.function)
         return pl.Series(lists.name, [user.merged(states) for states in lists.to_list()], dtype=pl.Binary)
 
     @property
@@ -85,7 +85,7 @@ class PartialColumn:
     def results(self, states: pl.Series) -> pl.Series:
         """Return the results of a user aggregate: made here and not within polars, whose threads do not wait for servers."""
         assert self.function is not None
-        user = _UserFold(self.function)
+        user = UserFold(self.function)
         made = [user.result(state) for state in states.to_list()]
         return pl.Series(self.result_name, made, dtype=self.function.return_type)
 
@@ -140,7 +140,7 @@ class PartialColumns:
         return self._by_tag[(*tag, kind)]
 
 
-class _UserFold:
+class UserFold:
     """Runs a user aggregate. Its state is MessagePack between any two calls for other rows.
 
     Where a call raises RetriableError it is made again (``until_answered``), with the state as it was before the call: what the
@@ -163,6 +163,14 @@ class _UserFold:
                 packed = until_answered(partial(self._step, self._add, packed, row))
             return packed
         return self._packed(state)
+
+    def extended(self, packed: bytes | None, rows: Sequence[dict[str, Any]]) -> bytes:
+        """Return a state with more rows in it; None: the state before the first."""
+        if packed is None:
+            return self.added(rows)
+        for row in rows:
+            packed = until_answered(partial(self._step, self._add, packed, row))
+        return packed
 
     def merged(self, states: Sequence[bytes]) -> bytes:
         if len(states) == 1:
