@@ -170,7 +170,7 @@ def _content(envelopes: Iterable[Envelope]) -> list[Any]:
     """Return what envelopes hold, but for the size of state files: the first one that a process writes is larger."""
     found = []
     for each in envelopes:
-        content = each.content
+        content = each.content()
         if each.kind == "shard":
             figures = json.loads(content)
             assert figures.pop("state_bytes") > 0
@@ -351,10 +351,10 @@ class Growing:
     def __init__(self, rows: int, written: int) -> None:
         self.rows, self.written = rows, written
 
-    def delta(self) -> bytes:
+    def delta(self, *, seal: bool = True) -> bytes:
         return bytes(1024 * self.written)
 
-    def snapshot(self) -> bytes:
+    def snapshot(self, *, seal: bool = True) -> bytes:
         return bytes(1024 * self.rows)
 
     def state_rows(self) -> int:
@@ -395,7 +395,7 @@ class Whole(Growing):
     def __init__(self) -> None:
         super().__init__(rows=1, written=1)
 
-    def delta(self) -> bytes:
+    def delta(self, *, seal: bool = True) -> bytes:
         return b"delta" * 9
 
 

@@ -140,6 +140,7 @@ def start_query(
             known_outputs=found.known,
             ownership=checkpoint.ownership(keyed=found.keyed is not None),
             trigger_seconds=settings.trigger_interval.total_seconds(),
+            uses_blobs=in_use.local,
         )
         names = stage_names(plan, () if found.keyed is None else found.keyed.levels, cuts_ranges=payload.cuts_ranges)
         make = partial(_stages, payload, names, in_use)

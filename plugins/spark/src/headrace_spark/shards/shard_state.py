@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from headrace.foundation.checksums import sealed, unsealed
+from headrace.foundation.checksums import sealed, sealed_parts, unsealed
 from headrace.foundation.errors import CheckpointError
 from headrace.runtime.shard import Shard
 
@@ -139,15 +139,17 @@ class StateChain:
     def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
         """Store what micro-batch ``batch_id`` has changed in a shard that was at ``at``; return where it is now."""
         token = uuid.uuid4().bytes
-        content = self._sealed(batch_id, "delta", token, shard.delta())
-        now = at.after_delta(batch_id, token, len(content))
+        # A state of a checkpoint with an id has one checksum, that of its file.
+        seal = self._checkpoint is None
+        delta = self._sealed(batch_id, "delta", token, shard.delta(seal=seal))
+        now = at.after_delta(batch_id, token, _length(delta))
         if now.needs_snapshot(shard.state_rows):
-            snapshot = self._sealed(batch_id, "snapshot", token, shard.snapshot())
-            self._files.write(self._path(batch_id, "snapshot"), snapshot)
-            self._files.write(self._path(batch_id, "delta"), content)
+            snapshot = self._sealed(batch_id, "snapshot", token, shard.snapshot(seal=seal))
+            self._files.write(self._path(batch_id, "snapshot"), *snapshot)
+            self._files.write(self._path(batch_id, "delta"), *delta)
             self._remove_before(now.snapshot_id)
-            return StateVersion(batch_id, token, batch_id, len(snapshot), snapshot_rows=shard.state_rows())
-        self._files.write(self._path(batch_id, "delta"), content)
+            return StateVersion(batch_id, token, batch_id, _length(snapshot), snapshot_rows=shard.state_rows())
+        self._files.write(self._path(batch_id, "delta"), *delta)
         return now
 
     def _token(self, batch_id: int) -> bytes | None:
@@ -162,9 +164,9 @@ class StateChain:
                 return content, path
         return None, self._path(batch_id, "delta")
 
-    def _sealed(self, number: int, kind: str, token: bytes, state: bytes) -> bytes:
-        """Return a file's content with a checksum that is right under its name, in this checkpoint, only."""
-        return sealed(state, self._place(self._path(number, kind)), head=token)
+    def _sealed(self, number: int, kind: str, token: bytes, state: bytes) -> Sequence[bytes]:
+        """Return a file's content with a checksum that is right under its name, in this checkpoint, only; in parts."""
+        return sealed_parts(state, self._place(self._path(number, kind)), head=token)
 
     def _place(self, path: str) -> bytes:
         return (path if self._checkpoint is None else f"{self._checkpoint}/{path}").encode()
@@ -244,3 +246,7 @@ class NoState(StateChain):
 
     def newest(self) -> int | None:
         return None
+
+
+def _length(parts: Sequence[bytes]) -> int:
+    return sum(map(len, parts))
