@@ -132,9 +132,9 @@ class StateChain:
     def begin_at(self, batch_id: int, state: bytes) -> None:
         """Store a whole state as the one after a micro-batch before which there is nothing."""
         token = uuid.uuid4().bytes
-        self._files.write(self._path(batch_id, "snapshot"), self._sealed(batch_id, "snapshot", token, state))
+        self._files.write(self._path(batch_id, "snapshot"), *self._sealed(batch_id, "snapshot", token, state))
         # Nobody lacks only this change, so it needs no content.
-        self._files.write(self._path(batch_id, "delta"), self._sealed(batch_id, "delta", token, b"-"))
+        self._files.write(self._path(batch_id, "delta"), *self._sealed(batch_id, "delta", token, b"-"))
 
     def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
         """Store what micro-batch ``batch_id`` has changed in a shard that was at ``at``; return where it is now."""
