@@ -17,6 +17,7 @@ from headrace_sql.binding.catalog import Catalog
 from headrace_sql.binding.column_values import value_of
 from headrace_sql.binding.connectors import sink_job
 from headrace_sql.binding.emitting import emit_of
+from headrace_sql.binding.named_arguments import place_named_arguments
 from headrace_sql.binding.places import label_of, parts_of
 from headrace_sql.binding.scope import Column, Relation, error_at, is_updating
 from headrace_sql.binding.session import SqlSession
@@ -108,6 +109,7 @@ class Script:
             self._register(name, frame)
         for statement in statements:
             try:
+                place_named_arguments(statement, self.catalog.functions, text)
                 self._run(statement)
             except RecursionError:
                 raise ExpressionError("the statement is nested too deeply", text=self.text, position=None) from None

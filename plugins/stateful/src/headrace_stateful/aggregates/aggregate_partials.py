@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-import msgspec
 import polars as pl
 from headrace.foundation.errors import DataError, JobError, RetriableError
 from headrace.interfaces.functions import AggregateFunction
 from headrace.runtime.waiting import until_answered
 
+from headrace_stateful.aggregates import state_bytes
 from headrace_stateful.aggregates.aggregate_numbers import greatest_codes
 
 #: How two partials become one: added (``sum``), the least or greatest (NaN is the greatest), the first or last that is not NULL,
@@ -176,7 +176,7 @@ class UserFold:
         if len(states) == 1:
             return states[0]
         try:
-            state = msgspec.msgpack.decode(states[0])
+            state = state_bytes.unpacked(states[0])
             for other in states[1:]:
                 state = self._merge(state, other)
         except RetriableError:
@@ -190,7 +190,7 @@ class UserFold:
         return until_answered(partial(self._result, state))
 
     def _step(self, call: Callable[[Any, Any], Any], packed: bytes, given: Any) -> bytes:
-        return self._packed(call(msgspec.msgpack.decode(packed), given))
+        return self._packed(call(state_bytes.unpacked(packed), given))
 
     def _add(self, state: Any, row: dict[str, Any]) -> Any:
         try:
@@ -206,7 +206,7 @@ class UserFold:
 
     def _merge(self, state: Any, other: bytes) -> Any:
         try:
-            return self._made.merge(state, msgspec.msgpack.decode(other))
+            return self._made.merge(state, state_bytes.unpacked(other))
         except (RetriableError, JobError):
             raise
         except Exception as error:
@@ -215,7 +215,7 @@ class UserFold:
             ) from error
 
     def _result(self, state: bytes | None) -> Any:
-        made = self._made.create() if state is None else msgspec.msgpack.decode(state)
+        made = self._made.create() if state is None else state_bytes.unpacked(state)
         try:
             return self._made.result(made)
         except (RetriableError, JobError):
@@ -227,7 +227,7 @@ class UserFold:
 
     def _packed(self, state: Any) -> bytes:
         try:
-            return msgspec.msgpack.encode(state)
+            return state_bytes.packed(state)
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(
                 f"the state of aggregate function {self._name!r} cannot be kept: {error}",
