@@ -28,6 +28,7 @@ from headrace_sql.binding.tables import Table, read_table
 from headrace_sql.binding.zones import zone_name
 from headrace_sql.operators.frames import FrameSource
 from headrace_sql.reading import nodes
+from headrace_sql.reading.options import choice
 from headrace_sql.reading.parsing import parse
 
 #: Whether sources may give a change more than once.
@@ -247,10 +248,19 @@ class Catalog:
 
     def scanned(self, table: Table, source_name: str | None = None) -> Relation:
         """Return the stream of a table: its source, computed columns, watermark."""
-        repeats = self.options.get(_REPEATS, "false").lower() == "true"
+        repeats = choice(self.options, _REPEATS) == "TRUE"
         name = source_name or label_of(table.key)
+        if repeats:
+            self._check_key(table)
         begun = connectors.source_stream(self.pipeline, self.notices, table, name, repeats=repeats)
         return self._with_columns(table, begun.stream, normalizes=begun.normalizes)
+
+    def _check_key(self, table: Table) -> None:
+        for name in table.primary_key:
+            if name not in table.columns:
+                raise error_at(
+                    table.node.this.this, table.text, f"the primary key has {name!r}, which is no column of the records"
+                )
 
     def described(self, table: Table) -> Relation:
         """Return a relation with the columns of a table, computed ones too, and no rows: no connector is asked."""
@@ -303,4 +313,11 @@ def _watermark_delay(node: exp.Expr, name: str, text: str) -> int:
             return micros
     if isinstance(node, exp.Anonymous) and node.name.upper() == "WITHOFFSET" and len(node.expressions) == 2:
         return round(factor(node.expressions[1], text) * 1000)
+    if isinstance(node, exp.Anonymous) and node.name.upper() == "SOURCE_WATERMARK":
+        raise error_at(
+            node,
+            text,
+            "SOURCE_WATERMARK: no source here tells a watermark of its own",
+            f"write {name} - INTERVAL '5' SECOND",
+        )
     raise error_at(node, text, "this watermark is not supported", f"write {name} - INTERVAL '5' SECOND")
