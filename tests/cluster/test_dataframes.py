@@ -17,7 +17,7 @@ from tests.eventually import eventually
 from tests.servers.fixtures import StartSparkCluster
 from tests.servers.spark_cluster import SparkClusterOptions
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 MODULE = "tests.cluster.frames_program"
 
 
@@ -46,7 +46,7 @@ class Runs:
 
 
 def test_one_of_each_is_killed(start_spark_cluster: StartSparkCluster, tmp_path: Path) -> None:
-    runs = Runs(tmp_path, ["beside-written"], 1500)
+    runs = Runs(tmp_path, ["beside-written"], 3000)
     storm = Storm(start_spark_cluster(CLUSTER), tmp_path, runs.cases, runs.options, 1, MODULE)
     storm.run(EVERY_KIND)
     runs.same_as_light()
@@ -83,15 +83,17 @@ def _case(name: str) -> FrameCase:
 def test_a_driver_that_continues_after_another_was_started_fails(
     start_spark_cluster: StartSparkCluster, name: str, said: str, tmp_path: Path
 ) -> None:
-    cluster, runs = start_spark_cluster(SparkClusterOptions(workers=2)), Runs(tmp_path, [name], 1500)
+    cluster, runs = start_spark_cluster(SparkClusterOptions(workers=2)), Runs(tmp_path, [name], 3000)
     options = {"conf": {"spark.cores.max": "1"}, **runs.options}
     log = log_of(tmp_path).read_text
     with program(cluster, tmp_path, runs.cases, options, module=MODULE) as first:
-        eventually(lambda: completed(tmp_path, runs.cases) > 1, "two micro-batches", shown=log)
+        eventually(lambda: completed(tmp_path, runs.cases) > 1, "two micro-batches", shown=log, seconds=400)
         stopped = stop_program(first.pid)
         done = completed(tmp_path, runs.cases)
         with program(cluster, tmp_path, runs.cases, options, module=MODULE) as second:
-            eventually(lambda: completed(tmp_path, runs.cases) > done + 3, "the second driver goes on", shown=log)
+            eventually(
+                lambda: completed(tmp_path, runs.cases) > done + 3, "the second driver goes on", shown=log, seconds=400
+            )
             assert second.poll() is None, "it had ended before the first one continued"
             assert first.poll() is None
             wake(stopped)
