@@ -256,10 +256,10 @@ class SparkHandle(JobHandle):
             return "an earlier run of the job has completed the same micro-batch"
         if found is not None:
             return None
-        if self._started.run_directory.planner_has_ended:
-            return "the process that plans micro-batches has ended"
         if _NO_PROCESS in str(raised):
             return "a Python process of Spark did not start within ten seconds, as on a machine that has too much to do"
+        if self._started.run_directory.planner_has_ended:
+            return "the process that plans micro-batches has ended"
         return None
 
     def _look_whether_owned(self) -> None:
