@@ -1,15 +1,19 @@
-"""Jobs over streaming DataFrames with keyed state on a cluster: processes are killed, and drivers continue as zombies."""
+"""Jobs over streaming DataFrames with keyed state, on a cluster and on one machine: processes are killed, drivers continue as zombies."""
 
 from __future__ import annotations
 
+import random
+import subprocess
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from tests.cluster.frame_cases import FRAME_CASES, FrameCase, lay_out_frames, of_light, written_rows
+from tests.cluster.frame_cases import FRAME_CASES, lay_out_frames, of_light, written_rows
 from tests.cluster.freezing import stop_program, wake
 from tests.cluster.running import completed, ended_well, log_of, program
 from tests.cluster.test_kills import CLUSTER, EVERY_KIND, Storm
@@ -68,8 +72,67 @@ def test_kills_at_random(start_spark_cluster: StartSparkCluster, tmp_path: Path)
     assert set(total) == set(EVERY_KIND)
 
 
-def _case(name: str) -> FrameCase:
-    return next(case for case in FRAME_CASES if case.name == name)
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("names", "kills"),
+    [
+        (["beside-written"], 4),
+        pytest.param([case.name for case in FRAME_CASES], 30, marks=pytest.mark.slow),
+    ],
+    ids=["one", "all"],
+)
+def test_drivers_and_workers_on_one_machine_are_killed(names: list[str], kills: int, tmp_path: Path) -> None:
+    """The program is killed in the middle of micro-batches, and worker processes of it."""
+    runs, rng, pause = Runs(tmp_path, names, 3000), random.Random(kills), threading.Event()
+    log, done = log_of(tmp_path).read_text, 0
+    places = [tmp_path / "cluster" / case.name / "done" for case in runs.cases]
+    while not all(place.exists() for place in places):
+        # A task may fail often: workers are killed faster than they would die by themselves.
+        with program("local[2,1000]", tmp_path, runs.cases, runs.options, module=MODULE) as process:
+            _wait_for_a_micro_batch(process, runs)
+            if done >= kills:
+                ended_well(process, tmp_path)
+                break
+            killed_worker = _kill_a_worker(process.pid, rng)
+            pause.wait(rng.uniform(0.1, 2.0))
+            assert process.poll() in (None, 0), log()[-4000:]
+            done += killed_worker + (process.poll() is None)
+    assert done >= min(kills, 2)
+    print(f"{done} kills", flush=True)
+    runs.same_as_light()
+
+
+def _wait_for_a_micro_batch(process: subprocess.Popen[bytes], runs: Runs) -> None:
+    before = completed(runs.directory, runs.cases)
+    eventually(
+        lambda: completed(runs.directory, runs.cases) > before or process.poll() is not None,
+        "a micro-batch",
+        seconds=600,
+        shown=log_of(runs.directory).read_text,
+    )
+
+
+def _is_daemon(process: psutil.Process | None) -> bool:
+    """Return whether a process is Spark's daemon, or a worker that was forked of it."""
+    return process is not None and any("daemon" in part for part in process.cmdline())
+
+
+def _kill_a_worker(program_id: int, rng: random.Random) -> bool:
+    """Kill a Python worker that runs tasks; return whether there was one."""
+    found = []
+    for each in psutil.Process(program_id).children(recursive=True):
+        try:
+            if _is_daemon(each) and _is_daemon(each.parent()):
+                found.append(each)
+        except psutil.NoSuchProcess:
+            continue
+    if not found:
+        return False
+    try:
+        rng.choice(found).kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
