@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -83,6 +83,17 @@ class Reader(ABC):
         needs a hint to find a position again overrides it.
         """
         return ReadPosition(min(self.latest, self.position.offset + max_records))
+
+    def waypoints(self) -> Sequence[ReadPosition]:
+        """Return positions in ascending order that this source has passed while it counted records of this queue.
+
+        A planner that has counted a queue gives them to the one that plans its ranges. The default has none: for readers
+        that need not look at records to know where a range ends.
+        """
+        return ()
+
+    def use_waypoints(self, positions: Sequence[ReadPosition]) -> None:
+        """Get what ``waypoints`` of another reader of this queue returned, so that ``position_after`` need not count again."""
 
     def limit(self, end: ReadPosition) -> None:
         """Get the end of a planned range before it is read.
