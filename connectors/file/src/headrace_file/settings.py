@@ -130,7 +130,7 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
         Literal["refuse", "column"],
         option(
             "what happens to a changelog (rows that change earlier rows): refuse the job, or write all rows, with the kind "
-            "of change in a column"
+            "of change in a column; formats of changes, such as debezium-json, write it without this"
         ),
     ] = "refuse"
     change_column: Annotated[
