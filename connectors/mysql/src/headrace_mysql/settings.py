@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Secret, Settings, option
@@ -25,6 +25,8 @@ _ReadTimeout = Annotated[timedelta, option("how long to wait for the answer to a
 
 class MySQLSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_mysql``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("table",)
 
     table: Annotated[str, option("table to read")]
     database: _Database
@@ -60,6 +62,8 @@ class MySQLSourceSettings(Settings, frozen=True, kw_only=True):
 
 class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of ``to_mysql``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("table",)
 
     table: Annotated[str, option("table to write")]
     database: _Database

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 #: The distribution of each plug-in, by the name of its entry point.
 PLUGINS: Mapping[str, str] = {
+    "changes": "headrace-changes",
     "columnar": "headrace-columnar",
     "dimension": "headrace-dimension",
     "elasticsearch": "headrace-elasticsearch",
@@ -71,6 +72,14 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "window_aggregate": "headrace-stateful",
         "window_reduce": "headrace-stateful",
         "with_columns": "headrace-columnar",
+    },
+    "codec": {
+        "canal-json": "headrace-changes",
+        "changelog-json": "headrace-changes",
+        "debezium-json": "headrace-changes",
+        "maxwell-json": "headrace-changes",
+        "ogg-json": "headrace-changes",
+        "upsert": "headrace-changes",
     },
     "state store": {
         "directory": "headrace-light",
