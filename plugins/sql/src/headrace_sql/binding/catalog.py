@@ -17,6 +17,7 @@ from sqlglot import exp
 from headrace_sql.binding import connectors
 from headrace_sql.binding.constants import factor
 from headrace_sql.binding.definition_stores import KINDS
+from headrace_sql.binding.emitting import state_ttl
 from headrace_sql.binding.expressions import Translator
 from headrace_sql.binding.intervals import interval_us
 from headrace_sql.binding.notices import Notices
@@ -27,6 +28,7 @@ from headrace_sql.binding.tables import Table, read_table
 from headrace_sql.binding.zones import zone_name
 from headrace_sql.operators.frames import FrameSource
 from headrace_sql.reading import nodes
+from headrace_sql.reading.options import choice
 from headrace_sql.reading.parsing import parse
 
 
@@ -244,7 +246,19 @@ class Catalog:
     def scanned(self, table: Table, source_name: str | None = None) -> Relation:
         """Return the stream of a table: its source, computed columns, watermark."""
         stream = connectors.source_stream(self.pipeline, self.notices, table, source_name or label_of(table.key))
-        return self._with_columns(table, stream)
+        return self._with_columns(table, self._without_repeats(table, stream))
+
+    def _without_repeats(self, table: Table, stream: Stream) -> Stream:
+        """Return the rows of a table; if the text says that its changes may come twice, each of them counts once."""
+        repeats = choice(self.options, "table.exec.source.cdc-events-duplicate") == "TRUE"
+        if not repeats or not table.primary_key or stream.changes is None:
+            return stream
+        for name in table.primary_key:
+            if name not in table.columns:
+                raise error_at(
+                    table.node.this.this, table.text, f"the primary key has {name!r}, which is no column of the records"
+                )
+        return stream.normalize_changes(table.primary_key, state_ttl=state_ttl(self.options).get("ttl"))
 
     def described(self, table: Table) -> Relation:
         """Return a relation with the columns of a table, computed ones too, and no rows: no connector is asked."""

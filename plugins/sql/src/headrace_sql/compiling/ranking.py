@@ -57,14 +57,21 @@ def ranked(context: Context, relation: Relation, conditions: Sequence[exp.Expr])
             return replace(made, stream=stream, columns=relation.columns), left
         return made, left
     terms = [f"{text_of(physical(name))} {'desc' if down else 'asc'}" for name, down, _ in ranking.order]
+    latest = False
     if any(time == "processing" for _, _, time in ranking.order):
-        raise context.error(None, "a Top-N in processing time keeps the first or last row only", f"{ranking.name} = 1")
+        if len(ranking.order) > 1 or is_updating(base):
+            raise context.error(
+                None, "in processing time rows stand in the order in which they come, if they are only added",
+                "ORDER BY a column of the rows",
+            )  # fmt: skip
+        terms, latest = [], ranking.order[0][1]
     keys = ranking.partition
     stream = shuffled(base.stream, keys).operator(
         "top_n",
         keys,
         bound,
-        by=", ".join(terms),
+        by=", ".join(terms) if terms else (),
+        keep="last" if latest else "first",
         rank=names[0].physical if used else None,
         **state_ttl(context.catalog.options),
     )

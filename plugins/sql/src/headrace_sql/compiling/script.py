@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -21,13 +22,15 @@ from headrace_sql.binding.named_arguments import place_named_arguments
 from headrace_sql.binding.places import label_of, parts_of
 from headrace_sql.binding.scope import Column, Relation, error_at, is_updating
 from headrace_sql.binding.session import SqlSession
+from headrace_sql.binding.sink_constraints import constraints_of
+from headrace_sql.binding.sink_keys import is_known_by, keyed, resolved
 from headrace_sql.binding.tables import Table
 from headrace_sql.binding.trees import text_of
 from headrace_sql.binding.zones import zone_name
 from headrace_sql.compiling.altering import alter
 from headrace_sql.compiling.definitions import Definitions
 from headrace_sql.compiling.explaining import explained
-from headrace_sql.compiling.fitting import fitted
+from headrace_sql.compiling.fitting import fitted, sources_of, with_partition
 from headrace_sql.compiling.query import QueryCompiler, view_relation
 from headrace_sql.compiling.sets import united
 from headrace_sql.compiling.showing import Showing
@@ -49,6 +52,8 @@ class Insert:
     options: tuple[tuple[str, str, int], ...] = ()
     #: The table as it was defined there: a later statement may drop or alter it.
     definition: Table | None = None
+    #: Whether the rows of the query are known by the table's primary key.
+    fits: bool = True
 
 
 @dataclass(frozen=True)
@@ -247,14 +252,30 @@ class Script:
                 )
         compiler = self._compiler(node.args.get("emit"))
         relation = compiler.settled(node.expression, compiler.query(node.expression))
+        if node.args.get("partition"):
+            relation, listed = with_partition(compiler, relation, table, listed, node.args["partition"])
         return self._inserted(found, relation, listed, node)
 
     def _inserted(self, key: str, relation: Relation, listed: list[str], node: exp.Insert) -> Insert:
         columns = self.catalog.tables[key].sink_columns
         compiler = QueryCompiler(self.catalog, self.text)
+        table = self.catalog.tables[key]
         made = fitted(compiler, relation, columns, listed, node, by_name=self.by_name)
+        sources = sources_of(compiler, relation, columns, listed, node, by_name=self.by_name)
+        keys = [name for name in table.primary_key if name in columns]
+        fits = is_known_by(relation, [sources.get(name) for name in keys], [columns[name] for name in keys])
+        constraints = constraints_of(table, self.catalog.options)
+        if constraints is not None:
+            made = replace(made, stream=made.stream.apply(constraints))
+        conflict = node.args.get("conflict")
+        if conflict is not None:
+            if not table.primary_key:
+                raise error_at(
+                    conflict, self.text, f"ON CONFLICT is for tables with a PRIMARY KEY, and {table.name!r} has none"
+                )
+            made = replace(made, stream=resolved(made.stream, table.primary_key, conflict.name, self.catalog.options))
         target = node.this.this if isinstance(node.this, exp.Schema) else node.this
-        return Insert(key, made, node, target.meta.get(OPTIONS, ()), self.catalog.tables[key])
+        return Insert(key, made, node, target.meta.get(OPTIONS, ()), table, fits)
 
     def job(self) -> Job:
         """Return the job that all INSERTs make together; a query that stands alone is printed. Raises PlanError."""
@@ -284,7 +305,10 @@ class Script:
         """Return the job of one INSERT."""
         assert insert.definition is not None
         table = insert.definition.with_options(insert.options, self.text)
-        return sink_job(self.catalog.notices, table, insert.relation.stream, label_of(insert.table))
+        by_key = partial(
+            keyed, fits=insert.fits, conflict=insert.node.args.get("conflict"), options=self.catalog.options
+        )
+        return sink_job(self.catalog.notices, table, insert.relation.stream, label_of(insert.table), by_key)
 
     def relations(self) -> dict[str, Relation]:
         """Return what the INSERTs and queries give, by table; a query alone is called ``result``."""

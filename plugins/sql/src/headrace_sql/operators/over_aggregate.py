@@ -37,13 +37,19 @@ _DUE = pl.max_horizontal(_TS, _AT)
 
 
 class OverAggregate(StateInColumns):
-    """Adds the results of OVER aggregates to each row. ``on``: the event-time column; None: processing time."""
+    """Adds the results of OVER aggregates to each row. ``on``: the event-time column; None: processing time.
+
+    ``further`` holds (column, descending) of what orders rows of equal event time; NULL is the least value.
+    """
 
     name: ClassVar[str] = "over_aggregate"
     outputs: Sequence[str] = ("", "late")
 
-    def __init__(self, keys: Sequence[str], on: str | None, calls: Mapping[str, OverCall]) -> None:
+    def __init__(
+        self, keys: Sequence[str], on: str | None, calls: Mapping[str, OverCall], *, further: Sequence[tuple[str, bool]] = ()
+    ) -> None:  # fmt: skip
         self.keys = tuple(keys)
+        self.further = tuple(further)
         self.on = on
         # In processing time no two rows need have different times: what RANGE takes in without a bound are the rows before.
         by_rows = {name: replace(call, kind="ROWS") for name, call in calls.items() if call.preceding is None}
@@ -79,7 +85,9 @@ class OverAggregate(StateInColumns):
         assert schema is not None
         calls = [call.setting() for call in self.calls.values()]
         on = "processing time" if self.on is None else quoted(self.on)
-        settings = {"calls": sorted(calls, key=repr), "on": on}
+        settings: dict[str, Any] = {"calls": sorted(calls, key=repr), "on": on}
+        if self.further:
+            settings["further"] = [f"{quoted(name)}{' desc' if down else ''}" for name, down in self.further]
         return StateDefinition(self.name, settings, self.keys, kept_columns(schema))
 
     def describe(self) -> str:
@@ -190,7 +198,9 @@ class RunningOver(StatefulOperator):
             return
         self._changed = True
         if not in_order:
-            rows = rows.sort(_DUE, _TS, _SEQ)
+            names, down = [name for name, _ in self._spec.further], [down for _, down in self._spec.further]
+            order = [False, False, *down, False]
+            rows = rows.sort(_DUE, _TS, *names, _SEQ, descending=order, nulls_last=order)
         keys = self._spec.keys
         whole = pl.concat([self._history.with_columns(new=False), rows.with_columns(new=True)])
         grouped = _grouped(whole, keys).with_row_index("__place").sort(_GROUP, "new", "__place")

@@ -151,7 +151,7 @@ class DefinitionParser(CatalogParser):
         return made
 
     def _parse_types(self, *arguments: Any, **options: Any) -> Any:
-        """Parse a type. ``NOT NULL`` inside of MAP, ARRAY and ROW is read, and like that of columns not checked."""
+        """Parse a type. ``NOT NULL`` inside of MAP, ARRAY and ROW is kept in its meta."""
         self._depth_of_types = getattr(self, "_depth_of_types", 0) + 1
         try:
             is_of_column = self._depth_of_types > 1 or bool(options.get("schema"))
@@ -159,7 +159,11 @@ class DefinitionParser(CatalogParser):
             made = super()._parse_types(*arguments, **options)
             while made is not None:
                 behind = self._index
-                self._match_text_seq("NOT", "NULL") or self._match(_T.NULL)
+                if self._match_text_seq("NOT", "NULL"):
+                    if self._depth_of_types > 1:
+                        made.meta[nodes.NOT_NULL] = True
+                else:
+                    self._match(_T.NULL)
                 self._refuse_multiset(is_of_column)
                 if is_of_column and self._match_text_seq("ARRAY"):  # INT NOT NULL ARRAY
                     made = exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[made], nested=True)
@@ -273,10 +277,14 @@ class DefinitionParser(CatalogParser):
 
     def _parse_insert_into(self) -> exp.Expr:
         if self._match(_T.OVERWRITE):
-            self.raise_error("INSERT OVERWRITE is not supported in streams", self._prev)
+            self.raise_error(
+                "INSERT OVERWRITE is not supported in streams: a sink adds to what it has, and after a restart adds to that",
+                self._prev,
+            )
         if not self._match(_T.INTO):
             self.raise_error("expected INTO")
         this = self._parse_name()
+        partition = self._parse_wrapped_csv(self._parse_partition_value) if self._match(_T.PARTITION) else []
         is_query = self._next is not None and self._next.token_type in (_T.SELECT, _T.WITH, _T.L_PAREN)
         if not is_query and self._match(_T.L_PAREN):
             this = exp.Schema(this=this, expressions=self._parse_csv(self._parse_target_column))
@@ -284,12 +292,34 @@ class DefinitionParser(CatalogParser):
         query = self._parse_derived_table_values() or self._parse_whole_query()
         if query is None:
             self.raise_error("expected a query or VALUES")
-        made = exp.Insert(this=this, expression=query)
+        made = exp.Insert(this=this, expression=query, conflict=self._parse_conflict(), partition=partition)
         emit = self._parse_emit()
         if emit is not None:
             made.args["emit"] = emit
             emit.parent = made
         return made
+
+    def _parse_partition_value(self) -> exp.Expr:
+        name = self._parse_id()
+        if not self._match(_T.EQ):
+            self.raise_error(f"expected = and the value of {name.name}")
+        return exp.PropertyEQ(this=name, expression=self._parse_bitwise())
+
+    def _parse_conflict(self) -> exp.Expr | None:
+        if not (
+            self._curr and self._curr.text.upper() == "ON" and self._next and self._next.text.upper() == "CONFLICT"
+        ):
+            return None
+        start = self._curr
+        self._advance(2)
+        self._expect("DO")
+        for word in ("NOTHING", "ERROR", "DEDUPLICATE"):
+            if self._match_text_seq(word):
+                made = nodes.OnConflict(this=exp.var(word))
+                made.meta.update(start=start.start, end=self._prev.end)
+                return made
+        self.raise_error("expected NOTHING, ERROR or DEDUPLICATE")
+        return None
 
     def _parse_target_column(self) -> exp.Expr:
         name = self._parse_id()

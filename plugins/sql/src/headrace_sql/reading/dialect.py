@@ -145,6 +145,7 @@ class Flink(Dialect):
             ),
             nodes.TableCall: lambda self, e: f"TABLE({self.sql(e, 'this')})",
             nodes.Emit: lambda self, e: _emit_sql(self, e),
+            nodes.OnConflict: lambda self, e: f"ON CONFLICT DO {e.name}",
             nodes.SetOption: lambda self, e: f"SET {self.sql(e, 'this')} = {self.sql(e, 'expression')}",
             nodes.Explain: lambda self, e: _explain_sql(self, e),
             nodes.StatementSet: lambda self, e: "EXECUTE STATEMENT SET BEGIN" if e.name == "BEGIN" else "END",
@@ -197,7 +198,12 @@ class Flink(Dialect):
 
         def insert_sql(self, expression: exp.Insert) -> str:
             emit = expression.args.get("emit")
-            text = f"INSERT INTO {self.sql(expression, 'this')} {self.sql(expression, 'expression')}"
+            values = expression.args.get("partition") or ()
+            partition = ", ".join(f"{self.sql(each, 'this')} = {self.sql(each, 'expression')}" for each in values)
+            target = self.sql(expression, "this") + (f" PARTITION ({partition})" if partition else "")
+            text = f"INSERT INTO {target} {self.sql(expression, 'expression')}"
+            if expression.args.get("conflict") is not None:
+                text += f" {self.sql(expression, 'conflict')}"
             return f"{text} {self.sql(emit)}" if emit is not None else text
 
 

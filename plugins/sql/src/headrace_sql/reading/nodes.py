@@ -15,6 +15,10 @@ WRITTEN = "headrace_written"
 REFUSAL = "not supported: "
 
 
+#: Key of the meta of a type within another one that says NOT NULL.
+NOT_NULL = "headrace_not_null"
+
+
 class Watermark(exp.Expression):
     """``WATERMARK [name] FOR column AS expression`` among the columns of a table."""
 
@@ -71,6 +75,12 @@ class Emit(exp.Expression):
     """
 
     arg_types: ClassVar[dict[str, Any]] = {"before": False, "after": False}
+
+
+class OnConflict(exp.Expression):
+    """``ON CONFLICT DO NOTHING | ERROR | DEDUPLICATE`` behind an INSERT's query."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True}
 
 
 class SetOption(exp.Expression):
