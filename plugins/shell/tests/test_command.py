@@ -71,9 +71,9 @@ def terminal(tmp_path: Path) -> Iterator[Any]:
         "PROMPT_TOOLKIT_NO_CPR": "1",
     }
     child = pexpect.spawn(
-        str(SCRIPT), ["sql"], cwd=str(tmp_path), env=environment, encoding="utf-8", dimensions=(40, 100), timeout=280
+        str(SCRIPT), ["sql"], cwd=str(tmp_path), env=environment, encoding="utf-8", dimensions=(40, 100), timeout=100
     )
-    child.expect("headrace> ")
+    child.expect("headrace>")
     yield child
     child.close(force=True)
 
@@ -88,13 +88,13 @@ def test_statements_on_a_terminal(terminal: Any, tmp_path: Path) -> None:
     terminal.send("SELECT 40 +\r")  # not complete: a new line
     terminal.send("2 AS answer;\r")
     assert "42" in shown(terminal, "1 row")
-    terminal.expect("headrace> ")
+    terminal.expect("headrace>")
     terminal.send("SELECT nope;\r")
     assert "unknown column 'nope'" in shown(terminal, "hint")
-    terminal.expect("headrace> ")
+    terminal.expect("headrace>")
     terminal.send("\\timing on\r")
     terminal.expect("timing is on")
-    terminal.expect("headrace> ")
+    terminal.expect("headrace>")
     terminal.sendeof()
     terminal.expect(pexpect.EOF)
     terminal.close()
@@ -107,7 +107,7 @@ def test_statements_on_a_terminal(terminal: Any, tmp_path: Path) -> None:
 def test_tab_completes(terminal: Any) -> None:
     terminal.send("CREATE VIEW wonderful AS SELECT 1 AS x;\r")
     terminal.expect("ok")
-    terminal.expect("headrace> ")
+    terminal.expect("headrace>")
     terminal.send("SELECT x FROM wonderf")
     terminal.expect("wonderful")  # offered
     terminal.send("\t;\r")
@@ -121,9 +121,9 @@ def test_a_running_select_is_refreshed_until_it_is_stopped(terminal: Any, tmp_pa
         f"CREATE TABLE t (k STRING) WITH ('connector' = 'filesystem', 'path' = '{source}', 'format' = 'json');\r"
     )
     terminal.expect("ok")
-    terminal.expect("headrace> ")
+    terminal.expect("headrace>")
     terminal.send("\\until never\r")
-    terminal.expect("headrace> ")
+    terminal.expect("headrace>")
     terminal.send("SELECT k, COUNT(*) AS n FROM t GROUP BY k;\r")
     terminal.expect("2 rows")
     terminal.expect("Ctrl-C stops")
@@ -132,6 +132,6 @@ def test_a_running_select_is_refreshed_until_it_is_stopped(terminal: Any, tmp_pa
     terminal.expect("3 rows")  # refreshed in place
     terminal.sendintr()
     assert "c" in shown(terminal, "stopped")
-    terminal.expect("headrace> ")
+    terminal.expect("headrace>")
     terminal.send("SELECT 7 AS seven;\r")
     assert "7" in shown(terminal, "1 row")
