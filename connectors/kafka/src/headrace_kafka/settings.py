@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from headrace.foundation.errors import OptionError
@@ -48,6 +48,8 @@ _Conf = Annotated[
 
 class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_kafka``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("topic",)
 
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
     servers: _Servers
@@ -135,6 +137,8 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
 
 class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of ``to_kafka``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("topic",)
 
     topic: Annotated[str, option("topic to write to")]
     servers: _Servers

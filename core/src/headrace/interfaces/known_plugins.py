@@ -33,6 +33,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "frame": "headrace-sql",
         "kafka": "headrace-kafka",
         "mysql": "headrace-mysql",
+        "mysql_changes": "headrace-mysql",
         "parquet": "headrace-dimension",
         "rocketmq": "headrace-rocketmq",
     },
