@@ -23,7 +23,8 @@ from sqlalchemy import MetaData
 from headrace_server.access import AuditLog, Authority, Origins, Principal, Role, TLSOptions
 from headrace_server.access import metadata as access_tables
 from headrace_server.jobs_directory.versions import VersionFiles
-from headrace_server.registry.database import Registry, open_engine, sqlite_url
+from headrace_server.registry.database import Registry
+from headrace_server.registry.engines import open_engine, sqlite_url
 from headrace_server.registry.records import VersionRecord
 from headrace_server.schedules import metadata as schedule_tables
 from headrace_server.supervision.data_directory import DataDirectory
@@ -95,7 +96,7 @@ class HeadraceServer:
             environments=Environments(self.data.path / "environments", ext), log_format=options.log_format,
         )  # fmt: skip
         self.supervisor = Supervisor(services, options.jobs.absolute(), scan_interval=options.scan_interval, ext=ext)
-        self.supervisor.new_version = self._record_version
+        self.supervisor.files.new_version = self._record_version
         self.url = self._reached_at()
         origins = Origins(options.host_names, secure=options.tls is not None or options.behind_proxy)
         app = guarded_app(self.supervisor, self.authority, self.audit, origins=origins)

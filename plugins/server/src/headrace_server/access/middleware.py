@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from headrace.foundation.clock import Clock, SystemClock
+from sqlalchemy.exc import SQLAlchemyError
 
 from headrace_server.access.audit import one_line
 from headrace_server.access.authority import TOKEN_PREFIX, Authority, Session
@@ -86,7 +87,7 @@ class AccessMiddleware:
         body = GuardedBody(receive, self._limits, self._clock)
         answer = _Answer(send, body, security_headers(secure=self._origins.secure))
         try:
-            principal, csrf_token = await self._admit(scope, body)
+            principal, csrf_token = await self._admitted(scope, body)
             # A copy: the state of ASGI is shared by all requests.
             state = {**scope.get("state", {}), "principal": principal, "csrf_token": csrf_token}
             await self._app({**scope, "state": state}, body.receive, answer.send)
@@ -97,6 +98,16 @@ class AccessMiddleware:
             if body.refusal is None:
                 raise
             await answer.refuse(body.refusal)  # an error of the application's that our refusal caused
+
+    async def _admitted(self, scope: Scope, body: GuardedBody) -> tuple[Principal | None, str | None]:
+        try:
+            return await self._admit(scope, body)
+        except SQLAlchemyError as error:
+            # Without its text: it may have an address.
+            logger.error("tokens and sessions cannot be read: %s", type(error).__name__)
+            raise AccessDeniedError(
+                503, "the registry's database does not answer", hint="the jobs go on; try again in a moment"
+            ) from error
 
     async def _admit(self, scope: Scope, body: GuardedBody) -> tuple[Principal | None, str | None]:
         headers = headers_of(scope)

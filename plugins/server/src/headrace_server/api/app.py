@@ -114,6 +114,8 @@ def make_app(
         return JSONResponse({"status": "ok"})
 
     async def ready(_: Request) -> JSONResponse:
+        if supervisor.degraded is not None:  # the reason may have addresses, and this needs no token
+            return JSONResponse({"status": "degraded", "problem": "the registry is away"}, 503)
         up = supervisor.ready.is_set()
         return JSONResponse({"status": "ok" if up else "starting"}, 200 if up else 503)
 

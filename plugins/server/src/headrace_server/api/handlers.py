@@ -204,7 +204,7 @@ class Handlers:
             raise JobError(f"the job is a {other.suffix} file", job=asked.job, hint="remove that first")
         file.parent.mkdir(parents=True, exist_ok=True)
         # The scan leaves out names that begin with a dot, so it never takes a part of the file.
-        self._supervisor.note_author(asked.job, body.text.encode(), asked.principal.name)
+        self._supervisor.files.note_author(asked.job, body.text.encode(), asked.principal.name)
         replace_durably(file, body.text.encode(), temporary=file.with_name(f".{file.name}.new"), private=False)
         return {"file": str(file)}
 

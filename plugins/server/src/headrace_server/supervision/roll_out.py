@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from headrace.foundation.errors import HeadraceError, JobError
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from headrace_server.registry.records import VersionState
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
@@ -25,6 +27,9 @@ from headrace_server.supervision.unit import Unit
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.05
 _STOP_GRACE_SECONDS = 15.0
+#: Between two tries while the registry's database is away.
+_AWAY_SECONDS = 1.0
+_Found = TypeVar("_Found")
 
 
 class RollOutInterruptedError(Exception):
@@ -315,9 +320,8 @@ class RollOut:
         window = max(each.health_window for each in settings)
         healthy_since: float | None = None
         while True:
-            self._unit.look()
+            found = self._patiently(lambda: self._look_at(guarded))
             now = clock.monotonic()
-            found = {job: self._judged(job) for job in guarded}
             bad = {job: reason for job, reason in found.items() if reason}
             if bad:
                 return bad
@@ -331,6 +335,23 @@ class RollOut:
             elif now >= deadline:
                 return {job: "it did not run within the time of health_timeout" for job in guarded if found[job] == ""}
             clock.wait(self._never, 0.01 if healthy_since is None else _LOOK_SECONDS)
+
+    def _look_at(self, guarded: Mapping[str, int]) -> dict[str, str | None]:
+        self._unit.look()
+        return {job: self._judged(job) for job in guarded}
+
+    def _patiently(self, work: Callable[[], _Found]) -> _Found:
+        """Do ``work``, again and again while the registry's database is away: the new version is in its place and runs meanwhile."""
+        while True:
+            try:
+                return work()
+            except (OperationalError, InterfaceError) as error:
+                if self._server_stops.is_set():
+                    raise  # the note of the roll-out is for the next server
+                logger.warning(
+                    "unit %s: the registry is away while a version is watched: %s", self._unit.name, error.orig
+                )
+                self._services.clock.wait(self._server_stops, _AWAY_SECONDS)
 
     def _judged(self, job: str) -> str | None:
         """Return None for a healthy job, the reason for one that is not, and an empty text for one that is not there yet."""
@@ -440,7 +461,7 @@ class RollOut:
 
     def _accept_all(self, note: RollOutNote) -> None:
         for job, version in note.changes.items():
-            self._accept(job, version)
+            self._patiently(partial(self._accept, job, version))
         self._forget(note)
 
     def _forget(self, note: RollOutNote) -> None:

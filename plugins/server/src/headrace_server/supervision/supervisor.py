@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from datetime import timedelta
@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from headrace.foundation.errors import HeadraceError, JobError
-from sqlalchemy.exc import SQLAlchemyError
+from headrace.foundation.errors import HeadraceError, JobError, RetriableError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
-from headrace_server.jobs_directory.scanning import FoundJob, Scanner, Unusable
+from headrace_server.jobs_directory.scanning import Scanner
 from headrace_server.registry.database import Registry
-from headrace_server.registry.records import Desired, JobRecord, VersionRecord, VersionState
+from headrace_server.registry.records import Desired, JobRecord, VersionState
 from headrace_server.supervision.going_back import RollOutNote, read_note
+from headrace_server.supervision.job_files import JobFiles
 from headrace_server.supervision.job_schedules import JobSchedules
 from headrace_server.supervision.roll_out import RollOut, RollOutInterruptedError, RollOutReport
 from headrace_server.supervision.specifications import Services
@@ -30,9 +31,6 @@ from headrace_server.supervision.unit import RUNS, Unit
 logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.2
 DEFAULT_SCAN_INTERVAL = timedelta(seconds=2)
-#: A file that changes is taken when it has stayed the same for this many looks: an editor may not have written all of it.
-_QUIET_LOOKS = 2
-_REMOVED = "its file was removed"
 #: How many units load new versions at the same time. One whose import never ends keeps its place until prepare_timeout.
 _ROLL_OUTS_MAX = 8
 #: The same trouble is logged again after this time.
@@ -56,24 +54,15 @@ class Supervisor:
         self._scanned = float("-inf")
         self._stopping = threading.Event()
         self._on_stop: Literal["stop", "leave"] = "stop"
-        self._scanner = Scanner(directory, services.clock, ext=ext)
-        self._seen: dict[str, tuple[str, int]] = {}
-        #: By job, the content that is its newest version: the registry need not be asked again.
-        self._stored: dict[str, str] = {}
-        #: New versions that this server has begun to roll out. Others are left from a server that was killed.
-        self._offered: set[tuple[str, int]] = set()
-        self._missed: dict[str, int] = {}
+        self.files = JobFiles(services, Scanner(directory, services.clock, ext=ext))
         self._said: tuple[str, float] = ("", 0.0)
-        self._refused_files: dict[str, str] = {}
         self._roll_outs = ThreadPoolExecutor(max_workers=_ROLL_OUTS_MAX, thread_name_prefix="roll-out")
         self._begun: list[Future[None]] = []
         self._busy: set[str] = set()
         self._busy_lock = threading.Lock()
         self.ready = threading.Event()
-        #: Called before a version is stored, with the record and the files. What it raises keeps the version from being stored.
-        self.new_version: Callable[[VersionRecord, Mapping[str, bytes]], None] = lambda record, files: None
-        #: By job, what was submitted last and by whom, until it has become a version.
-        self._submitted: dict[str, tuple[bytes, str]] = {}
+        #: Why the registry cannot be used; None: it can.
+        self.degraded: str | None = None
 
     # ------------------------------------------------------------------------------------------------------ the loop
 
@@ -98,8 +87,23 @@ class Supervisor:
                 self._scan()
             self.schedules.tick()
             self._tick()
+        except (OperationalError, InterfaceError, RetriableError) as error:
+            self._be_degraded(str(getattr(error, "orig", error)))
         except (HeadraceError, OSError, SQLAlchemyError) as error:
             self._say_once(str(error))
+        else:
+            self._be_whole()
+
+    def _be_degraded(self, reason: str) -> None:
+        """Note that the database of the registry is away. The processes of jobs go on; nothing is started, stopped or shown."""
+        if self.degraded is None:
+            logger.error("the registry is away: jobs that run go on, nothing else is done until it is back: %s", reason)
+        self.degraded = reason
+
+    def _be_whole(self) -> None:
+        if self.degraded is not None:
+            logger.info("the registry is back")
+        self.degraded = None
 
     def _say_once(self, text: str) -> None:
         """Log an error, but not with each round while it lasts: a full disk must not be filled by its own message."""
@@ -190,29 +194,9 @@ class Supervisor:
     # -------------------------------------------------------------------------------------------- the jobs directory
 
     def _scan(self) -> None:
-        found, unusable = self._scanner.scan()
-        known = {job.name: job for job in self.services.registry.jobs()}
-        changes: dict[str, int] = {}
-        for each in found:
-            if self._is_watched(known.get(each.name)):
-                continue  # what is new still may be judged in a moment, and must not be rolled out once more
-            number = self._taken(each, known.get(each.name))
-            if number is None:
-                continue
-            chosen = number if each.settings.roll_out == "automatic" else self._accepted_before(each.name)
-            if chosen is not None:
-                changes[each.name] = chosen
-        for broken in unusable:
-            self._note_unusable(broken, known)
-        lies_there = {each.name for each in found}
-        for job in known.values():
-            if job.name in lies_there or any(each.covers(job.name) for each in unusable):
-                self._missed.pop(job.name, None)
-            elif job.present:
-                self._note_missing(job)
+        changes = self.files.scan(self._is_watched, lambda job: raise_if_running(self.units.get(job.unit), job.name))
         by_unit: dict[str, dict[str, int]] = defaultdict(dict)
         for name, number in changes.items():
-            self._offered.add((name, number))
             by_unit[self.services.registry.job(name).unit][name] = number
         for of_unit in by_unit.values():  # each by itself: one that hangs must not hold up the others
             self.roll_out_later("changed files", of_unit)
@@ -222,100 +206,10 @@ class Supervisor:
         unit = None if job is None else self.units.get(job.unit)
         return unit is not None and not unit.settled.is_set()
 
-    def _note_missing(self, job: JobRecord) -> None:
-        """Stop a job whose file is gone for two looks: programs replace a file by removing it first."""
-        self._missed[job.name] = self._missed.get(job.name, 0) + 1
-        if self._missed[job.name] < _QUIET_LOOKS:
-            return
-        ran = job.desired is Desired.RUNNING
-        desired = Desired.STOPPED if ran else job.desired
-        self._stored.pop(job.name, None)
-        self.services.registry.change_job(
-            job.name, present=False, desired=desired.value, problem=_REMOVED if ran else job.problem
-        )
-
-    def _taken(self, found: FoundJob, known: JobRecord | None) -> int | None:
-        """Make a version of a file that is new or has changed, and return its number. None: nothing is new, or it still changes."""
-        hash_before, looks = self._seen.get(found.name, ("", 0))
-        looks = looks + 1 if hash_before == found.content_hash else 1
-        self._seen[found.name] = (found.content_hash, looks)
-        self._refused_files.pop(found.name, None)
-        if known is not None and not known.present:
-            back = {"desired": Desired.RUNNING.value} if known.problem == _REMOVED else {}
-            # Another job may have its pipeline by now, so its version is rolled out again instead of being started.
-            self.services.registry.change_job(found.name, present=True, problem=None, current_version=None, **back)
-            known = self.services.registry.job(found.name)
-            self._offered = {each for each in self._offered if each[0] != found.name}
-        if self._stored.get(found.name) == found.content_hash:
-            return None
-        versions = self.services.registry.versions(found.name) if known is not None else []
-        if versions and versions[0].content_hash == found.content_hash:
-            self._stored[found.name] = found.content_hash
-            return self._left_over(known, versions)
-        if looks < _QUIET_LOOKS and versions:
-            return None
-        unit = found.settings.group or found.name
-        if known is None:
-            begun = Desired.RUNNING if found.settings.schedule is None else Desired.SCHEDULED
-            desired = begun if found.settings.start else Desired.STOPPED
-            self.services.registry.add_job(found.name, desired=desired, labels=found.settings.labels, unit=unit)
-        elif known.unit != unit:
-            raise_if_running(self.units.get(known.unit), found.name)
-        self.services.registry.change_job(found.name, labels=found.settings.labels, unit=unit)
-        return self._store_version(found)
-
-    def _left_over(self, job: JobRecord | None, versions: Sequence[VersionRecord]) -> int | None:
-        """Return the version of an unchanged file that is to be rolled out, if any: a new one that a server that was killed has left,
-        or the last accepted one of a job whose file has come back."""
-        left: VersionRecord | None = versions[0] if versions[0].state is VersionState.NEW else None
-        if left is None and job is not None and job.current_version is None:
-            left = _last_accepted(versions)
-        return left.number if left is not None and (left.job, left.number) not in self._offered else None
-
-    def _accepted_before(self, job: str) -> int | None:
-        """Return the version to run of a job whose versions wait for ``headrace upgrade``: the last accepted one, if none is present.
-
-        It is so when the file of a job has come back. What no person has rolled out so far waits.
-        """
-        if self.services.registry.job(job).current_version is not None:
-            return None
-        found = _last_accepted(self.services.registry.versions(job))
-        return None if found is None else found.number
-
-    def _store_version(self, found: FoundJob) -> int:
-        number = self.services.registry.next_version(found.name)
-        hashes = self.services.versions.store(found.name, number, found.files)
-        record = VersionRecord(
-            job=found.name, number=number, content_hash=found.content_hash, state=VersionState.NEW, reason=None,
-            settings=msgspec.json.encode(found.settings).decode(), files=hashes, plan=None,
-            author=self._author_of(found), note=None, created_seconds=self.services.clock.now(),
-        )  # fmt: skip
-        self.new_version(record, found.files)
-        self.services.registry.add_version(record)
-        self._submitted.pop(found.name, None)
-        logger.info("job %s: version %d", found.name, number)
-        return number
-
-    def note_author(self, job: str, content: bytes, author: str) -> None:
-        """Note who has submitted a job's file, for the version that is made of it. Called before the file is written."""
-        self._submitted[job] = (content, author)
-
-    def _author_of(self, found: FoundJob) -> str | None:
-        content, author = self._submitted.get(found.name, (b"", ""))
-        return author if author and found.files.get(found.file.name) == content else None
-
-    def _note_unusable(self, broken: Unusable, known: Mapping[str, JobRecord]) -> None:
-        if self._refused_files.get(broken.name) == broken.reason:
-            return
-        self._refused_files[broken.name] = broken.reason
-        logger.error("%s: %s", broken.name, broken.reason)
-        if broken.name in known:
-            self.services.registry.change_job(broken.name, problem=broken.reason)
-
     @property
     def refused_files(self) -> Mapping[str, str]:
         """Files of the jobs directory that cannot become a version, with the reason."""
-        return dict(self._refused_files)
+        return self.files.refused
 
     # ------------------------------------------------------------------------------------------------------ roll-outs
 
@@ -558,11 +452,6 @@ class Supervisor:
             is_group = group if group is not None else any(job.name != name for job in jobs.values())
             self.units[name] = Unit(name, self.services, group=is_group)
         return self.units[name]
-
-
-def _last_accepted(versions: Sequence[VersionRecord]) -> VersionRecord | None:
-    """Return the newest accepted one of versions that are given newest first."""
-    return next((each for each in versions if each.state is VersionState.ACCEPTED), None)
 
 
 def _end_operation(registry: Registry, operation: str, report: RollOutReport) -> None:

@@ -192,8 +192,13 @@ class Unit:
     def take(self, runner: RunnerProcess) -> None:
         """Make a process the runner of this unit, and note the runs that begin with it."""
         self.runner, self.statuses, self._exit_asked = runner, {}, None
-        for each in runner.specification.jobs:
-            self._begin_run(each.name, each.version)
+        try:
+            for each in runner.specification.jobs:
+                self._begin_run(each.name, each.version)
+        except BaseException:
+            # A process of which the registry knows nothing would not be found again.
+            runner.kill()
+            raise
 
     def adopt(self, runner: RunnerProcess, runs: Mapping[str, RunRecord]) -> None:
         """Take over a runner of an earlier server, with the runs that the registry has of it."""
@@ -259,17 +264,19 @@ class Unit:
         self.policy(job).started()
 
     def _note_end(self, job: str, outcome: str, reason: str | None) -> None:
-        run = self._runs.pop(job, None)
+        run = self._runs.get(job)
         if run is None:
             return
+        # Noted before it is forgotten here: if the database is away, the next look tries again.
         self._services.registry.end_run(run, outcome, reason)
-        if outcome in ("failed", "killed", "refused"):
-            self._note_failure(job, reason or outcome)
-            return
-        self.policy(job).ended(failed=False)
         if outcome == "finished":
             self._finished.add(job)
             self._services.registry.change_job(job, desired=Desired.FINISHED.value, problem=None)
+        self._runs.pop(job, None)
+        if outcome in ("failed", "killed", "refused"):
+            self._note_failure(job, reason or outcome)
+        else:
+            self.policy(job).ended(failed=False)
 
     def _note_failure(self, job: str, reason: str) -> None:
         policy = self.policy(job)
