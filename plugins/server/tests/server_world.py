@@ -126,7 +126,9 @@ class FakeLauncher(Launcher):
     def alive(self) -> list[FakeRunner]:
         return [runner for runner in self.runners if runner.alive]
 
-    def launch(self, specification: RunnerSpecification, file: Path, environment: Mapping[str, str]) -> RunnerProcess:
+    def launch(
+        self, specification: RunnerSpecification, file: Path, environment: Mapping[str, str], *, given: bytes = b""
+    ) -> RunnerProcess:
         self.environments.append(environment)
         self.runners.append(FakeRunner(specification, self, next(self._pids)))
         return self.runners[-1]

@@ -43,3 +43,8 @@ class SignsOfLife:
         """Return whether the holder in a record, of those that were looked at last, has shown no sign of life for the duration."""
         mark, since = self._seen.get(record.name, ("", self._looked))
         return mark == record.mark and self._looked - since >= self._seconds
+
+    def silent_seconds(self, name: str) -> float:
+        """Return for how long a holder has shown no sign of life, as far as this was watched."""
+        since = self._seen.get(name, ("", self._looked))[1]
+        return max(0.0, self._clock.monotonic() - since)

@@ -37,8 +37,11 @@ from headrace_server.registry.tables import (
 class Registry:
     """The registry of a server. May be used from any thread. ``further`` are the tables of other rooms, made at the start too."""
 
-    def __init__(self, engine: Engine, clock: Clock, *, further: Iterable[MetaData] = ()) -> None:
+    def __init__(
+        self, engine: Engine, clock: Clock, *, further: Iterable[MetaData] = (), server: str | None = None
+    ) -> None:  # fmt: skip
         self.engine = engine
+        self._server = server
         self._clock = clock
         make_tables(engine, (metadata, *further))
 
@@ -75,12 +78,19 @@ class Registry:
         with self.engine.begin() as connection:
             connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
 
+    def count_start(self, name: str) -> None:
+        """Note that a person starts a job: its server counts failures anew."""
+        with self.engine.begin() as connection:
+            starts = func.coalesce(jobs.c.starts, 0) + 1
+            connection.execute(update(jobs).where(jobs.c.name == name).values(starts=starts))
+
     def begin_scheduled(self, name: str, due_ms: int) -> bool:
         """Note that a job is to run for an instant of its schedule, once: False if that was noted before."""
         try:
             with self.engine.begin() as connection:
                 connection.execute(insert(scheduled_starts).values(job=name, due_ms=due_ms))
-                values = {"desired": Desired.RUNNING.value, "problem": None}
+                starts = func.coalesce(jobs.c.starts, 0) + 1
+                values = {"desired": Desired.RUNNING.value, "problem": None, "starts": starts}
                 connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
         except IntegrityError:
             return False
@@ -204,7 +214,7 @@ class Registry:
             connection.execute(
                 insert(operations).values(
                     id=made, kind=kind, jobs=json.dumps(list(of)), state="running", step="begins",
-                    started_seconds=self._clock.now(),
+                    started_seconds=self._clock.now(), server=self._server,
                 )
             )  # fmt: skip
         return made

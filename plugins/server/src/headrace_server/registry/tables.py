@@ -28,7 +28,6 @@ _NAME = String(200).with_variant(mysql.VARCHAR(200, **_BINARY), *_MYSQL)
 _TEXT = Text().with_variant(mysql.MEDIUMTEXT(**_BINARY), *_MYSQL)
 #: Seconds since the Unix epoch. MySQL's FLOAT has four bytes: it would round them to minutes.
 _SECONDS = Double()
-_INNODB = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
 
 jobs = Table(
     "headrace_jobs",
@@ -51,7 +50,8 @@ jobs = Table(
     Column("offered_version", Integer, nullable=True),
     #: How often a person has started it. The server of the job counts failures anew when it changes.
     Column("starts", Integer, nullable=True),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
 
 versions = Table(
@@ -70,7 +70,8 @@ versions = Table(
     Column("author", _NAME, nullable=True),
     Column("note", _TEXT, nullable=True),
     Column("created_seconds", _SECONDS, nullable=False),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
 
 #: Which job runs a pipeline, ``namespace.pipeline``: two files with the same one would share consumer groups and positions in sinks.
@@ -79,7 +80,8 @@ pipelines = Table(
     metadata,
     Column("pipeline", _NAME, primary_key=True),
     Column("job", _NAME, nullable=False),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
 
 runs = Table(
@@ -100,7 +102,8 @@ runs = Table(
     Column("outcome", String(20), nullable=True),
     Column("reason", _TEXT, nullable=True),
     Index("headrace_runs_of_job", "job", "ended_seconds"),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
 
 #: Scheduled runs that were begun: a row is added together with the wish that the job runs, so none begins twice.
@@ -110,7 +113,8 @@ scheduled_starts = Table(
     Column("job", _NAME, primary_key=True),
     #: Milliseconds since the Unix epoch.
     Column("due_ms", BigInteger, primary_key=True, autoincrement=False),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
 
 operations = Table(
@@ -130,7 +134,8 @@ operations = Table(
     Column("ended_seconds", _SECONDS, nullable=True),
     #: The server that carries it out.
     Column("server", _NAME, nullable=True),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
 
 #: Servers of the registry. Which of them live, their leases say.
@@ -154,7 +159,8 @@ servers = Table(
     Column("reads_jobs", Boolean, nullable=True),
     #: JSON: files of the jobs directory that cannot become a version, as the server sees that reads it.
     Column("refused_files", _TEXT, nullable=True),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
 
 #: Which server has a unit. The lease of the unit, ``headrace/unit/NAME``, says which process runs it.
@@ -175,7 +181,8 @@ units = Table(
     Column("runner", _TEXT, nullable=True),
     #: JSON: how jobs have ended in a process whose server was away, by job.
     Column("outcomes", _TEXT, nullable=True),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
 
 #: What the server of a job says of it, for the other servers.
@@ -186,7 +193,8 @@ job_statuses = Table(
     Column("server", _NAME, nullable=False),
     #: JSON, see ``JobStatusRecord``.
     Column("status", _TEXT, nullable=False),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
 
 #: The files of versions, in parts that fit into a packet of MySQL.
@@ -199,7 +207,8 @@ version_files = Table(
     Column("part", Integer, primary_key=True, autoincrement=False),
     Column("name", _TEXT, nullable=False),
     Column("content", LargeBinary().with_variant(mysql.MEDIUMBLOB(), *_MYSQL), nullable=False),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
 
 #: What all servers of the registry have in common.
@@ -208,5 +217,6 @@ common_settings = Table(
     metadata,
     Column("name", String(40), primary_key=True),
     Column("value", _TEXT, nullable=False),
-    **_INNODB,
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
