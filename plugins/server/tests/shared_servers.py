@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from headrace.foundation.errors import JobError, RetriableError
 from server_processes import COPY, ServerProcess
 
@@ -148,3 +149,13 @@ class SharedServers:
     def clean_up(self) -> None:
         for server in self.by_name.values():
             server.clean_up()
+
+
+def database_url(request: pytest.FixtureRequest, kind: str, root: Path | None = None) -> str:
+    """Return the URL of an empty database of a kind: sqlite, mysql or postgresql."""
+    if kind == "sqlite":
+        return f"sqlite:///{root}/registry.sqlite"
+    server = request.getfixturevalue(f"{kind}_server")
+    database = request.getfixturevalue(f"{kind}_database")
+    driver = {"mysql": "mysql+pymysql", "postgresql": "postgresql+psycopg"}[kind]
+    return f"{driver}://{server.user}:{server.password}@{server.host}:{server.port}/{database}"

@@ -27,7 +27,7 @@ _NAME = String(200).with_variant(mysql.VARCHAR(200, **_BINARY), *_MYSQL)
 #: MySQL's TEXT ends at 64 KB, which a plan or the settings of a job may exceed.
 _TEXT = Text().with_variant(mysql.MEDIUMTEXT(**_BINARY), *_MYSQL)
 #: Seconds since the Unix epoch. MySQL's FLOAT has four bytes: it would round them to minutes.
-_SECONDS = Double()
+_SECONDS: Double[float] = Double()
 
 jobs = Table(
     "headrace_jobs",

@@ -26,11 +26,11 @@ def machine_id() -> str:
     if named:
         return named[:100]
     parts = [socket.gethostname()]
-    for read in (lambda: Path("/etc/machine-id").read_text(), lambda: os.readlink("/proc/self/ns/pid")):
-        try:
-            parts.append(read())
-        except OSError:
-            parts.append(str(uuid.getnode()))
+    try:
+        parts.append(Path("/etc/machine-id").read_text(encoding="ascii"))
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    except OSError:  # macOS has neither
+        parts.append(str(uuid.getnode()))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
