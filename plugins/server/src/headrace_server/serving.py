@@ -120,7 +120,7 @@ class HeadraceServer:
         key = (
             None
             if self.member is None
-            else PeerKey(self.member.tables.common("peer_secret", secrets.token_urlsafe(32)))
+            else PeerKey(self.member.tables.common("peer_secret", secrets.token_urlsafe(32)), clock)
         )
         app = guarded_app(self.supervisor, self.authority, self.audit, origins=origins, key=key)
         config = uvicorn.Config(

@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from headrace_server.registry.records import Desired, JobRecord, JobStatusRecord, RunnerNote, ServerRecord, UnitRecord
 from headrace_server.registry.shared import SharedTables
 from headrace_server.sharing.leadership import Task
+from headrace_server.sharing.load import CoresInUse
 from headrace_server.sharing.machines import kill_runner, runs_here
 from headrace_server.sharing.spread import WEIGHT, WEIGHT_AT_REST, Load, Place, spread
 
@@ -103,6 +104,7 @@ class Member:
         self._gone_since: dict[str, float] = {}
         self._pinned: set[str] = set()
         self._told: dict[str, bytes] = {}
+        self._load_of_units = CoresInUse(clock)
         self._spread_of: tuple[list[Place], list[Load]] | None = None
 
     # ------------------------------------------------------------------------------------------------ coming, going
@@ -277,7 +279,7 @@ class Member:
             logger.warning("%s", error)
 
     def _load(self, unit: UnitRecord, weight: float) -> Load:
-        cores = round((unit.cores or 0.0) / _CORES_STEP) * _CORES_STEP
+        cores = _step(unit.cores)
         runner = unit.runner
         here = runner.machine if runner is not None and self._is_held(unit.unit) else None
         return Load(
@@ -443,6 +445,13 @@ class Member:
 
     # ------------------------------------------------------------------------------------------------------- telling
 
+    def tell_load(self, processes: Mapping[str, int]) -> None:
+        """Measure what the processes of units use, now and then, and tell the server that assigns units."""
+        for unit, cores in self._load_of_units.measured(processes).items():
+            known = self._units.get(unit)
+            if known is not None and _step(known.cores) != _step(cores):
+                self.tables.change_unit(unit, self.identity.name, cores=cores)
+
     def publish(self, statuses: Mapping[str, JobStatusRecord], refused_files: Mapping[str, str]) -> None:
         """Tell the other servers how the jobs of this one are, every two seconds. Tells only what has changed."""
         now = self._clock.monotonic()
@@ -459,6 +468,11 @@ class Member:
             own = self._servers.get(self.identity.name)
             if own is not None and own.refused_files != text:
                 self.tables.change_server(self.identity.name, refused_files=text)
+
+
+def _step(cores: float | None) -> float:
+    """Return a number of cores in coarse steps."""
+    return round((cores or 0.0) / _CORES_STEP) * _CORES_STEP
 
 
 def cores_of_machine() -> int:

@@ -6,9 +6,9 @@ import base64
 import binascii
 import hashlib
 import hmac
-import time
 
 import msgspec
+from headrace.foundation.clock import Clock, SystemClock
 
 from headrace_server.access.roles import Kind, Principal, Role
 
@@ -35,14 +35,15 @@ class PeerKey:
     with each other, or over the loopback of one machine.
     """
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, clock: Clock | None = None) -> None:
         self._secret = secret.encode()
+        self._clock = clock or SystemClock()
 
     def signed(self, principal: Principal, csrf_token: str | None, method: str, path: str) -> str:
         """Return the value of ``Authorization`` for a request on behalf of somebody who is allowed to make it here."""
         asked = _Asked(
             name=principal.name, role=int(principal.role), kind=principal.kind, csrf_token=csrf_token, method=method, path=path,
-            at=time.time(),
+            at=self._clock.now(),
         )  # fmt: skip
         text = base64.urlsafe_b64encode(msgspec.json.encode(asked)).decode()
         return f"{SCHEME} {text}.{self._mac(text)}"
@@ -57,7 +58,7 @@ class PeerKey:
             role = Role(asked.role)
         except (binascii.Error, msgspec.MsgspecError, ValueError):
             return None
-        if (asked.method, asked.path) != (method, path) or abs(time.time() - asked.at) > _VALID_SECONDS:
+        if (asked.method, asked.path) != (method, path) or abs(self._clock.now() - asked.at) > _VALID_SECONDS:
             return None
         return Principal(asked.name, role, asked.kind), asked.csrf_token
 

@@ -146,6 +146,8 @@ class Supervisor:
         if self.shared_units is not None and not self._draining:
             self.shared_units.roll_out_offers(jobs, owned)
         if self.services.member is not None:
+            processes = {name: unit.runner.pid for name, unit in self.units.items() if unit.runner is not None}
+            self.services.member.tell_load(processes)
             self.services.member.publish(self.statuses.of_here(all_jobs), self.refused_files)
         if not self._draining:
             self.schedules.tick(all_jobs)
