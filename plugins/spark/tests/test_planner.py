@@ -16,7 +16,8 @@ from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobErr
 from headrace.plan.graph import Plan
 from headrace.testing import MemorySink, MemorySource
 from headrace_spark.checkpoints.offsets import GONE_MAX, JobIdentity, JobOffsets, KeyedMarks
-from headrace_spark.planning.planner import ENDS, Planner, _shares, beginning_of, ends_of, ends_to_json
+from headrace_spark.planning.planner import Planner, _shares
+from headrace_spark.planning.queue_ends import ENDS, beginning_of, ends_of, ends_to_json
 from headrace_spark.transit.marks import MarkKeeper
 from headrace_spark.transit.payload import JobPayload, KeyedPlan, sources_of
 from headrace_spark.transit.ranges import packed
@@ -161,6 +162,33 @@ def test_a_bounded_run_takes_the_ends_that_the_driver_found(tmp_path: Path) -> N
     end = planner.next_end(planner.initial(), None)
     assert numbers(end) == {"a": 5, "b": 2, "c": 0}
     assert planner.next_end(end, None) is end
+
+
+def test_a_bounded_run_begins_while_the_driver_still_counts(tmp_path: Path) -> None:
+    source = MemorySource({"a": bodies(100_000), "b": bodies(70_000)})
+    plan = plan_of(source).plan()
+    beginning = beginning_of(JobIdentity.of(plan), sources_of(plan))
+    planner = planner_of(tmp_path, source, until="end", driver_finds_ends=True, beginning=beginning.to_json())
+    first = planner.next_end(planner.initial(), 80_000)
+    assert numbers(first) == {"a": 40_000, "b": 40_000}, "each queue gives its whole part"
+    RunDirectory(tmp_path).put(ENDS, json.loads(json.dumps(ends_to_json(ends_of(beginning, sources_of(plan))))))
+    source.append("b", *bodies(5))
+    second = planner.next_end(through_json(first), 80_000)
+    assert numbers(second) == {"a": 90_000, "b": 70_000}
+    last = planner.next_end(second, 80_000)
+    assert numbers(last) == {"a": 100_000, "b": 70_000}
+    assert planner.next_end(last, 80_000) is last
+
+
+@pytest.mark.parametrize("records_max", [None, 30_000, 160_000])
+def test_the_ends_are_waited_for_where_a_queue_may_have_less_than_its_part(
+    tmp_path: Path, records_max: int | None
+) -> None:
+    source = MemorySource({"a": bodies(100_000), "b": bodies(70_000)})
+    plan = plan_of(source).plan()
+    beginning = beginning_of(JobIdentity.of(plan), sources_of(plan))
+    planner = planner_of(tmp_path, source, until="end", driver_finds_ends=True, beginning=beginning.to_json())
+    assert planner._end_while_ends_are_sought(planner.initial(), records_max) is None
 
 
 def test_a_bounded_run_finds_the_ends_when_the_driver_could_not(tmp_path: Path) -> None:
