@@ -19,7 +19,7 @@ from headrace_spark.checkpoints.offsets import GONE_MAX, JobIdentity, JobOffsets
 from headrace_spark.planning.planner import Planner, _shares
 from headrace_spark.planning.queue_ends import ENDS, beginning_of, ends_of, ends_to_json
 from headrace_spark.transit.marks import MarkKeeper
-from headrace_spark.transit.payload import JobPayload, KeyedPlan, sources_of
+from headrace_spark.transit.payload import FrameInput, JobPayload, KeyedPlan, sources_of
 from headrace_spark.transit.ranges import packed
 from headrace_spark.transit.run_directory import RunDirectory
 
@@ -241,6 +241,28 @@ def test_an_idle_planner_waits_and_a_stop_ends_the_waiting(tmp_path: Path) -> No
     before = clock.monotonic()
     assert planner.next_end(start, None) is start
     assert clock.monotonic() == before
+    assert run.drained
+
+
+def test_a_planner_beside_dataframes_does_not_hold_them_up(tmp_path: Path) -> None:
+    clock = ManualClock()
+    planner = planner_of(tmp_path, MemorySource({"a": bodies(1)}), clock=clock, frames=FrameInput({"frame": None}))
+    start = planner.next_end(begun(planner), None)
+    run = RunDirectory(tmp_path)
+
+    def answered_in(batch_id: int) -> float:
+        run.add_event("batch", batch_id=batch_id, tasks=[])
+        before = clock.monotonic()
+        assert planner.next_end(start, None) is start
+        return clock.monotonic() - before
+
+    assert (answered_in(0), answered_in(1)) == (0.0, 0.0), (
+        "micro-batches come, so something may have come for another one"
+    )
+    assert 0 < answered_in(1) < 0.2
+    run.ask_to_stop()
+    run.release()
+    assert answered_in(1) > 0.2, "Spark gets no answer before it is stopped"
     assert run.drained
 
 

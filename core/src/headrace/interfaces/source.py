@@ -120,6 +120,9 @@ class Source(ABC):
     #: True when the source comes to an end by itself (a table read once): once a queue of it is read up to ``latest``, no record follows.
     #: Event time then does not wait for it, in runs without an end too.
     bounded: bool = False
+    #: True when a queue that is opened at EARLIEST begins somewhere else each time, with other rows under the same offsets: at a
+    #: snapshot of a table that changes. Backends then store the position at which it begins before they read from it.
+    begins_anew: bool = False
     #: Where queues without a checkpoint begin. The runtime opens queues that appear *during* a run at EARLIEST.
     start: Start | StartAt = EARLIEST
     #: The id of the source's node in its plan, set when the job is built: ``Queue.source`` of its queues.

@@ -106,8 +106,6 @@ def test_unknown_options_get_the_nearest_name() -> None:
     assert "'topic'" in str(caught.value.hint)
     with pytest.raises(ExpressionError, match="unknown connector 'kafak'"):
         hr.sql("CREATE TABLE t2 (k STRING) WITH ('connector' = 'kafak'); SELECT k FROM t2")
-    with pytest.raises(ExpressionError, match="mysql-cdc"):
-        hr.sql("CREATE TABLE t3 (k STRING) WITH ('connector' = 'mysql-cdc'); SELECT k FROM t3")
 
 
 def test_a_text_without_insert_has_nothing_to_run() -> None:

@@ -82,8 +82,8 @@ class Planner:
         )
         keyed = payload.keyed
         self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.closes_windows)
-        #: A longer wait would hold up the DataFrames that Spark asks next.
-        self._idle_seconds_max = _IDLE_SECONDS_MAX if payload.frames is None else _IDLE_SECONDS_BESIDE_FRAMES
+        #: The last micro-batch that was completed when Spark asked last.
+        self._completed_before = -1
         self._totals = Totals(() if keyed is None else keyed.levels[0])
         #: Where the micro-batch ends that was planned last.
         self._planned: Mapping[Queue, ReadPosition] = {}
@@ -118,7 +118,7 @@ class Planner:
             if early is not None:
                 return early
             self._fix_ends(start)
-        begun = self._clock.monotonic()
+        begun, idle_seconds_max = self._clock.monotonic(), self._idle_seconds()
         while True:
             if self._run.stop_asked:
                 self._run.mark_drained()
@@ -130,10 +130,21 @@ class Planner:
             self._size.planned(end.records_from(start))
             self._tell_latest()
             now = self._clock.monotonic()
-            if end != start or self._payload.until == "end" or now - begun >= self._idle_seconds_max:
+            if end != start or self._payload.until == "end" or now - begun >= idle_seconds_max:
                 return self._as_planned(end)
             seconds = max(self._payload.idle_wait_seconds, min((now - looked) * _IDLE_RATIO, _IDLE_SECONDS_MAX))
-            self._rest(min(seconds, self._idle_seconds_max))
+            self._rest(min(seconds, idle_seconds_max))
+
+    def _idle_seconds(self) -> float:
+        """Return how long an answer may take when there is nothing to read.
+
+        Spark asks DataFrames after it: they are not held up for long, and not at all while something comes of them.
+        """
+        if self._payload.frames is None:
+            return _IDLE_SECONDS_MAX
+        self._take_events()
+        before, self._completed_before = self._completed_before, self._totals.batch_id
+        return _IDLE_SECONDS_BESIDE_FRAMES if self._completed_before == before else 0.0
 
     def _as_planned(self, end: JobOffsets) -> JobOffsets:
         self._retrying(self._payload.check_owned_on_driver, "the checkpoint")
@@ -190,13 +201,16 @@ class Planner:
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of the run as a JSON object: those of completed micro-batches, and the lag behind the planned one."""
-        for event in self._run.new_events():
-            self._totals.take(event)
+        self._take_events()
         lag = dict.fromkeys(self._sources, 0)
         for queue, latest in self._latest.items():
             at = self._planned.get(queue)
             lag[queue.source] += 0 if at is None else max(0, latest - at.offset)
         return self._totals.to_json(lag)
+
+    def _take_events(self) -> None:
+        for event in self._run.new_events():
+            self._totals.take(event)
 
     def close(self) -> None:
         """Give readers and sources back."""
