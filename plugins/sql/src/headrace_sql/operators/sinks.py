@@ -58,7 +58,9 @@ class CollectSink(Sink):
     def batch_insert(self, batch: SinkBatch) -> None:
         first = batch.first
         name = f"{first.offset:020d}-{first.index:010d}-{uuid.uuid4().hex}.arrow"
-        batch.frame.write_ipc(os.path.join(self.settings.path, name))
+        target = os.path.join(self.settings.path, name)
+        batch.frame.write_ipc(f"{target}.part")
+        os.replace(f"{target}.part", target)  # whoever looks while the job runs finds whole files
 
 
 #: The column of ``collected`` that holds the kind of a change: no column of a result has this name.
@@ -68,7 +70,7 @@ MARK = "__hr_mark"
 def collected(path: str, types: dict[str, Any]) -> pl.DataFrame:
     """Return what a CollectSink kept: its rows in order, with the column ``MARK`` (+I, -U, +U, -D)."""
     frames = []
-    for name in sorted(os.listdir(path)):
+    for name in sorted(each for each in os.listdir(path) if each.endswith(".arrow")):
         frame = pl.read_ipc(os.path.join(path, name))
         kinds = frame[CHANGE] if CHANGE in frame.columns else pl.Series([0] * frame.height, dtype=pl.Int8)
         ops = kinds.replace_strict(_KINDS, return_dtype=pl.String).alias(MARK)
