@@ -174,7 +174,8 @@ def written(database: Database) -> int:
 @pytest.mark.timeout(3600)
 def test_a_copy_is_the_table_after_100_kills(logged: Database, tmp_path: Path, running: list[Any]) -> None:
     prepared(logged, 60_000)
-    progress = killed_often(logged, tmp_path, running, 100, options_of(logged, key="id"))
+    kills = int(os.environ.get("HEADRACE_TEST_KILLS", "100"))
+    progress = killed_often(logged, tmp_path, running, kills, options_of(logged, key="id"))
     print(f"positions after each kill: {progress}")
     assert copy_of(logged) == source_of(logged)
 

@@ -46,6 +46,8 @@ class RunnerSpecification(msgspec.Struct, frozen=True, kw_only=True):
     #: The interpreter, for jobs with plug-ins of their own; None: that of the server.
     python: str | None = None
     log_format: Literal["console", "json"] = "console"
+    #: The process holds the lease of the unit: how it reaches the registry is on its standard input.
+    leased: bool = False
 
     def write(self, file: Path) -> None:
         """Write the specification. Raises OSError."""
