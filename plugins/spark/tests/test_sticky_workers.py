@@ -146,6 +146,15 @@ def test_a_task_that_fails_is_the_last_of_its_process(new: Callable[[], Worker])
     assert other.run(0) != failed
 
 
+def test_the_next_task_is_not_given_to_a_process_that_is_about_to_end(new: Callable[[], Worker]) -> None:
+    """Java tries a task again as soon as it has read why it failed."""
+    other = new()
+    for _ in range(40):
+        worker = new()
+        failed = worker.run(0, "fail")
+        assert other.run(0) != failed  # the failed one has told its number, and may not have ended yet
+
+
 def test_workers_run_their_tasks_themselves_where_the_dispatcher_was_killed(new: Callable[[], Worker]) -> None:
     busy, other = new(), new()
     running = busy.run(0, "wait")

@@ -209,14 +209,14 @@ class Dispatcher:
                 self._waiting.remove(each)  # afterwards: a process that is forked for it closes what waits
 
     def _give(self, given: _Task) -> None:
-        process = self._process_for(given.key)
         with given.task:
-            try:
-                socket.send_fds(process.channel, [b"t"], [given.task.fileno()])
-            except OSError:  # it has just died
-                self._kill(process)
-                given.reply.close()
-                return
+            while True:
+                process = self._process_for(given.key)
+                try:
+                    socket.send_fds(process.channel, [b"t"], [given.task.fileno()])
+                    break
+                except OSError:  # it has just died: the task is for another one
+                    self._kill(process)
         process.key, process.reply = given.key, given.reply
         self._ready.register(given.reply, selectors.EVENT_READ, process)
 
@@ -274,7 +274,10 @@ class Dispatcher:
         assert process.reply is not None
         with contextlib.suppress(OSError):  # the worker was killed at this moment
             process.reply.send(code)
-        self._free(process)
+        if _CODE.unpack(code)[0]:
+            self._kill(process)  # it ends after a task that failed: the next one must not be given to it
+        else:
+            self._free(process)
 
     def _free(self, process: _Process) -> None:
         if process.reply is not None:
