@@ -47,7 +47,8 @@ class ServerProcess:
         eventually((self.data / "server.json").exists, "the server listens", shown=self.log)
         found = json.loads((self.data / "server.json").read_text())
         self.url: str = found["url"]
-        self.client = Client(self.url, (self.data / "token").read_text().strip())
+        self.token = (self.data / "token").read_text().strip()
+        self.client = Client(self.url, self.token)
 
     def command(self, *words: str, token: str | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command of ``headrace`` beside the server, with ``given`` on its standard input."""
@@ -69,11 +70,23 @@ class ServerProcess:
 
     def stop(self) -> int:
         """End the server with SIGTERM and return its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the server a signal."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait until the server has ended; return its exit code."""
+        assert self._process is not None
         code = self._process.wait(120)
         self.client.close()
         return code
+
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def clean_up(self) -> None:
         """End what a failed test has left: the server and its runners."""

@@ -74,6 +74,13 @@ def serve(
     behind_proxy: Annotated[
         bool, typer.Option("--behind-proxy", help="A proxy on this machine speaks https to browsers.")
     ] = False,
+    health_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="A further port with health and readiness alone, by plain http.", show_default="none"
+        ),
+    ] = None,
+    health_host: Annotated[str, typer.Option(help="Its address.")] = "127.0.0.1",
     on_stop: Annotated[
         OnStop, typer.Option("--on-stop", help="stop: stop all jobs at a checkpoint. leave: their processes go on.")
     ] = OnStop.STOP,
@@ -91,7 +98,7 @@ def serve(
             jobs=jobs, data=data or data_directory(), registry=registry, ext=ext,
             log_format=log_format.value, host=host, port=port, on_stop=on_stop.value,
             host_names=tuple(host_names or ()), tls=_tls_of(tls_certificate, tls_key, tls_client_authority),
-            behind_proxy=behind_proxy,
+            behind_proxy=behind_proxy, health_port=health_port, health_host=health_host,
         )  # fmt: skip
         server = HeadraceServer(options)
         reporting.say(f"serving {jobs} at {server.url}")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
@@ -52,8 +52,12 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     plugins: tuple[str, ...] = ()
     #: Light jobs of the same group run in one process.
     group: str | None = None
-    #: Most memory of its data that a process may have; None: no limit. A group takes the sum of its jobs.
+    #: Most memory that a process may have; None: no limit. A group takes the sums of its jobs, also of the limits below.
     memory_max_bytes: int | None = None
+    #: Its share of processor time beside others that want more than there is, 1 to 10,000; a group of the system has 100 by itself.
+    cpu_weight: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+    #: Most processor time that it may have, in cores.
+    cpu_max: Annotated[float, msgspec.Meta(ge=0.01, le=10_000)] | None = None
     open_files_max: int | None = None
     #: Whether versions are rolled out at once, or wait for ``headrace upgrade``: also the first of a job.
     roll_out: Literal["automatic", "manual"] = "automatic"
@@ -167,13 +171,12 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
         _check_schedule(made, file, stem)
     if made.group is not None and made.backend != "light":
         raise OptionError(f"{file}: only light jobs can share a process", job=stem, option="group")
-    if made.memory_max_bytes is not None and made.backend != "light":
-        raise OptionError(
-            f"{file}: the limit is for the process of a light job",
-            job=stem,
-            option="memory_max_bytes",
-            hint="set the memory of Spark with its own options",
-        )
+    for option in ("memory_max_bytes", "cpu_weight", "cpu_max"):
+        if getattr(made, option) is not None and made.backend != "light":
+            raise OptionError(
+                f"{file}: the limit is for the process of a light job", job=stem, option=option,
+                hint="set memory and cores of Spark with its own options",
+            )  # fmt: skip
     for name, value in (*made.options.items(), *made.variables.items()):
         if isinstance(value, float) and not math.isfinite(value):
             raise OptionError(f"{file}: {name}: {value} is not a number that can be stored", job=stem, option=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,9 @@ from headrace_server.jobs_directory.settings import JobSettings
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry
 from headrace_server.registry.records import VersionRecord
+from headrace_server.runner.limits import Limits
 from headrace_server.runner.specification import JobSpecification, RunnerSpecification
+from headrace_server.supervision.cgroups import Cgroups, remove
 from headrace_server.supervision.data_directory import DataDirectory
 from headrace_server.supervision.environments import Environments
 from headrace_server.supervision.processes import Launcher, RunnerProcess, environment_of_jobs
@@ -50,6 +52,9 @@ class Services:
     server: str
     read_secrets: SecretReader = secrets_of_environment
     environments: Environments | None = None
+    #: None: limits are those of processes, see ``no_cgroups``.
+    cgroups: Cgroups | None = None
+    no_cgroups: str = "it was not looked for"
     log_format: Literal["console", "json"] = "console"
 
     def launch(self, unit: str, versions: Mapping[str, int], *, group: bool, wait: bool) -> RunnerProcess:
@@ -58,6 +63,7 @@ class Services:
         settings = {record.job: msgspec.json.decode(record.settings, type=JobSettings) for record in records}
         generation = uuid.uuid4().hex[:12]
         place = self.data.of_unit(unit, group=group)
+        limits = _limits_of(settings.values())
         specification = RunnerSpecification(
             unit=unit,
             generation=generation,
@@ -69,11 +75,29 @@ class Services:
             wait=wait,
             python=self._python(unit, versions),
             log_format=self.log_format,
-            memory_max_bytes=_sum(each.memory_max_bytes for each in settings.values()),
-            open_files_max=_sum(each.open_files_max for each in settings.values()),
+            limits=limits,
+            control_group=self._group(unit, generation, limits),
         )
         file = self.data.specification(unit, generation, group=group)
-        return self.launcher.launch(specification, file, self.environment(settings.values()))
+        try:
+            return self.launcher.launch(specification, file, self.environment(settings.values()))
+        except BaseException:
+            remove(specification.control_group)
+            raise
+
+    def _group(self, unit: str, generation: str, limits: Limits) -> str | None:
+        """Return the control group for a runner with limits, which is made; None: it needs none, or its process gets the limits."""
+        if not limits.needs_group:
+            return None
+        if self.cgroups is not None:
+            return self.cgroups.make(unit, generation, limits)
+        for option in ("cpu_max", "cpu_weight"):
+            if getattr(limits, option) is not None:
+                raise OptionError(
+                    f"{unit}: this server cannot limit processor time: {self.no_cgroups}", option=option,
+                    hint="remove it, or give the server a control group of its own: docs/deployment.md",
+                )  # fmt: skip
+        return None
 
     def python_of(self, job: str, number: int) -> str | None:
         """Return the interpreter of a version with plug-ins of its own; None: the server's. Raises JobError if it cannot be made."""
@@ -139,11 +163,13 @@ class Services:
         )
 
 
-def _sum(limits: Iterable[int | None]) -> int | None:
-    """Return the sum of limits; None if one of the jobs has none."""
-    found = list(limits)
-    given = [each for each in found if each is not None]
-    return sum(given) if len(given) == len(found) else None
+def _limits_of(jobs: Collection[JobSettings]) -> Limits:
+    """Return the limits of a process for jobs: of each kind the sum, or none if one of the jobs has none."""
+    sums = {}
+    for name in Limits.__struct_fields__:
+        found = [getattr(each, name) for each in jobs]
+        sums[name] = None if None in found else sum(found)
+    return Limits(**sums)
 
 
 def _text(value: str | int | float | bool) -> str:

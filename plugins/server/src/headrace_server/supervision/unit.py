@@ -135,6 +135,7 @@ class Unit:
             if job in self._runs:
                 known = outcome.outcome if outcome.outcome in _ENDED else "killed"
                 self._note_end(job, known, outcome.reason)
+        runner.release()
         Path(runner.specification.socket).unlink(missing_ok=True)  # one that was killed has left it
         self.runner, self.statuses, self._exit_asked = None, {}, None
 
@@ -298,4 +299,6 @@ class Unit:
                     logger.warning("runner of %s does not end: it is killed", self.name)
                     runner.kill()
                 still.append((runner, deadline))
+            else:
+                runner.release()
         self._leaving = still
