@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,28 @@ job = (hr.stream("test", "copy")
 """
 
 
+def make_environment(place: Path, code: str = "") -> str:
+    """Make another environment with what this one has, as a new version of headrace would be installed; return its interpreter.
+
+    ``code`` runs when an interpreter of it starts.
+    """
+    venv.EnvBuilder(symlinks=True).create(place)
+    [packages] = place.glob("lib/python*/site-packages")
+    own = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
+    lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in sorted(own))
+    (packages / "own.pth").write_text(lines)
+    if code:
+        (packages / "of_test.py").write_text(code)
+        (packages / "zz_of_test.pth").write_text("import of_test\n")
+    return str(place / "bin" / "python")
+
+
 class ServerProcess:
     """``headrace serve`` as a process, on a free port."""
 
     def __init__(self, root: Path) -> None:
+        #: The interpreter of the next start.
+        self.python = sys.executable
         self.root = root
         self.jobs, self.data = root / "jobs", root / "data"
         self.events, self.out = root / "events.ndjson", root / "out"
@@ -39,7 +59,7 @@ class ServerProcess:
         """Start the server and wait until it answers."""
         (self.data / "server.json").unlink(missing_ok=True)
         log = open(self.root / "server.log", "ab")  # noqa: SIM115
-        command = [sys.executable, "-m", "headrace_console.command", "serve", "--jobs", str(self.jobs)]
+        command = [self.python, "-m", "headrace_console.command", "serve", "--jobs", str(self.jobs)]
         self._process = subprocess.Popen(
             [*command, "--data", str(self.data), "--port", "0", *options], stdout=log, stderr=log, cwd=self.root
         )

@@ -222,7 +222,8 @@ class Handlers:
         versions = self._registry.versions(record.name)
         number = asked.body.version if asked.body.version is not None else versions[0].number
         self._registry.version(record.name, number)
-        if number == record.current_version:
+        unit = self._supervisor.units.get(record.unit)
+        if number == record.current_version and not (unit is not None and unit.is_of_another_server):
             raise JobError(f"version {number} is the present one", job=record.name)
         return self._rolled_out("upgrade", record.name, number)
 
@@ -360,7 +361,7 @@ class Handlers:
             name=job.name, state=self._supervisor.phase(job.name), desired=job.desired.value, version=job.current_version,
             newest_version=self._registry.newest_version(job.name), unit=job.unit, labels=job.labels, problem=job.problem,
             pid=unit.runner.pid if unit is not None and unit.runner is not None and figures else None,
-            records_read=figures.get("records_read"),
+            has_earlier_headrace=unit is not None and unit.is_of_another_server, records_read=figures.get("records_read"),
             rows_written=sum(figures["rows_written"].values()) if figures else None,
             dead_letters=figures.get("dead_letters"), lag_records=sum(lags) if lags else None, seconds=figures.get("seconds"),
             next_due_seconds=due.timestamp() if (due := self._supervisor.schedules.next_due(job)) is not None else None,

@@ -95,6 +95,8 @@ def _show(found: Mapping[str, Any]) -> None:
         f"{job['name']}: {job['state']}, version {job['version'] or '-'}"
         + (f", process {job['pid']}" if job["pid"] else "")
     )
+    if job["has_earlier_headrace"]:
+        typer.echo(f"  its process has the headrace of an earlier server; headrace upgrade {job['name']} moves it")
     if job["problem"]:
         typer.echo(f"  problem: {job['problem']}")
     for queue in (found["figures"] or {}).get("queues", ()):

@@ -46,8 +46,10 @@ class RunnerSpecification(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     #: The control group that has the limits, which the runner enters; None: the system limits its process.
     control_group: str | None = None
-    #: The interpreter, for jobs with plug-ins of their own; None: that of the server.
+    #: The interpreter: that of an environment of plug-ins, or of the server that has started the process.
     python: str | None = None
+    #: What that server had installed, as a digest: another server asks whether it would start the same.
+    environment: str | None = None
     log_format: Literal["console", "json"] = "console"
 
     def write(self, file: Path) -> None:

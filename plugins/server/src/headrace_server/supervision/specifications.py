@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib.metadata
 import os
+import sys
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +44,13 @@ def secrets_of_environment(names: Sequence[str]) -> Mapping[str, str]:
     return {name: os.environ[name] for name in names}
 
 
+@functools.cache
+def own_environment() -> str:
+    """Return a digest of what this server has installed, and where: processes that it starts have the same."""
+    installed = sorted({f"{each.name}=={each.version}" for each in importlib.metadata.distributions()})
+    return hashlib.sha256("\n".join([sys.version, sys.prefix, *installed]).encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Services:
     """What units need of their server."""
@@ -57,8 +68,10 @@ class Services:
     no_cgroups: str = "it was not looked for"
     log_format: Literal["console", "json"] = "console"
 
-    def launch(self, unit: str, versions: Mapping[str, int], *, group: bool, wait: bool) -> RunnerProcess:
-        """Start a runner of a unit with these versions of its jobs. Raises JobError."""
+    def launch(
+        self, unit: str, versions: Mapping[str, int], *, group: bool, wait: bool, python: str | None = None
+    ) -> RunnerProcess:
+        """Start a runner of a unit with these versions of its jobs. ``python``: another interpreter than this server's. Raises JobError."""
         records = [self.registry.version(job, number) for job, number in sorted(versions.items())]
         settings = {record.job: msgspec.json.decode(record.settings, type=JobSettings) for record in records}
         generation = uuid.uuid4().hex[:12]
@@ -73,7 +86,8 @@ class Services:
             work_directory=str(place / "work"),
             group=group,
             wait=wait,
-            python=self._python(unit, versions),
+            python=python or self._python(unit, versions) or sys.executable,
+            environment=None if python else own_environment(),
             log_format=self.log_format,
             limits=limits,
             control_group=self._group(unit, generation, limits),

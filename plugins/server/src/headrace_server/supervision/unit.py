@@ -15,7 +15,7 @@ from headrace_server.registry.records import Desired, JobRecord, RunRecord
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
 from headrace_server.supervision.processes import RunnerProcess
 from headrace_server.supervision.restart_policy import RestartPolicy
-from headrace_server.supervision.specifications import Services
+from headrace_server.supervision.specifications import Services, own_environment
 
 logger = logging.getLogger(__name__)
 #: How often a job that just runs is asked for its figures.
@@ -71,6 +71,11 @@ class Unit:
         if self.runner is None:
             return {}
         return {each.name: each.version for each in self.runner.specification.jobs if each.name in self._runs}
+
+    @property
+    def is_of_another_server(self) -> bool:
+        """Return whether the process has the headrace of a server before, which was another one."""
+        return self.runner is not None and self.runner.specification.environment != own_environment()
 
     def phase(self, job: str) -> str | None:
         """Return the phase that the runner gave for a job; None if no process has it."""
