@@ -8,6 +8,8 @@ import pathlib
 import subprocess
 import time
 import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Any
 
 ROOT = pathlib.Path("/srv")
 JOBS, DATA, EVENTS, OUT = ROOT / "jobs", ROOT / "data", ROOT / "events.ndjson", ROOT / "out"
@@ -25,7 +27,7 @@ job = (hr.stream("test", "NAME").from_file("{EVENTS}", format="json", schema={{"
 """
 
 
-def prepare(settings, names=("copy",)):
+def prepare(settings: str, names: Sequence[str] = ("copy",)) -> None:
     """Make a user, and a directory of jobs that copy the events."""
     for file, line in (("passwd", "streams:x:990:990::/srv:/bin/sh\n"), ("group", "streams:x:990:\n")):
         with open(f"/etc/{file}", "a") as opened:
@@ -40,13 +42,13 @@ def prepare(settings, names=("copy",)):
     run("chown", "-R", "streams:streams", str(ROOT))
 
 
-def run(*command):
+def run(*command: str) -> str:
     """Run a command, which must succeed; return what it prints."""
     print("+", *command, flush=True)
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def until(what, found, seconds=600):
+def until(what: str, found: Callable[[], Any], seconds: float = 600) -> Any:
     """Wait until something is true, and return it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -61,14 +63,14 @@ def until(what, found, seconds=600):
     raise SystemExit(f"not seen: {what}; {jobs_or_error()}")
 
 
-def jobs_or_error():
+def jobs_or_error() -> Any:
     try:
         return ask("/v1/jobs")
     except (OSError, ValueError, KeyError) as error:
         return repr(error)
 
 
-def ask(path, body=None):
+def ask(path: str, body: Any = None) -> Any:
     """Ask the API of the server, whose address and token are in its data directory."""
     url = json.loads((DATA / "server.json").read_text())["url"]
     token = (DATA / "token").read_text().strip()
@@ -78,37 +80,38 @@ def ask(path, body=None):
         return json.load(answer)
 
 
-def running(name="copy"):
+def running(name: str = "copy") -> int:
     """Return the pid of a job's process, once the server says that it runs."""
-    return until(f"{name} runs", lambda: [each["pid"] for each in ask("/v1/jobs") if each["name"] == name and each["state"] == "running"
-                                          and each["pid"]])[0]  # fmt: skip
+    [pid] = until(f"{name} runs", lambda: [each["pid"] for each in ask("/v1/jobs") if each["name"] == name and each["state"] == "running"
+                                          and each["pid"]])  # fmt: skip
+    return int(pid)
 
 
-def add(first, last):
+def add(first: int, last: int) -> None:
     with open(EVENTS, "a") as file:
         file.writelines(f'{{"n": {number}}}\n' for number in range(first, last))
 
 
-def rows(name="copy"):
-    found = []
+def rows(name: str = "copy") -> list[int]:
+    found: list[int] = []
     for part in (OUT / name).glob("*.json"):
         found += [json.loads(line)["n"] for line in part.read_text().splitlines() if line.endswith("}")]
     return sorted(found)
 
 
-def wait_for_rows(count, name="copy"):
+def wait_for_rows(count: int, name: str = "copy") -> None:
     until(f"{count} rows of {name}", lambda: len(rows(name)) >= count)
     assert rows(name) == list(range(count)), rows(name)
 
 
-def alive(pid):
+def alive(pid: int) -> bool:
     return pathlib.Path(f"/proc/{pid}/status").exists()
 
 
-def main_pid():
+def main_pid() -> int:
     return int(run("systemctl", "show", "--property=MainPID", "--value", "headrace.service"))
 
 
-def group_of(pid):
+def group_of(pid: int) -> pathlib.Path:
     """Return the control group of a process, as a directory."""
     return pathlib.Path("/sys/fs/cgroup" + pathlib.Path(f"/proc/{pid}/cgroup").read_text().strip().removeprefix("0::"))

@@ -15,6 +15,7 @@ from headrace.foundation.private_files import make_private_directory
 from starlette.responses import Response
 
 import headrace_server
+from headrace_server.access.errors import AccessDeniedError
 from headrace_server.api.endpoints import Asked, NotThereError
 from headrace_server.api.events import changes, event_stream, last_lines, log_lines
 from headrace_server.api.known_jobs import known_job
@@ -377,6 +378,6 @@ def _version_view(record: VersionRecord) -> VersionView:
 
 def _lines(asked: Asked) -> int:
     text = asked.query.get("lines", str(_DEFAULT_LINES))
-    if not text.isdigit() or int(text) > _LINES_MAX:
-        raise JobError(f"lines={text}: expected a number up to {_LINES_MAX:,}", option="lines")
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) > _LINES_MAX:
+        raise AccessDeniedError(400, f"lines={text}: expected a number up to {_LINES_MAX:,}")
     return int(text)

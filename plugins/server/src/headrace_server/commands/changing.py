@@ -324,7 +324,7 @@ def _offsets(name: str, method: str, given: list[str] | None, debug: bool) -> No
         if given is not None:
             parts = [text.rpartition("=") for text in given]
             for queue, _, offset in parts:
-                if not queue or not offset.isdigit():
+                if not queue or not (offset.isascii() and offset.isdigit()):
                     raise OptionError(f"{queue}={offset}: expected SOURCE/QUEUE=OFFSET", option="offsets")
             body = {"offsets": {queue: int(offset) for queue, _, offset in parts}}
         with Client.of_environment() as client:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from headrace_console.app import LogFormat
 
 from headrace_server.commands.showing import Debug
 
@@ -22,13 +23,6 @@ class OnStop(enum.StrEnum):
 
     STOP = "stop"
     LEAVE = "leave"
-
-
-class LogFormat(enum.StrEnum):
-    """How events are logged."""
-
-    CONSOLE = "console"
-    JSON = "json"
 
 
 @serve_app.command()
