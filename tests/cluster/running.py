@@ -9,13 +9,20 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.cluster.program import ROOT, VARIABLE
 from tests.conformance.case import Case, differences, outputs
 from tests.conformance.run_cases import CASES
 from tests.conformance.running import make, run
 from tests.servers.spark_cluster import SparkCluster
+
+
+class Named(Protocol):
+    """A case, as far as its place is concerned."""
+
+    @property
+    def name(self) -> str: ...
 
 
 def cases_of(names: Sequence[str]) -> list[Case]:
@@ -36,11 +43,16 @@ def without_spark() -> dict[str, str]:
 
 @contextmanager
 def program(
-    cluster: SparkCluster, directory: Path, cases: Sequence[Case], options: Mapping[str, Any] | None = None
+    cluster: SparkCluster,
+    directory: Path,
+    cases: Sequence[Named],
+    options: Mapping[str, Any] | None = None,
+    *,
+    module: str = "tests.cluster.program",
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run cases on a cluster in a process of its own. PYSPARK_PYTHON is not set, and the shell's Python is another one."""
     names = [case.name for case in cases]
-    command = [sys.executable, "-m", "tests.cluster.program", cluster.master, str(directory / "cluster"), *names]
+    command = [sys.executable, "-m", module, cluster.master, str(directory / "cluster"), *names]
     environment = {**without_spark(), VARIABLE: json.dumps(options or {})}
     with log_of(directory).open("a") as log:
         process = subprocess.Popen(
@@ -73,7 +85,7 @@ def same_as_light(directory: Path, cases: Sequence[Case]) -> None:
         assert differences(found, wanted) == [], case.name
 
 
-def completed(directory: Path, cases: Sequence[Case]) -> int:
+def completed(directory: Path, cases: Sequence[Named]) -> int:
     """Return how many micro-batches are completed over all cases: Spark keeps only the last ones, but numbers them."""
     places = [directory / "cluster" / case.name / "checkpoint" / "spark" / "commits" for case in cases]
     numbers = [[int(path.name) for path in place.glob("[0-9]*")] if place.exists() else [] for place in places]

@@ -6,7 +6,7 @@ import random
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from tests.cluster.cases import larger_cases
-from tests.cluster.running import completed, ended_well, lay_out, log_of, program, same_as_light
-from tests.conformance.case import Case
+from tests.cluster.running import Named, completed, ended_well, lay_out, log_of, program, same_as_light
 from tests.eventually import eventually
 from tests.servers.fixtures import StartSparkCluster
 from tests.servers.spark_cluster import SparkCluster, SparkClusterOptions
@@ -24,10 +23,10 @@ from tests.servers.spark_cluster import SparkCluster, SparkClusterOptions
 #: Kills come faster here than Spark expects: it gives a job up when a task fails four times, or a stage four times in a row.
 _CONF = {"spark.task.maxFailures": "100", "spark.stage.maxConsecutiveAttempts": "100"}
 #: A master gives an application up that has no executor after ten failed starts of one, unless it is told not to.
-_CLUSTER = SparkClusterOptions(
+CLUSTER = SparkClusterOptions(
     recovers=True, conf={"spark.deploy.maxExecutorRetries": "-1", "spark.worker.timeout": "10"}
 )
-_EVERY_KIND = ("executor", "worker", "master", "program")
+EVERY_KIND = ("executor", "worker", "master", "program")
 #: Executors are killed most often, as on real clusters; the others take long to come back.
 _WEIGHTS = (10, 3, 2, 3)
 
@@ -35,11 +34,20 @@ _WEIGHTS = (10, 3, 2, 3)
 class Storm:
     """A program that runs cases on a cluster, and kills of it."""
 
-    def __init__(self, cluster: SparkCluster, directory: Path, cases: Sequence[Case], rows: int, seed: int) -> None:
+    def __init__(
+        self,
+        cluster: SparkCluster,
+        directory: Path,
+        cases: Sequence[Named],
+        options: Mapping[str, Any],
+        seed: int,
+        module: str = "tests.cluster.program",
+    ) -> None:
         self._cluster = cluster
         self._directory = directory
         self._cases = cases
-        self._options: dict[str, Any] = {"conf": _CONF, "rows": rows, "max_micro_batch_records": 50}
+        self._options: dict[str, Any] = {"conf": _CONF, **options}
+        self._module = module
         self._rng = random.Random(seed)
         self._pause = threading.Event()
         self._running = ExitStack()
@@ -54,7 +62,7 @@ class Storm:
         with self._running:
             self._start()
             while self._alive() and (due if due is not None else self.kills.total() < wanted):  # type: ignore[operator]
-                kind = due[0] if due else self._rng.choices(_EVERY_KIND, _WEIGHTS)[0]
+                kind = due[0] if due else self._rng.choices(EVERY_KIND, _WEIGHTS)[0]
                 if self._kill(kind):
                     self.kills[kind] += 1
                     self.log.append(f"{kind} after {completed(self._directory, self._cases)} micro-batches")
@@ -69,7 +77,9 @@ class Storm:
     def _start(self) -> None:
         """Start the program, for the first time or from its checkpoints."""
         self._completed_before = completed(self._directory, self._cases)
-        self._process = self._running.enter_context(program(self._cluster, self._directory, self._cases, self._options))
+        self._process = self._running.enter_context(
+            program(self._cluster, self._directory, self._cases, self._options, module=self._module)
+        )
         eventually(
             lambda: completed(self._directory, self._cases) > self._completed_before or not self._alive(),
             "a first micro-batch",
@@ -116,29 +126,34 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
+def options_of(rows: int) -> dict[str, Any]:
+    """Return the options of the program for cases of so many rows."""
+    return {"rows": rows, "max_micro_batch_records": 50}
+
+
 @pytest.mark.timeout(900)
 def test_one_of_each_is_killed(start_spark_cluster: StartSparkCluster, tmp_path: Path) -> None:
-    cases = [case for case in larger_cases(800) if case.name == "join-within"]
+    cases = [case for case in larger_cases(4000) if case.name == "join-within"]
     lay_out(tmp_path, cases)
-    storm = Storm(start_spark_cluster(_CLUSTER), tmp_path, cases, 800, seed=1)
-    storm.run(_EVERY_KIND)
-    assert storm.kills == Counter(_EVERY_KIND)
+    storm = Storm(start_spark_cluster(CLUSTER), tmp_path, cases, options_of(4000), seed=1)
+    storm.run(EVERY_KIND)
+    assert storm.kills == Counter(EVERY_KIND)
     same_as_light(tmp_path, cases)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * 3600)
 def test_a_hundred_kills_at_random(start_spark_cluster: StartSparkCluster, tmp_path: Path) -> None:
-    cluster, total, turn = start_spark_cluster(_CLUSTER), Counter[str](), 0
+    cluster, total, turn = start_spark_cluster(CLUSTER), Counter[str](), 0
     while total.total() < 100:
         turn += 1
         place, rows = tmp_path / str(turn), 2000
         cases = larger_cases(rows)
         lay_out(place, cases)
-        storm = Storm(cluster, place, cases, rows, seed=turn)
+        storm = Storm(cluster, place, cases, options_of(rows), seed=turn)
         storm.run(100 - total.total())
         total += storm.kills
         print(f"turn {turn}: {dict(storm.kills)}\n" + "\n".join(storm.log), flush=True)
         same_as_light(place, cases)
     print(f"{total.total()} kills: {dict(total)}", flush=True)
-    assert set(total) == set(_EVERY_KIND)
+    assert set(total) == set(EVERY_KIND)

@@ -15,7 +15,8 @@ from headrace.jobs.keyed import joined as joined_by
 from headrace.jobs.keyed import shuffled
 from headrace_sql.operators.first_rows import FirstRows
 from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
-from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
+from headrace_sql.operators.over_aggregate import OverAggregate
+from headrace_sql.operators.over_functions import OverCall
 from headrace_sql.operators.temporal_join import TemporalJoin
 from headrace_sql.operators.window_top_n import WindowTopN
 

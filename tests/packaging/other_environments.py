@@ -24,7 +24,8 @@ def main() -> int:
     parser.add_argument("--python", default=f"{sys.version_info.major}.{sys.version_info.minor}")
     parser.add_argument("--lowest", action="store_true", help="the lowest versions of direct dependencies")
     given, tests = parser.parse_known_args()
-    environment = ROOT / ".venvs" / (f"lowest-{given.python}" if given.lowest else given.python)
+    name = Path(given.python).name  # of a path, the program: an absolute path would leave .venvs
+    environment = ROOT / ".venvs" / (f"lowest-{name}" if given.lowest else name)
     subprocess.run([UV, "venv", "--quiet", "--seed", "--clear", "--python", given.python, environment], check=True)
     python = environment / "bin" / "python"
     packages = [

@@ -37,6 +37,7 @@ _MODULES = {
     "headrace.interfaces.sink": (
         "Sink", "IdempotentSink", "TransactionalSink", "SinkBatch", "SinkSettings", "StaleWriterError",
     ),
+    "headrace.interfaces.changes": ("SourceChanges",),
     "headrace.interfaces.codec": ("Codec", "Decoder", "Encoder", "Decoded", "BadBody"),
     "headrace.interfaces.functions": ("udf", "udtf", "udaf", "ScalarFunction", "TableFunction", "AggregateFunction"),
     "headrace.interfaces.state_store": ("KeyedStateStore", "StateStore", "StoredVersion"),
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from headrace.interfaces.backend import JobStatus as JobStatus
     from headrace.interfaces.backend import QueueStatus as QueueStatus
     from headrace.interfaces.backend import RunOptions as RunOptions
+    from headrace.interfaces.changes import SourceChanges as SourceChanges
     from headrace.interfaces.codec import BadBody as BadBody
     from headrace.interfaces.codec import Codec as Codec
     from headrace.interfaces.codec import Decoded as Decoded

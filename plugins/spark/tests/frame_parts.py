@@ -17,7 +17,7 @@ import polars as pl
 from headrace.flow.changelog import KIND_MARKS, KIND_NAMES
 from headrace.jobs.dsl import Pipeline
 from headrace_sql.operators.frames import FrameSource
-from headrace_sql.operators.sinks import CollectSettings, CollectSink, collected
+from headrace_sql.operators.sinks import MARK, CollectSettings, CollectSink, collected
 from pyspark.sql import DataFrame, SparkSession
 
 Chain = Callable[[hr.Stream], hr.Stream]
@@ -43,8 +43,8 @@ def light_result(stream: hr.Stream) -> Rows:
         stream.to(CollectSink(CollectSettings(path=place))).run("light")
         assert stream.schema is not None
         frame = collected(place, dict(stream.schema))
-    kinds = [_WORDS[mark] for mark in frame["op"].to_list()] if "op" in frame.columns else []
-    return net(frame.drop("op", strict=False).rows(), kinds)
+    kinds = [_WORDS[mark] for mark in frame[MARK].to_list()]
+    return net(frame.drop(MARK).rows(), kinds)
 
 
 def net(rows: list[tuple[Any, ...]], kinds: list[str]) -> Rows:
@@ -116,7 +116,7 @@ class Files:
     """A directory of Parquet files that a streaming DataFrame reads one by one."""
 
     def __init__(self, spark: SparkSession, place: Path) -> None:
-        self._spark = spark
+        self.spark = spark
         self.place = place
         place.mkdir()
         self._count = 0
@@ -133,9 +133,9 @@ class Files:
             self._count += 1
 
     def read(self) -> DataFrame:
-        return self._spark.read.parquet(str(self.place))
+        return self.spark.read.parquet(str(self.place))
 
     def stream(self) -> DataFrame:
         schema = self.read().schema
-        reader = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.place))

@@ -12,8 +12,10 @@ import headrace as hr
 import polars as pl
 import pytest
 from frame_parts import Files, begin, events, light_result
-from headrace.foundation.errors import CheckpointError, JobFailedError, OptionError, PlanError
+from headrace.foundation.errors import CheckpointError, JobFailedError, PlanError
 from headrace.interfaces.backend import JobState
+from headrace_spark import JobFigures, JobProgress
+from headrace_spark.queries.handle import SparkHandle
 from headrace_sql.operators.frames import FrameSource
 from pyspark.sql import SparkSession
 from spark_parts import DatabaseSink, LineSink, WindowSink
@@ -102,8 +104,6 @@ def test_windows_of_a_stream_in_a_sink(files: Files, tmp_path: Path) -> None:
     handle = stream.to(sink).start("spark", checkpoint=state, shards=2)
     eventually(lambda: handle.status().records_read == 100, "all rows")
     eventually(lambda: len(sink.stored()) == 4 * 9, "closed windows")
-    with pytest.raises(CheckpointError, match="writes no savepoints"):
-        handle.savepoint(tmp_path / "savepoint")
     assert handle.status().watermark is not None
     handle.stop()
     assert handle.wait().state is JobState.STOPPED
@@ -116,6 +116,10 @@ def test_windows_of_a_stream_in_a_sink(files: Files, tmp_path: Path) -> None:
         stream.to(sink).start("spark", checkpoint=state, shards=3)
     with pytest.raises(PlanError, match="no end at which windows could close"):
         stream.to(sink).run("spark", checkpoint=state)
+    timed = begin("kept").from_dataframe(files.stream()).with_columns(k="n % 4").watermark("at")
+    other = timed.key_by("k").window(hr.tumbling("10 s", on="at")).agg(n="COUNT(*)", w="MIN(n)").select("k", "w", "n")
+    with pytest.raises(CheckpointError, match="was stored by another definition of it"):
+        other.to(sink).start("spark", checkpoint=state)
 
 
 def test_a_batch_closes_all_windows_and_continues_after_a_failure(files: Files, tmp_path: Path) -> None:
@@ -175,5 +179,27 @@ def test_bad_records_and_a_sink_that_is_ahead(files: Files, sink: DatabaseSink, 
             path.unlink()
     with pytest.raises(CheckpointError, match="has rows of shard"):
         job().run("spark", checkpoint=state)
-    with pytest.raises(OptionError, match="cannot start from a savepoint"):
-        job().run("spark", from_savepoint=tmp_path)
+
+
+def test_sparks_progress_has_the_figures_of_the_job(files: Files, tmp_path: Path) -> None:
+    rows = events(200)
+    files.add(rows[:100], parts=2)
+    stream = windowed(begin("shown").from_dataframe(files.stream()))
+    told: list[JobProgress] = []
+    handle = stream.to(WindowSink(tmp_path / "windows.db")).start("spark", checkpoint=tmp_path / "state", shards=2)
+    assert isinstance(handle, SparkHandle)
+    handle.on_progress(told.append)
+    eventually(lambda: handle.status().records_read == 100, "all rows")
+    files.add(rows[100:])  # figures of a micro-batch are in the progress of the next one
+
+    def shown() -> list[JobFigures]:
+        found = [each.figures for each in told if each.figures is not None]
+        return [figures for figures in found if figures.records_read == {"dataframe": 100}]
+
+    figures = eventually(shown, "figures")[0]
+    assert (figures.dead_letters, figures.late_rows, figures.lag) == (0, 0, {})
+    assert figures.rows_written == {"to_window": 36}
+    assert figures.watermark == rows["at"][99]
+    assert figures.state_rows > 0
+    assert figures.state_bytes > 0
+    handle.stop()

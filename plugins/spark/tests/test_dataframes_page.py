@@ -9,7 +9,7 @@ from typing import Any
 import headrace_spark
 import polars as pl
 import pytest
-from frame_parts import begin
+from frame_parts import begin, collect, result
 from headrace.foundation.errors import JobError
 from headrace_spark.queries.batch_run import BatchRun
 from pyspark.sql import SparkSession
@@ -27,10 +27,14 @@ def test_the_examples_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
         "id", "concat('c', id % 9) AS customer", "CAST(id AS DECIMAL(10, 2)) AS amount", ordered
     )
     rows.repartition(3).write.parquet(f"{tmp_path}/orders")
+    Path("returns").mkdir()
+    Path("returns/1.json").write_text('{"id": 1, "customer": "c1"}\n')
     names: dict[str, Any] = {"spark": spark}
     for block in _BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         exec(compile(_PATH.sub(rf'\1"{tmp_path}/\2"', block), PAGE.name, "exec"), names)
     assert spark.read.parquet(f"{tmp_path}/large").count() == 499
+    both = dict(result(collect(names["per_customer"].to_dataframe())))
+    assert both[("c1", 112)] == both[("c2", 111)] == 1, "one of them has a return"
     hours = spark.read.parquet(f"{tmp_path}/per_hour")
     assert hours.selectExpr("sum(orders)", "sum(amount)").collect()[0][0] == 1000
     assert sorted(row["customer"] for row in names["totals"].collect() if row["amount"] is not None)[-1] == "c8"

@@ -95,6 +95,20 @@ def test_a_distribution_whose_files_nobody_knows_is_refused(place: Path) -> None
         list(files_of(metadata.PathDistribution(information)))
 
 
+def test_a_distribution_that_an_older_pip_has_installed_has_its_files(place: Path) -> None:
+    """Without a wheel, pip before 23.1 ran ``setup.py install``; SOURCES.txt then has the files of the project's source."""
+    about = place / "old_style-1-py3.11.egg-info"
+    files = {"PKG-INFO": "Metadata-Version: 2.1\nName: old-style\nVersion: 1\n", "SOURCES.txt": "LICENSE\nsetup.py\n"}
+    files["installed-files.txt"] = "../old_style/__init__.py\n../../../bin/program\nPKG-INFO\n"
+    about.mkdir()
+    (place / "old_style").mkdir()
+    (place / "old_style" / "__init__.py").touch()
+    for name, text in files.items():
+        (about / name).write_text(text)
+    places = [str(file.place) for file in files_of(metadata.PathDistribution(about))]
+    assert places == ["old_style/__init__.py", f"{about.name}/PKG-INFO"]
+
+
 def test_spark_comes_without_its_jars() -> None:
     places = {str(file.place) for file in files_of(choose(["pyspark"]).installed["pyspark"])}
     assert "pyspark/worker.py" in places

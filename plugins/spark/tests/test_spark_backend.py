@@ -401,7 +401,7 @@ def test_a_planner_that_is_killed_is_replaced(sink: DatabaseSink, tmp_path: Path
         first = source.planner()
         os.kill(first, signal.SIGKILL)
         source.set_count("a", 15)
-        eventually(lambda: handle.status().records_read == 15, "rows after it was replaced")
+        eventually(lambda: handle.status().records_read == 15, "rows after it was replaced", shown=handle.status)
         assert source.planner() != first
     assert handle.wait().state is JobState.STOPPED
     assert sink.stored() == [("told/a", n) for n in range(15)]

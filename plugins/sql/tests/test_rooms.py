@@ -12,8 +12,9 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "plugins" / "sql" / "src" / "headrace_sql"
 #: From the lowest to the highest. The modules beside the rooms are above all of them.
 ROOMS = ["operators", "reading", "binding", "compiling"]
-#: Modules that import in functions, and why: the console loads ``commands`` to list its commands, and is no dependency.
-IMPORTS_LATE = {"commands": 3}
+#: Modules that import in functions, and why: the console loads ``commands`` to list its commands, and is no dependency; SQLAlchemy
+#: is needed only by catalogs of servers.
+IMPORTS_LATE = {"binding.jdbc_store": 1, "commands": 3}
 #: A builder of a function's call is given the translator, which calls it.
 NAMED_IN_TYPES = {("binding.functions", "binding.expressions")}
 

@@ -13,6 +13,7 @@ from headrace.interfaces.windows import Emit
 from headrace_contract import StatefulOperatorContract
 from headrace_stateful.aggregates.aggregate import Aggregate
 from headrace_stateful.aggregates.distinct import Distinct
+from headrace_stateful.aggregates.normalize_changes import NormalizeChanges
 from headrace_stateful.aggregates.process import Process
 from headrace_stateful.aggregates.reduce import Reduce
 from headrace_stateful.aggregates.top_n import Deduplicate, TopN
@@ -112,3 +113,16 @@ class TestProcess(OverClicks):
 
         count.on_timer = ended  # type: ignore[attr-defined]
         return Process(("user",), count, schema={"user": "string", "n": "int64", "ended": "timestamp"}, on="ts")
+
+
+class TestNormalizeChanges(OverClicks):
+    """Updates without old rows, and deletes among them."""
+
+    input_changes = hr.Changes(("user",), before_images=False)
+
+    def make_kinds(self, first: int, count: int) -> list[int]:
+        deleted = [random.Random(number).random() < 0.2 for number in range(first, first + count)]
+        return [hr.ChangeKind.DELETE if gone else hr.ChangeKind.UPDATE_AFTER for gone in deleted]
+
+    def make_spec(self) -> StatefulSpec:
+        return NormalizeChanges(("user",))

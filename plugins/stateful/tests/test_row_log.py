@@ -98,6 +98,61 @@ def run(steps: list[Any]) -> None:
     assert log.delta() == {}
 
 
+TURN = st.tuples(
+    st.integers(0, 1),
+    st.lists(st.tuples(st.sampled_from(["append", "last", "remove", "mark"]), st.integers(1, 5)), max_size=4),
+    st.randoms(use_true_random=False),
+)
+
+
+@given(st.lists(TURN, max_size=25))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_copies_that_take_turns_are_one_list(turns: list[Any]) -> None:
+    """As shards that are kept in several processes: each one catches up with what the others have stored before it goes on."""
+    copies = [RowLog(SCHEMA, ("k",), ("m",)) for _ in range(2)]
+    stored: list[Any] = []
+    reached = [0, 0]
+    model: list[list[Any]] = []
+    count = 0
+    for who, steps, random in turns:
+        log = copies[who]
+        for delta in stored[reached[who] :]:
+            log.apply(delta)
+        for what, number in steps:
+            chosen = sorted(random.sample(range(len(model)), min(len(model), number)))
+            if what == "append":
+                rows = [(random.choice(KEYS), count + each) for each in range(number)]
+                log.append(pl.DataFrame(rows, schema=SCHEMA, orient="row"), m=np.arange(number))
+                model += [[*row, each] for each, row in enumerate(rows)]
+                count += number
+            elif what in ("remove", "last"):
+                chosen = chosen if what == "remove" else list(range(max(0, len(model) - number), len(model)))
+                log.remove(log.places()[chosen])
+                model = [row for at, row in enumerate(model) if at not in chosen]
+            elif chosen:
+                log.set_mark("m", log.places()[chosen], np.array(chosen, dtype=np.int64) * 10)
+                for at in chosen:
+                    model[at][2] = at * 10
+        stored.append(log.delta())
+        reached[who] = len(stored)
+        assert contents(log) == [tuple(row) for row in model]
+        assert len(log) == len(model)
+
+
+def test_a_row_that_nobody_else_has_known_leaves_no_trace() -> None:
+    one, other = RowLog(SCHEMA, ("k",), ("m",)), RowLog(SCHEMA, ("k",), ("m",))
+    one.append(frame_of(("a", 0), ("b", 1)))
+    other.apply(one.delta())
+    one.remove(one.append(frame_of(("gone", 2), ("gone", 3))))
+    assert one.delta() == {}
+    other.append(frame_of(("c", 4), ("d", 5), ("e", 6)))
+    one.apply(other.delta())
+    other.remove(other.places()[2:4])
+    one.apply(other.delta())
+    assert contents(one) == contents(other) == [("a", 0, 0), ("b", 1, 0), ("e", 6, 0)]
+    assert len(one) == len(other) == 3
+
+
 def frame_of(*rows: tuple[str, int]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 

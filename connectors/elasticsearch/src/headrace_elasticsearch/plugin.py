@@ -19,4 +19,4 @@ def headrace_sinks() -> Mapping[str, str]:
 
 @hookimpl
 def headrace_connectors() -> Mapping[str, str]:
-    return {"elasticsearch-7": "elasticsearch", "elasticsearch-8": "elasticsearch"}
+    return dict.fromkeys(("elasticsearch-7", "elasticsearch-8", "es"), "elasticsearch")

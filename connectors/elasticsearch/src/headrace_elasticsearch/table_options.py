@@ -18,7 +18,7 @@ def _with_key(key: Sequence[str]) -> Mapping[str, Any]:
 
 _OPTIONS: Mapping[str, TableOption] = {"hosts": _hosts, "index": "index", "username": "user", "password": "password"}
 _UNUSED = {"document-type": "newer servers have none", "sink.bulk-flush.max-actions": OF_FLINKS_RUNTIME}
-_NAMES = ("elasticsearch", "elasticsearch-7", "elasticsearch-8")
+_NAMES = ("elasticsearch", "elasticsearch-7", "elasticsearch-8", "es")
 
 SOURCE_TABLES: Mapping[str, TableOptions] = dict.fromkeys(_NAMES, TableOptions(_OPTIONS, _UNUSED))
 SINK_TABLES: Mapping[str, TableOptions] = dict.fromkeys(_NAMES, TableOptions(_OPTIONS, _UNUSED, with_key=_with_key))

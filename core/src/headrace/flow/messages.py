@@ -156,6 +156,9 @@ class RawBatch:
 
     Exactly one of ``bodies`` and ``frame`` is given. Every other sequence has one entry per record. ``offsets`` grow and
     may have gaps. ``next_position`` is the position of the next read, even if the batch is empty.
+
+    A source of changes (``Source.changes``) gives frames with the column ``CHANGE``. There a record may give several rows, such as the
+    old and the new one of an update: all of them are in one batch and have the same offset.
     """
 
     offsets: NDArray[np.int64]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.flow.messages import Bodies, Queue, RawBatch
+from headrace.interfaces.changes import SourceChanges
 from headrace.interfaces.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,7 +29,11 @@ class BadBody:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The good rows as a frame, and which rows of the input they are (None: all of them, in order)."""
+    """The good rows as a frame, and which bodies they are made from (None: one row of each, in order).
+
+    ``rows`` never falls. A body may give several rows, and then stands there several times, or none: a body that is in neither
+    ``rows`` nor ``bad`` says nothing. The frame of a format of changes (``Codec.changes``) has the column ``CHANGE`` behind the others.
+    """
 
     frame: pl.DataFrame
     rows: NDArray[np.int64] | None = None
@@ -44,6 +49,14 @@ class Decoder(ABC):
 
         Whether a body is good, and its values, depend on that body alone, never on its neighbours.
         """
+
+    def decode_records(self, raw: RawBatch) -> Decoded:
+        """Decode records whose ``bodies`` are given, with what else the source says of them. Called by the lane for each batch.
+
+        The default decodes the bodies alone. A format that reads keys or headers (``Codec.header_fields``) overrides it.
+        """
+        assert raw.bodies is not None
+        return self.decode(raw.bodies)
 
 
 class BodyFilter(ABC):
@@ -76,6 +89,8 @@ class Codec(ABC):
     """A format by name: json, csv, raw, … Made from options; gives decoders and encoders for a schema."""
 
     Settings: ClassVar[type[Settings]] = Settings
+    #: Header fields that its decoders read beside the bodies: ``key``, ``time``, ``headers``.
+    header_fields: frozenset[str] = frozenset()
 
     def __init__(self, settings: Any = None) -> None:
         self.settings: Any = settings if settings is not None else self.Settings()
@@ -83,6 +98,33 @@ class Codec(ABC):
     def default_schema(self) -> Schema | None:
         """Return the schema to use when the user gives none, or None when one must be given."""
         return None
+
+    def changes(self) -> SourceChanges | None:
+        """Return what the decoded rows say of changes; None, the default: rows are only added.
+
+        If it is not None, decoded frames have the column ``CHANGE`` (Int8, values of ``ChangeKind``).
+        """
+        return None
+
+    def check_key(self, schema: Schema, key: Sequence[str]) -> None:
+        """Check the key that the job names for the table whose changes are read. Called when the job is built. Raises JobError."""
+
+    def metadata_types(self) -> Mapping[str, pl.DataType]:
+        """Return what can be asked of a record beside its columns, and of which type it is: ``{"source.table": String}``.
+
+        ``metadata={"table": "source.table"}`` of a job makes a column of it.
+        """
+        return {}
+
+    def record_decoder(
+        self, schema: Schema, columns: Sequence[str] | None = None, metadata: Mapping[str, str] | None = None
+    ) -> Decoder:
+        """Return the decoder that a source is read with. ``metadata``: a column name for each of ``metadata_types`` that is wanted.
+
+        Its frames have ``columns``, then the columns of ``metadata`` in their order. The default is ``decoder``, for formats without
+        metadata.
+        """
+        return self.decoder(schema, columns)
 
     @abstractmethod
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 from headrace.flow.schema import Schema, data_type
-from headrace.foundation.errors import FunctionError
+from headrace.foundation.errors import FunctionError, OptionError
+from headrace.interfaces import function_classes
+from headrace.interfaces.flink_types import flink_type
 
 if TYPE_CHECKING:
     import polars as pl
@@ -125,20 +127,162 @@ def udaf(*, returns: Any, name: str | None = None) -> Callable[[Any], AggregateF
 def resolve(reference: Any, *, name: str | None = None, returns: Any = None) -> UserFunction:
     """Return the user function that ``reference`` means.
 
-    It may be a function made by a decorator, ``"package.module:name"``, any callable, a class, or an object with an
-    ``eval`` method (a class is instantiated without arguments). Raises FunctionError naming what was tried.
+    It may be a function made by a decorator, ``"package.module:name"``, any callable, a generator, what PyFlink's decorators make,
+    a class or an object: with ``eval`` (scalar, or a table function if it gives rows), with ``create_accumulator`` and
+    ``accumulate`` (an aggregate), with headrace's ``create`` and ``add``, or with a method called ``name``. A class is
+    instantiated without arguments. Raises FunctionError naming what was tried, or where the type of the result is to be said.
     """
     if isinstance(reference, str):
-        reference, name = import_object(reference), name or reference.rpartition(":")[2].rpartition(".")[2]
+        reference, name = _imported(reference), name or reference.rpartition(":")[2].rpartition(".")[2]
     if isinstance(reference, ScalarFunction | TableFunction | AggregateFunction):
         return reference
+    if function_classes.is_pyflink(reference):
+        return _of_pyflink(reference, name, returns)
     if isinstance(reference, type):
         reference = _instantiate(reference)
-    target = getattr(reference, "eval", reference)
-    if not callable(target):
-        raise FunctionError(f"{reference!r} is neither callable nor has a method 'eval'")
     own_name = name or _name_of(reference)
-    return ScalarFunction(own_name, target, _result_type(target, returns, own_name))
+    if function_classes.is_aggregate(reference):
+        return _aggregate(reference, own_name, returns)
+    if all(hasattr(reference, each) for each in _AGGREGATE_METHODS):
+        return AggregateFunction(own_name, reference, _type_of_aggregate(reference, "result", own_name, returns))
+    return _method(reference, own_name, returns)
+
+
+_AGGREGATE_METHODS = ("create", "add", "merge", "result")
+
+
+def _method(reference: Any, name: str, returns: Any) -> UserFunction:
+    """Return the function of a callable, of an object with ``eval``, or of one with a method of the function's name."""
+    if inspect.isroutine(reference) or inspect.ismethod(reference):
+        return _of_callable(reference, name, returns, reference)
+    method = _named_method(reference, name)
+    if method is None:
+        if not callable(reference):
+            public = [
+                each for each in dir(reference) if not each.startswith("_") and callable(getattr(reference, each))
+            ]
+            raise FunctionError(
+                f"{type(reference).__name__!r} is neither callable nor has a method 'eval'",
+                hint=f"its methods are {', '.join(public)}: name the function like one of them, or write 'module:Class.method'"
+                if public else None,
+            )  # fmt: skip
+        return _of_callable(reference, name, returns, reference)
+    flink = function_classes.of_pyflink_itself(reference)
+    has_lifecycle = any(callable(getattr(reference, each, None)) for each in ("open", "close"))
+    if not (flink or has_lifecycle):
+        return _of_callable(getattr(reference, method), name, returns, reference)
+    instance = function_classes.Instance(reference)
+    return _of_callable(function_classes.Method(instance, method, flink=flink), name, returns, reference)
+
+
+def _named_method(reference: Any, name: str) -> str | None:
+    if callable(getattr(reference, "eval", None)):
+        return "eval"
+    found = [each for each in dir(reference) if each.lower() == name.lower() and callable(getattr(reference, each))]
+    return found[0] if found else None
+
+
+def _of_callable(target: Any, name: str, returns: Any, instance: Any) -> UserFunction:
+    plain = getattr(target, "target", target)
+    if inspect.iscoroutinefunction(plain):
+        raise FunctionError(
+            f"function {name!r} is async, and functions are called one row after the other",
+            hint="make it a plain function; a vectorized one may await the answers for all rows of a batch with asyncio.run()",
+        )
+    if returns is None and function_classes.gives_rows(instance, plain):
+        schema = function_classes.schema_of_rows(instance, plain, name)
+        return TableFunction(name, function_classes.Rows(target, tuple(schema)), schema)
+    declared = returns
+    if declared is None and instance is not target:
+        declared = function_classes.declared_result(instance, name)
+    made = _result_type(plain, declared, name)
+    if isinstance(target, function_classes.Method):
+        target = target.returning(made)
+    return ScalarFunction(name, target, made)
+
+
+def _aggregate(instance: Any, name: str, returns: Any) -> AggregateFunction:
+    """Return the aggregate of an object with ``create_accumulator`` and ``accumulate``."""
+    import polars as pl
+
+    emits = callable(getattr(instance, "emit_value", None))
+    if not emits and not callable(getattr(instance, "get_value", None)):
+        raise FunctionError(f"aggregate function {name!r} has neither get_value nor emit_value")
+    declared = returns if returns is None else data_type(returns)
+    if declared is None:
+        declared = function_classes.declared_result(instance, name)
+    if emits:
+        made: pl.DataType = pl.List(_emitted_type(instance, name, declared))
+    else:
+        made = _type_of_aggregate(instance, "get_value", name, declared)
+    flink = function_classes.of_pyflink_itself(instance)
+    return AggregateFunction(
+        name, function_classes.Accumulating(function_classes.Instance(instance), made, flink=flink), made
+    )
+
+
+def _emitted_type(instance: Any, name: str, declared: Any) -> pl.DataType:
+    import polars as pl
+
+    if declared is not None:
+        return declared  # type: ignore[no-any-return]
+    schema = function_classes.schema_of_rows(instance, instance.emit_value, name)
+    return next(iter(schema.values())) if list(schema) == ["f0"] else pl.Struct(dict(schema))
+
+
+def _type_of_aggregate(instance: Any, method: str, name: str, returns: Any) -> pl.DataType:
+    if returns is not None:
+        return data_type(returns)
+    declared = function_classes.declared_result(instance, name)
+    if declared is not None:
+        return declared  # type: ignore[no-any-return]
+    annotation = function_classes.annotations_of(getattr(instance, method)).get("return")
+    if annotation is None:
+        raise FunctionError(
+            f"aggregate function {name!r} does not say what it returns",
+            hint=f"annotate {method}: def {method}(self, accumulator) -> float, or give the class get_result_type() -> str",
+        )
+    return function_classes.result_type(annotation)
+
+
+def _of_pyflink(wrapped: Any, name: str | None, returns: Any) -> UserFunction:
+    """Return the function of what PyFlink's ``udf``, ``udtf``, ``udaf`` or ``udtaf`` have made."""
+    own_name = name or str(wrapped._name)
+    function = wrapped._func
+    in_pandas = wrapped._func_type == "pandas"
+    if hasattr(wrapped, "_result_types"):
+        schema = _columns_of_pyflink(wrapped._result_types)
+        target = function_classes.Called(function) if inspect.isroutine(function) else _eval_of(function)
+        return TableFunction(own_name, function_classes.Rows(target, tuple(schema)), schema)
+    kind = flink_type(wrapped._result_type) if returns is None else data_type(returns)
+    if hasattr(wrapped, "_is_table_aggregate"):
+        if in_pandas:
+            aggregate = function if inspect.isroutine(function) else function.accumulate
+            return AggregateFunction(own_name, function_classes.AggregatingPandas(aggregate, kind), kind)
+        made = _aggregate(function, own_name, kind)
+        return AggregateFunction(made.name, made.implementation, made.return_type)
+    plain = function if inspect.isroutine(function) else getattr(function, "eval", function)
+    if inspect.iscoroutinefunction(plain):
+        return _of_callable(plain, own_name, kind, function)  # refused, with the reason
+    deterministic = bool(wrapped._deterministic)
+    if in_pandas:
+        return ScalarFunction(own_name, function_classes.OfPandas(plain, kind), kind, True, deterministic)
+    target = function_classes.Called(function, kind) if plain is function else _eval_of(function).returning(kind)
+    return ScalarFunction(own_name, target, kind, deterministic=deterministic)
+
+
+def _eval_of(instance: Any) -> function_classes.Method:
+    return function_classes.Method(function_classes.Instance(instance), "eval", flink=True)
+
+
+def _columns_of_pyflink(declared: Any) -> Schema:
+    import polars as pl
+
+    kinds = [declared] if isinstance(declared, str) else list(declared)
+    types = [flink_type(each) for each in kinds]
+    if len(types) == 1 and isinstance(types[0], pl.Struct):
+        return function_classes.schema_of_type(types[0])
+    return Schema({f"f{number}": kind for number, kind in enumerate(types)})
 
 
 def _instantiate(kind: type) -> Any:
@@ -146,6 +290,17 @@ def _instantiate(kind: type) -> Any:
         return kind()
     except TypeError as error:
         raise FunctionError(f"{kind.__name__} cannot be made without arguments: {error}") from error
+
+
+def _imported(path: str) -> Any:
+    """Import what a path names; a method of a class is bound to an object of it."""
+    found = import_object(path)
+    owner_path, _, attribute = path.rpartition(".")
+    if ":" in owner_path and inspect.isfunction(found):
+        owner = import_object(owner_path)
+        if isinstance(owner, type):
+            return getattr(_instantiate(owner), attribute)
+    return found
 
 
 def import_object(path: str) -> Any:
@@ -164,6 +319,17 @@ def import_object(path: str) -> Any:
             raise FunctionError(f"module {module_name!r} has no {attribute!r}")
         found = getattr(found, part)
     return found
+
+
+def taken_by(function: UserFunction) -> tuple[Any, int]:
+    """Return what takes the arguments of a call of a function, and how many of its parameters come before those of the call."""
+    if not isinstance(function, AggregateFunction):
+        return function.function, 0
+    made = function()
+    target = getattr(made, "target", None)
+    if target is None:
+        return made.add, 1
+    return target, 0 if isinstance(made, function_classes.AggregatingPandas) else 1
 
 
 def decorated_functions() -> Mapping[str, UserFunction]:
@@ -186,17 +352,15 @@ def _name_of(target: Any) -> str:
 def _result_type(target: Callable[..., Any], returns: Any, name: str) -> pl.DataType:
     if returns is not None:
         return data_type(returns)
-    function = target if inspect.isroutine(target) else type(target).__call__
-    try:
-        annotation = typing.get_type_hints(function).get("return")
-    except (NameError, TypeError) as error:
-        raise FunctionError(f"cannot read the annotations of function {name!r}: {error}") from error
+    annotation = function_classes.annotations_of(target).get("return")
     if annotation is None:
         raise FunctionError(
             f"function {name!r} does not say what it returns",
             hint="annotate it (def f(x: str) -> str) or pass returns='string'",
         )
-    arguments = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
-    if type(None) in typing.get_args(annotation) and len(arguments) == 1:
-        annotation = arguments[0]
-    return data_type(annotation)
+    try:
+        return function_classes.result_type(annotation)
+    except OptionError as error:
+        raise FunctionError(
+            f"function {name!r}: {error.message}", hint="pass returns='…', or annotate it otherwise"
+        ) from error

@@ -189,6 +189,9 @@ class Changes:
     """
 
     key: tuple[str, ...] | None
+    #: False: updates come without their old rows, and of deleted rows only the key is certain (``SourceChanges``). Only operators that
+    #: say so (``takes_upserts``) get such rows: all others are behind the verb ``normalize_changes``.
+    before_images: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,8 @@ class OperatorSpec(ABC):
     replaces_rules: ClassVar[bool] = False
     #: Whether the spec takes the user functions of its job, as the option ``functions`` (a FunctionCatalog).
     takes_functions: ClassVar[bool] = False
+    #: Whether it can work on changes without old rows (``Changes.before_images`` is False): it treats each row alone and drops none.
+    takes_upserts: ClassVar[bool] = False
     #: How long a queue may be silent before watermarks do not wait for it: of operators that give event time. None: for ever.
     idle_timeout_us: int | None = None
 

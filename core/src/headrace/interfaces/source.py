@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.interfaces.changes import SourceChanges
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.table_options import TableOptions
 
@@ -138,6 +139,14 @@ class Source(ABC):
         """Return the columns when the source itself knows them (a table); None when a codec decodes bodies.
 
         Called when the job is built; it may connect.
+        """
+        return None
+
+    def changes(self) -> SourceChanges | None:
+        """Return what the rows say of changes, of a source that gives rows that change; None, the default: they are only added.
+
+        Called when the job is built, after ``schema``; it may connect. If it is not None, the frames of readers have the column
+        ``CHANGE``, and a record may give several rows (see ``RawBatch``).
         """
         return None
 

@@ -18,14 +18,13 @@ from headrace.interfaces.settings import Settings, option_fields
 from headrace.interfaces.sink import Sink, SinkSettings
 from headrace.interfaces.source import Source, Start, StartAt
 from headrace.interfaces.windows import Duration, Emit, Window
-from headrace.jobs.keyed import KeyedStream, WindowedStream, keyed
+from headrace.jobs.keyed import KeyedStream, WindowedStream, keyed, normalized
+from headrace.jobs.source_parts import codec_of, label_of, source_node, start_of
 from headrace.plan.graph import (
-    METADATA_FIELDS,
     DeadLettersNode,
     Input,
     OperatorNode,
     SinkNode,
-    SourceNode,
     UnionNode,
     changes_at,
     input_schema,
@@ -34,9 +33,12 @@ from headrace.plan.graph import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from headrace.interfaces.codec import Codec
     from headrace.interfaces.operator import Changes, OperatorSpec
     from headrace.jobs.job import Job
+
+
+#: What ``from_<name>`` takes besides the options of source and format. A source that has such an option itself is given it.
+_OF_FROM = ("start", "key", "repeats", "normalize", "state_ttl")
 
 
 class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
@@ -78,6 +80,10 @@ class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
         """Let this catalog's streams call a function, those that exist already too."""
         self._own[name.lower()] = function
 
+    def remove(self, name: str) -> None:
+        """Take a function of this catalog's own away, if it has one of the name."""
+        self._own.pop(name.lower(), None)
+
     def _look_up(self, name: str) -> user_functions.UserFunction | None:
         found = self._own.get(name) or user_functions.decorated_functions().get(name)
         if found is not None:
@@ -111,6 +117,10 @@ class Pipeline:
         metadata: Mapping[str, str] | None = None,
         name: str | None = None,
         start: str | datetime | Start | StartAt | None = None,
+        key: str | Sequence[str] | None = None,
+        repeats: bool = False,
+        normalize: bool = True,
+        state_ttl: Duration | None = None,
         **format_options: Any,
     ) -> Stream:
         """Begin a stream with a source object.
@@ -118,37 +128,25 @@ class Pipeline:
         ``format`` names the codec of the bodies and ``schema`` their columns (type names, Python or polars types);
         ``metadata`` adds columns from the header: ``{"partition": "queue", "at": "time"}``. ``start`` is the position
         at which queues without a checkpoint start. Raises JobError if options, format and schema do not fit together.
+
+        For sources and formats whose rows change: ``key`` names the primary key of the table. ``repeats`` says that
+        changes may come more than once. If they may, or if old rows do not come with new ones, the last row of each
+        key is kept as state, and is forgotten ``state_ttl`` after its last change. With ``normalize=False`` that is
+        left to a later ``normalize_changes``: until then only verbs that work on each row alone can follow.
         """
-        label = name or _label_of(source, "source")
+        label = name or label_of(source, "source")
         settings = source.settings
         if isinstance(settings, Settings):
             settings.check_types(plugin=label)
-        source.start = _start_of(source, start)
-        codec = _codec_of(format, format_options)
-        body_schema = _body_schema(source, codec, format, schema, label, self)
-        source.use_format(format, codec, body_schema)
-        source.check()
-        extra = dict(metadata or {})
-        for column, what in extra.items():
-            if what not in METADATA_FIELDS:
-                hint = did_you_mean(what, METADATA_FIELDS, known="header fields")
-                raise OptionError(
-                    f"unknown header field {what!r}", plugin=label, option=f"metadata.{column}", hint=hint
-                )
-        source.header_fields = frozenset(extra.values())
-        if codec is not None:
-            codec.decoder(body_schema)  # says now what the format cannot do with these columns
-        types = {**body_schema, **_metadata_types(extra)}
-        node = SourceNode(
-            label=label,
-            schema=Schema(types, json_columns=body_schema.json_columns),
-            source=source,
-            codec=codec,
-            format=format,
-            body_schema=body_schema,
-            metadata=extra,
+        source.start = start_of(source, start)
+        codec = codec_of(format, format_options)
+        node, changes = source_node(
+            self, source, label, codec, format, schema=schema, metadata=metadata, key=key, repeats=repeats
         )
-        return Stream(self, Input(node))
+        stream = Stream(self, Input(node))
+        if changes is None or not changes.needs_normalizing or not normalize:
+            return stream
+        return stream.normalize_changes(changes.key or (), state_ttl=state_ttl)
 
     def __getattr__(self, verb: str) -> Callable[..., Stream]:
         if not verb.startswith("from_") or verb == "from_":
@@ -165,7 +163,7 @@ class Pipeline:
         ) -> Stream:
             source_class = default_registry().find("source", plugin)
             own, others = _split_options(source_class.Settings, plugin, arguments, options)
-            start = others.pop("start", None)
+            begin = {each: others.pop(each) for each in _OF_FROM if each in others}
             if format is None and others:
                 raise _unknown_option(plugin, next(iter(others)), source_class.Settings)
             if others:
@@ -175,7 +173,7 @@ class Pipeline:
                         raise _unknown_option(plugin, option, source_class.Settings, codec_class.Settings)
             source = source_class(source_class.Settings.of(own, plugin=plugin))
             return self.from_(
-                source, format=format, schema=schema, metadata=metadata, name=name or plugin, start=start, **others
+                source, format=format, schema=schema, metadata=metadata, name=name or plugin, **begin, **others
             )
 
         return from_plugin
@@ -350,6 +348,14 @@ class Stream:
         """Keep the first of the rows that are equal in these columns (default: in all)."""
         return self.key_by(*(columns or self.schema or ())).distinct()
 
+    def normalize_changes(self, key: str | Sequence[str] = (), *, state_ttl: Duration | None = None) -> Stream:
+        """Make a whole changelog of changes that may come twice or lack their old rows: by the last row of each key.
+
+        ``from_`` does it where a source needs it. Without ``key`` it is the key of the changes. The row of a key is
+        kept as state, and forgotten ``state_ttl`` after its last change.
+        """
+        return normalized(self, (key,) if isinstance(key, str) else tuple(key), state_ttl)
+
     def late(self) -> Stream:
         """Return the rows that came too late for the window operator before this stream."""
         node = self._edge.node
@@ -373,7 +379,7 @@ class Stream:
         from headrace.jobs.job import Job
 
         schema = self.schema
-        label = name or f"to_{_label_of(sink, 'sink')}"
+        label = name or f"to_{label_of(sink, 'sink')}"
         if not isinstance(sink.settings, SinkSettings):
             raise OptionError(
                 f"the settings of the sink are {sink.settings!r:.100}, not SinkSettings",
@@ -494,76 +500,6 @@ def stream(
     return Pipeline(namespace, pipeline, FunctionCatalog(own), bad_records)
 
 
-def _label_of(part: object, fallback: str) -> str:
-    name = type(part).__name__.removesuffix("Source").removesuffix("Sink")
-    return name.lower() or fallback
-
-
-def _start_of(source: Source, start: str | datetime | Start | StartAt | None) -> Start | StartAt:
-    if start is None:
-        return source.start
-    if isinstance(start, Start | StartAt):
-        return start
-    if isinstance(start, str) and start.lower() in ("earliest", "latest"):
-        return Start(start.lower())
-    try:
-        moment = start if isinstance(start, datetime) else datetime.fromisoformat(start)
-    except ValueError as error:
-        raise OptionError(f"{start!r} is neither 'earliest', 'latest' nor a time", option="start") from error
-    if moment.tzinfo is None:
-        raise OptionError(f"{start!r} has no time zone", option="start", hint="write 2026-01-31T12:00:00Z")
-    return StartAt(moment)
-
-
-def _codec_of(format: str | None, options: Mapping[str, Any]) -> Codec | None:
-    if format is None:
-        if options:
-            raise OptionError(f"option {next(iter(options))!r} belongs to a format, but none is named", option="format")
-        return None
-    codec_class = default_registry().find("codec", format)
-    codec: Codec = codec_class(codec_class.Settings.of(options, plugin=format))
-    return codec
-
-
-def _body_schema(
-    source: Source,
-    codec: Codec | None,
-    format: str | None,
-    declared: Mapping[str, Any] | None,
-    label: str,
-    pipeline: Pipeline,
-) -> Schema:
-    if declared is not None:
-        return Schema.of(declared)
-    found = codec.default_schema() if codec is not None else _schema_of(source, label, pipeline)
-    if found is None:
-        what = f"format {format!r} needs a schema" if codec is not None else "the source does not know its columns"
-        raise OptionError(what, plugin=label, option="schema", hint="pass schema={'column': 'type', ...}")
-    return found
-
-
-def _schema_of(source: Source, label: str, pipeline: Pipeline) -> Schema | None:
-    """Return the columns as the source has them. It may ask its server, which is waited for as at the start of a job."""
-    from headrace.foundation.clock import SystemClock
-    from headrace.jobs.job import start_timeout_of
-    from headrace.runtime.patience import Patience
-
-    name = f"{pipeline.namespace}.{pipeline.pipeline}"
-    return Patience(name, start_timeout_of(pipeline.namespace), SystemClock()).wait_for(
-        f"source {label}", source.schema
-    )
-
-
-def _metadata_types(metadata: Mapping[str, str]) -> Mapping[str, Any]:
-    import polars as pl
-
-    types = {
-        "queue": pl.String(), "source": pl.String(), "headers": pl.String(), "key": pl.Binary(),
-        "offset": pl.Int64(), "time": pl.Datetime("us", "UTC"),
-    }  # fmt: skip
-    return {column: types[what] for column, what in metadata.items()}
-
-
 def _field_names(settings: type[Settings]) -> list[str]:
     return [field.encode_name for field in option_fields(settings)]
 
@@ -593,6 +529,7 @@ def _unknown_option(plugin: str, name: str, *settings: type[Settings]) -> Option
         "schema",
         "metadata",
         "name",
+        *_OF_FROM,
     ]
     return OptionError(
         f"unknown option {name!r}", plugin=plugin, option=name, hint=did_you_mean(name, known, known="options")

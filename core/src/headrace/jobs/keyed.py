@@ -155,6 +155,25 @@ def shuffled(stream: Stream, keys: tuple[str, ...]) -> Stream:
     return replace(stream, _edge=Input(node))
 
 
+def normalized(stream: Stream, key: tuple[str, ...], state_ttl: Duration | None) -> Stream:
+    """Append a shuffle by the key of changes, and what compares each row with the last one of its key."""
+    changes = stream.changes
+    if changes is None:
+        raise PlanError(
+            "normalize_changes() needs rows that change, but these are only added",
+            job=stream._job_name,
+            hint="deduplicate() keeps the last row of a key",
+        )
+    columns = key or changes.key
+    if not columns:
+        raise PlanError(
+            "normalize_changes() needs the key of the table", job=stream._job_name, hint="normalize_changes(['id'])"
+        )
+    if state_ttl is not None:
+        microseconds(state_ttl, "state_ttl")
+    return shuffled(stream, columns).operator("normalize_changes", columns, ttl=state_ttl)
+
+
 def joined(left: Stream, right: Stream, keys: Sequence[tuple[str, str]], spec: OperatorSpec, label: str) -> Stream:
     """Send two streams to shards by their keys and append an operator with two inputs, ``"left"`` and ``"right"``."""
     left_keys, right_keys = tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys)

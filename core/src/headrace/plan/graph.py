@@ -58,6 +58,8 @@ class SourceNode(Node):
     #: The columns that the codec decodes (``schema`` has these and the metadata columns).
     body_schema: Schema | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    #: Whether its rows change earlier ones, and by which key.
+    changes: Changes | None = None
     #: Leaves out bodies that nothing after the source wants.
     body_filter: BodyFilter | None = None
 
@@ -419,6 +421,7 @@ def changes_at(edge: Input, name: Callable[[Node], str] | None = None) -> Change
     if isinstance(node, OperatorNode):
         before = changes_at(node.input, name)
         try:
+            _check_upserts(node.spec, before)
             after = node.spec.changes(before)
         except JobError as error:
             if name is not None:
@@ -428,17 +431,28 @@ def changes_at(edge: Input, name: Callable[[Node], str] | None = None) -> Change
             return None  # rows as they came, such as late ones: they are only added
         columns = input_schema(edge)
         if after is not None and after.key is not None and not set(after.key) <= set(columns or ()):
-            return Changes(None)
+            return Changes(None, after.before_images)
         return after
-    if isinstance(node, UnionNode):
-        found = [changes_at(each, name) for each in node.merged]
-        return Changes(None) if any(each is not None for each in found) else None
-    if isinstance(node, ShuffleNode):
-        found = [changes_at(each, name) for each in node.sides]
-        if len(found) == 1:
-            return found[0]
-        return Changes(None) if any(each is not None for each in found) else None
-    return None
+    if isinstance(node, SourceNode):
+        return node.changes
+    if isinstance(node, ShuffleNode) and len(node.sides) == 1:
+        return changes_at(node.sides[0], name)
+    found = [changes_at(each, name) for each in node.inputs]
+    if any(each is not None and not each.before_images for each in found):
+        raise _without_before_images(node.label)
+    return Changes(None) if any(each is not None for each in found) else None
+
+
+def _check_upserts(spec: OperatorSpec, before: Changes | None) -> None:
+    if before is not None and not before.before_images and not spec.takes_upserts:
+        raise _without_before_images(spec.name or type(spec).__name__)
+
+
+def _without_before_images(verb: str) -> PlanError:
+    return PlanError(
+        f"{verb} needs the old rows of changes, but the source gives only new ones",
+        hint="leave out normalize=False, or call normalize_changes() first: it keeps the last row of each key",
+    )
 
 
 @dataclass(frozen=True)

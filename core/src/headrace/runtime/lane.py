@@ -7,17 +7,15 @@ Python and uses no backend and no thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.flow import dead_letters
 from headrace.flow.messages import (
     HEADER_COLUMNS,
     INDEX,
-    KEY,
     OFFSET,
-    TIME,
     WATERMARK,
     Batch,
     Queue,
@@ -44,12 +42,11 @@ from headrace.plan.graph import (
 )
 from headrace.runtime.batch_trials import Made, may_be_the_rows_fault, process_by_rows
 from headrace.runtime.lane_figures import LaneFigures
+from headrace.runtime.source_decoder import SourceDecoder
 from headrace.runtime.waiting import until_answered
 
 if TYPE_CHECKING:
-    import numpy as np
     import polars as pl
-    from numpy.typing import NDArray
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -74,108 +71,6 @@ class Shipment:
     side: int
     queue: Queue
     content: Batch | Watermark | QueueAdded | QueueRemoved
-
-
-class SourceDecoder:
-    """Turns raw batches of one source into batches with header, and bad bodies into dead letters."""
-
-    def __init__(self, source_id: str, node: SourceNode, columns: Sequence[str]) -> None:
-        self._source_id = source_id
-        self._metadata = {name: what for name, what in node.metadata.items() if name in columns}
-        self._columns = [name for name in columns if name not in self._metadata]
-        self._order = list(columns)
-        self._decoder = None
-        self._body_filter = node.body_filter
-        if node.codec is not None:
-            assert node.body_schema is not None
-            self._decoder = node.codec.decoder(node.body_schema, self._columns)
-
-    def decode(self, queue: Queue, raw: RawBatch) -> tuple[Batch, Batch | None]:
-        """Return the good rows, and the dead letters if there are any."""
-        import polars as pl
-
-        rows, bad = None, None
-        if self._body_filter is not None and raw.bodies is not None:
-            wanted = self._body_filter.rows(queue, raw)
-            raw = raw if wanted is None else _with_rows(raw, wanted)
-        if raw.frame is not None:
-            frame = raw.frame.select(self._columns)
-        else:
-            assert raw.bodies is not None
-            if self._decoder is None:
-                raise JobFailedError(
-                    "the source returns bodies, but the job names no format to decode them", plugin=self._source_id
-                )
-            decoded = self._decoder.decode(raw.bodies)
-            frame, rows = decoded.frame, decoded.rows
-            if decoded.bad:
-                bad = dead_letters.of_bodies(
-                    queue,
-                    self._source_id,
-                    [int(raw.offsets[b.row]) for b in decoded.bad],
-                    [raw.bodies[b.row] for b in decoded.bad],
-                    [b.reason for b in decoded.bad],
-                )
-        header = self._header(raw)
-        if rows is not None:
-            header = header[rows]
-        if self._metadata:
-            frame = self._with_metadata(queue, raw, rows, header, frame)
-        if header.height != frame.height:
-            header = header.with_columns(pl.lit(0, dtype=pl.Int32).alias(INDEX))
-        return Batch(queue, pl.concat([header, frame], how="horizontal")), bad
-
-    @staticmethod
-    def _header(raw: RawBatch) -> pl.DataFrame:
-        import numpy as np
-        import polars as pl
-
-        count = len(raw.offsets)
-        columns = [pl.Series(OFFSET, raw.offsets), pl.Series(INDEX, np.zeros(count, dtype=np.int32))]
-        if raw.times is not None:
-            columns.append(pl.Series(TIME, raw.times).cast(pl.Datetime("us", "UTC")))
-        if raw.keys is not None:
-            columns.append(pl.Series(KEY, raw.keys, dtype=pl.Binary))
-        return pl.DataFrame(columns)
-
-    def _with_metadata(
-        self, queue: Queue, raw: RawBatch, rows: Any, header: pl.DataFrame, frame: pl.DataFrame
-    ) -> pl.DataFrame:
-        import polars as pl
-
-        count = header.height
-        made: list[pl.Series] = []
-        for name, what in self._metadata.items():
-            if what in ("queue", "source"):
-                made.append(pl.Series(name, [queue.name if what == "queue" else queue.source] * count, dtype=pl.String))
-            elif what == "offset":
-                made.append(header[OFFSET].alias(name))
-            elif what in ("time", "key"):
-                column, kind = (TIME, pl.Datetime("us", "UTC")) if what == "time" else (KEY, pl.Binary())
-                found = header[column] if column in header.columns else pl.Series([None] * count, dtype=kind)
-                made.append(found.alias(name))
-            else:
-                taken = raw.headers or [{}] * len(raw)
-                taken = taken if rows is None else [taken[row] for row in rows.tolist()]
-                texts = [{k: v.decode("utf-8", "replace") for k, v in entry.items()} for entry in taken]
-                from msgspec import json
-
-                made.append(pl.Series(name, [json.encode(t).decode() for t in texts], dtype=pl.String))
-        return frame.with_columns(made).select(self._order) if frame.width else pl.DataFrame(made).select(self._order)
-
-
-def _with_rows(raw: RawBatch, rows: NDArray[np.int64]) -> RawBatch:
-    """Return only these records of a batch of bodies."""
-    assert raw.bodies is not None
-    listed = rows.tolist()
-    return replace(
-        raw,
-        offsets=raw.offsets[rows],
-        bodies=raw.bodies.take(rows),
-        times=None if raw.times is None else raw.times[rows],
-        keys=None if raw.keys is None else [raw.keys[row] for row in listed],
-        headers=None if raw.headers is None else [raw.headers[row] for row in listed],
-    )
 
 
 class Lane:

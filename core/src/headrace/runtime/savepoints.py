@@ -70,10 +70,13 @@ class SavepointWriter:
 
     def add_state(self, shuffle: str, shard: int, state: bytes) -> None:
         """Write the state of a shard: its ``snapshot``. Raises CheckpointError."""
-        name = f"state/{quote(shuffle, safe='')}/{shard}.state"
-        self._write(name, state)
-        self._files[name] = {"bytes": len(state), "blake2b": _digest(state)}
+        self.add_file(f"state/{quote(shuffle, safe='')}/{shard}.state", state)
         fault_point("savepoint.after_state")
+
+    def add_file(self, name: str, content: bytes) -> None:
+        """Write a file of the backend's own, below a directory that is called like it. Raises CheckpointError."""
+        self._write(name, content)
+        self._files[name] = {"bytes": len(content), "blake2b": _digest(content)}
 
     def finish(self, plan: Plan, backend: str, place: Place) -> Path:
         """Write the manifest and give the directory its name. Returns the path. Raises CheckpointError."""
@@ -236,15 +239,18 @@ class Savepoint:
     def states(self, shuffle: str) -> Iterator[bytes]:
         """Yield the states of the shards behind a shuffle, in their order. Raises CheckpointError if a file is damaged."""
         for shard in range(self.place.shards[shuffle]):
-            name = f"state/{quote(shuffle, safe='')}/{shard}.state"
-            try:
-                content = (self.path / name).read_bytes()
-                about = self.files[name]
-            except (OSError, KeyError) as error:
-                raise _damaged(self.path, error) from error
-            if len(content) != about["bytes"] or _digest(content) != about["blake2b"]:
-                raise _damaged(self.path, f"{name} does not have its checksum")
-            yield content
+            yield self.file(f"state/{quote(shuffle, safe='')}/{shard}.state")
+
+    def file(self, name: str) -> bytes:
+        """Return the content of a file. Raises CheckpointError if it is damaged or not there."""
+        try:
+            content = (self.path / name).read_bytes()
+            about = self.files[name]
+        except (OSError, KeyError) as error:
+            raise _damaged(self.path, error) from error
+        if len(content) != about["bytes"] or _digest(content) != about["blake2b"]:
+            raise _damaged(self.path, f"{name} does not have its checksum")
+        return content
 
 
 def check_free(path: str | os.PathLike[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 from headrace.flow.schema import Schema, data_type
 from headrace.foundation.errors import ExpressionError, OptionError, did_you_mean
+from headrace.interfaces.function_arguments import misfit
 from headrace_columnar import casts, comparisons, dialect, logic, operators, registry
 from headrace_columnar.evaluation import Check, FunctionCall, UserFunction
 from headrace_columnar.sql_types import NOT_CONSTANT, Typed, column_hint, in_calendar, shown
@@ -408,9 +409,22 @@ def _user_call(compiler: Compiler, node: exp.Anonymous, function: UserFunction) 
         raise compiler.name_error(node, f"{function.name} is {kind}: only a scalar function can be called here")
     _check_count(compiler, node, function)
     arguments = [compiler.compile(argument) for argument in node.expressions]
+    if not function.vectorized:
+        _check_types(compiler, node, function, [one.data_type for one in arguments])
     # Python has no times outside of its calendar: the function is given NULL for them.
     column = compiler.add_call(function, [in_calendar(one.expression, one.data_type) for one in arguments])
     return Typed(column, function.return_type, node)
+
+
+def _check_types(compiler: Compiler, node: exp.Anonymous, function: UserFunction, given: list[pl.DataType]) -> None:
+    wrong = misfit(function.function, given)
+    if wrong is not None:
+        place, annotation = wrong
+        raise compiler.error(
+            node.expressions[place],
+            f"function {function.name!r} takes {annotation} here, and this is {shown(given[place])}",
+            hint="CAST the argument, or change the annotation of the function",
+        )
 
 
 def _check_count(compiler: Compiler, node: exp.Anonymous, function: UserFunction) -> None:

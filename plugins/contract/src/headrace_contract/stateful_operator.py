@@ -15,6 +15,7 @@ from headrace.flow.messages import (
     OFFSET,
     WATERMARK,
     Batch,
+    ChangeKind,
     Checkpoint,
     EndOfInput,
     Queue,
@@ -25,7 +26,7 @@ from headrace.flow.messages import (
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.key_shares import KeyShare
-from headrace.interfaces.operator import PartedOperator, RejectedRows, StatefulOperator, StatefulSpec
+from headrace.interfaces.operator import Changes, PartedOperator, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_parts import Restore, pack_parts
 from headrace.runtime.shuffle import by_shard
 
@@ -53,6 +54,8 @@ class StatefulOperatorContract(Contract):
 
     #: The columns of the input.
     schema: ClassVar[Mapping[str, Any]]
+    #: What the rows of the input say of changes; None: they are only added. Then ``make_kinds`` gives their kinds.
+    input_changes: ClassVar[Changes | None] = None
 
     def make_spec(self) -> StatefulSpec:
         """Return the operator's spec, as a verb of the DSL makes it."""
@@ -66,6 +69,10 @@ class StatefulOperatorContract(Contract):
         """Return rows of ``schema``. Override it so that keys are repeated and results change."""
         return mixed_rows(Schema.of(self.schema), first, count)
 
+    def make_kinds(self, first: int, count: int) -> Sequence[int]:
+        """Return the ``ChangeKind`` of each row of ``make_rows``, where ``input_changes`` is given. Default: all insert."""
+        return [ChangeKind.INSERT] * count
+
     # ------------------------------------------------------------------------------------------ the checks use
 
     def input(self) -> pl.DataFrame:
@@ -78,6 +85,8 @@ class StatefulOperatorContract(Contract):
                 pl.Series(WATERMARK, [_START_US + (n - 10) * _SECOND_US for n in range(_ROWS)], dtype=pl.Int64),
             ]
         )
+        if self.input_changes is not None:
+            header = header.with_columns(pl.Series(CHANGE, self.make_kinds(0, _ROWS), dtype=pl.Int8))
         return pl.concat([header, user], how="horizontal")
 
     def open(self, spec: StatefulSpec | None = None) -> StatefulOperator:
@@ -340,7 +349,7 @@ class StatefulOperatorContract(Contract):
         spec, schema = self.make_spec(), Schema.of(self.schema)
         operator = spec.open(schema)
         results = list(operator.process(Batch(QUEUE, self.input()))) + list(operator.on_system(EndOfInput()))
-        changes = spec.changes(None) is not None
+        changes = spec.changes(self.input_changes) is not None
         for result in results:
             if not isinstance(result, Batch) or not result.frame.height:
                 continue

@@ -12,6 +12,7 @@ from typing import ClassVar
 from headrace.flow.messages import Queue
 from headrace.foundation import at_work
 from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.freed_memory import keep_freed_memory
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.settings import Settings, option_fields
@@ -28,6 +29,9 @@ from headrace_light.shared.stages import SharedStages
 from headrace_light.stages.interface import Host, Stages
 from headrace_light.stages.local import LocalStages
 from headrace_light.stages.none import NoStages
+
+#: Freed memory that the process keeps for its next batches: a few batches of the usual size.
+_KEPT_BYTES_MAX = 64 * 1024**2
 
 
 class LightBackend(Backend):
@@ -83,6 +87,7 @@ class LightBackend(Backend):
 
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         assert isinstance(self.settings, LightSettings)
+        keep_freed_memory(_KEPT_BYTES_MAX)
         engine = Engine(
             plan,
             options,

@@ -72,7 +72,7 @@ def _origin(node: SourceNode) -> tuple[Any, ...] | None:
     codec = None if node.codec is None else (type(node.codec), node.codec.settings)
     return (
         node.label, type(node.source), settings, node.source.start, node.format, codec, dict(node.schema),
-        node.body_schema.json_columns, dict(node.metadata),
+        node.body_schema.json_columns, dict(node.metadata), node.changes,
     )  # fmt: skip
 
 

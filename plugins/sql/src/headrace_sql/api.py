@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from headrace.foundation.errors import OptionError, PlanError
 from headrace.interfaces.language import Language
 from headrace.jobs.dsl import Stream
 from headrace.jobs.job import Job
 
+from headrace_sql.binding.scope import unused_name
 from headrace_sql.binding.session import SqlSession
 from headrace_sql.compiling.script import Script
 from headrace_sql.operators.frames import polars_frame
-from headrace_sql.operators.sinks import CollectSettings, CollectSink, collected, materialized
+from headrace_sql.operators.sinks import MARK, CollectSettings, CollectSink, collected, materialized
 
 #: The session of calls that name none.
 _default = SqlSession()
@@ -49,8 +51,8 @@ class SqlJob(Job):
         """Run to the end of what is there and return the rows as a polars frame, instead of writing them to the sinks.
 
         A text with several sinks gives a dict of frames by table unless ``table`` names one. Results that change are
-        given as they are at the end; with ``changes`` each change is a row, its kind in the column ``op`` (``+I``, ``-U``,
-        ``+U``, ``-D``). For bounded input that fits into memory.
+        given as they are at the end; with ``changes`` each change is a row, its kind in the last column ``op`` (``+I``, ``-U``,
+        ``+U``, ``-D``; ``op_2`` if the result has a column ``op``). For bounded input that fits into memory.
         """
         relations = self.script.relations()
         if not relations:
@@ -69,8 +71,12 @@ class SqlJob(Job):
             made = {name: collected(os.path.join(place, str(i)), types[name]) for i, name in enumerate(wanted)}
         finally:
             shutil.rmtree(place, ignore_errors=True)
-        frames = {name: frame if changes else materialized(frame) for name, frame in made.items()}
+        frames = {name: _with_kinds(frame) if changes else materialized(frame) for name, frame in made.items()}
         return next(iter(frames.values())) if len(frames) == 1 else frames
+
+
+def _with_kinds(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.rename({MARK: unused_name("op", frame.columns)})
 
 
 def sql(
@@ -103,14 +109,13 @@ def sql(
         text, functions=functions, dialect=dialect, namespace=namespace, pipeline=pipeline or name, by_name=insert_by_name,
         bad_records=bad_records, session=known,
     )  # fmt: skip
-    if session is None and (script.inserts or script.queries):
-        known.kept.update(script.own)
+    job = script.job() if script.inserts or script.queries else None
+    if session is None and script.is_job:
+        known.keep_to_itself(script.own)
     else:
-        known.define(script.own, script.catalog.tables, script.catalog.views)
-        known.functions.update(script.created_functions)
-    if not script.inserts and not script.queries:
+        known.take(script.session)
+    if job is None:
         return SqlJob(None, (), script)  # type: ignore[arg-type]
-    job = script.job()
     return SqlJob(job.stream, job.sink_nodes, script)
 
 

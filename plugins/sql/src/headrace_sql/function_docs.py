@@ -7,11 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-from headrace_columnar import registry
-
-from headrace_sql.binding.expression_parts import AGGREGATES
-from headrace_sql.binding.functions import BUILDERS, RENAMED
+from headrace_sql.binding.function_names import aggregate_names, scalar_names
 from headrace_sql.function_cases import CASES, UNSUPPORTED, Case
+from headrace_sql.operators.over_functions import OverCall
 
 _HEAD = """\
 # Functions in SQL texts
@@ -29,29 +27,16 @@ Beside these, every function of [functions.md](functions.md) can be called by it
 def page() -> str:
     """Return the whole page."""
     lines = [_HEAD + "\n".join(map(_row, CASES)), "", "## Aggregate functions", ""]
-    lines.append(", ".join(f"`{name}`" for name in sorted(AGGREGATES)) + "; user aggregates (`hr.udaf`).")
+    lines.append(", ".join(f"`{name}`" for name in aggregate_names()) + "; user aggregates (`hr.udaf`).")
     lines += [
         "",
-        "With `OVER`: `COUNT`, `SUM`, `AVG`, `MIN`, `MAX`, `FIRST_VALUE`, `LAST_VALUE`, `LAG`, `ROW_NUMBER`.",
+        "With `OVER`: " + ", ".join(f"`{name}`" for name in OverCall.FUNCTIONS) + ", user aggregates.",
         "",
     ]
-    lines += ["## All names that are known", "", ", ".join(f"`{name}`" for name in _names()) + ".", ""]
+    lines += ["## All names that are known", "", ", ".join(f"`{name}`" for name in scalar_names()) + ".", ""]
     lines += ["## Not supported", "", "| what | instead |", "|---|---|"]
     lines += [f"| {_cell(what)} | {_cell(instead)} |" for what, instead in UNSUPPORTED.items()]
     return "\n".join(lines) + "\n"
-
-
-def _names() -> list[str]:
-    return sorted(
-        {
-            *(name.upper() for name in registry.names()),
-            *BUILDERS,
-            *RENAMED,
-            "TIMESTAMPADD",
-            "TIMESTAMPDIFF",
-            "STR_TO_MAP",
-        }
-    )
 
 
 def _row(case: Case) -> str:

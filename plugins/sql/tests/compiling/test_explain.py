@@ -74,7 +74,6 @@ def test_what_stands_beside_it_runs(out: Path) -> None:
         ("EXPLAIN STATEMENT SET BEGIN SELECT k FROM u; END;", "a statement set has INSERTs only"),
         ("EXPLAIN ESTIMATED_COST, CHANGELOG SELECT k FROM u", "CHANGELOG is no detail of EXPLAIN"),
         ("EXPLAIN", "expected the statement to explain"),
-        ("DESCRIBE u", "DESCRIBE is not supported"),
     ],
 )
 def test_mistakes(text: str, message: str, out: Path) -> None:

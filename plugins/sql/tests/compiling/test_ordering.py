@@ -1,5 +1,6 @@
 """ORDER BY: a stream is sorted by its event time as the watermark goes on, also by one that SELECT does not give."""
 
+# ruff: noqa: S608  # texts are put together from constants
 from __future__ import annotations
 
 import json
@@ -38,6 +39,7 @@ def table(tmp_path: Path) -> str:
             "ORDER BY TUMBLE_ROWTIME(ts, INTERVAL '10' SECOND)",
             [4, 1, 2],
         ),
+        ("SELECT a FROM t ORDER BY ts, a DESC", [1, 0, 3, 2, 5, 4, 7]),
         ("SELECT a FROM t ORDER BY p", [0, 1, 2, 3, 4, 5, 6, 7]),
     ],
 )
@@ -65,10 +67,9 @@ def test_the_first_rows_by_a_time_that_is_not_selected(table: str, query: str, e
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT a FROM t ORDER BY a", "by its time attribute only"),
-        ("SELECT a FROM t ORDER BY ts DESC", "by its time attribute only"),
-        ("SELECT a FROM t ORDER BY ts, a", "by its time attribute only"),
-        ("SELECT a AS ts FROM t ORDER BY ts", "by its time attribute only"),
+        ("SELECT a FROM t ORDER BY a", "by its time attribute first"),
+        ("SELECT a FROM t ORDER BY ts DESC", "by its time attribute first"),
+        ("SELECT a AS ts FROM t ORDER BY ts", "by its time attribute first"),
         ("SELECT DISTINCT k FROM t ORDER BY ts LIMIT 2", "names what SELECT does not give"),
     ],
 )
@@ -81,3 +82,20 @@ def test_late_rows_are_dropped_also_where_nobody_reads_the_number(table: str) ->
     # PyFlink's planner leaves such a column out, and with it the dropping: it gives all eight rows.
     query = "SELECT a FROM (SELECT a, ROW_NUMBER() OVER (ORDER BY ts) AS n FROM t)"
     assert hr.sql(table + query).collect(max_batch_records=1)["a"].to_list() == [1, 0, 3, 2, 5, 4, 7]
+
+
+def test_rows_of_one_moment_are_sorted_by_what_stands_behind(tmp_path: Path) -> None:
+    rows = [{"a": a, "b": b, "ts": f"2024-05-06 10:00:0{at}.000"} for a, b, at in
+            [(1, 2, 1), (2, None, 1), (3, 2, 1), (4, 9, 1), (5, 0, 0), (6, 1, 2)]]  # fmt: skip
+    (tmp_path / "t.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = (
+        "CREATE TABLE t (a INT, b INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/t.ndjson', 'format' = 'json');\n"
+    )
+    for order, wanted in (
+        ("b DESC, a DESC", [5, 4, 3, 1, 2, 6]),
+        ("b", [5, 2, 1, 3, 4, 6]),
+        ("b NULLS LAST", [5, 1, 3, 4, 2, 6]),
+    ):
+        frame = hr.sql(f"{text} SELECT a FROM t ORDER BY ts, {order}").collect(max_batch_records=2)
+        assert frame["a"].to_list() == wanted

@@ -84,13 +84,19 @@ def test_the_condition_may_stand_in_where() -> None:
             "partition by processing time",
         ),
         ("SELECT k, SUM(v) OVER (PARTITION BY p ORDER BY ts) FROM t", "partition by processing time"),
-        ("SELECT v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY p) AS rn FROM t) WHERE rn <= 2", "rn = 1|first or last"),
+        ("SELECT v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY p, v) AS rn FROM t) WHERE rn <= 2", "in which they come"),
+        ("SELECT v FROM t ORDER BY p, v", "in which they come"),
         ("SELECT v FROM t ORDER BY p DESC", "time attribute|sorts a stream"),
         ("SELECT v FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(p), INTERVAL '1' DAY))", "can only be aggregated"),
         (
-            "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY p MEASURES A.v AS x PATTERN (A) DEFINE A AS A.v > 0)",
-            "no event-time attribute",
+            "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY p, v MEASURES A.v AS x PATTERN (A) DEFINE A AS A.v > 0)",
+            "in which they come",
         ),
+        (
+            "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY p MEASURES MATCH_ROWTIME() AS x PATTERN (A) DEFINE A AS A.v > 0)",
+            "needs rows in event time",
+        ),
+        ("SELECT * FROM t MATCH_RECOGNIZE (ORDER BY v MEASURES A.v AS x PATTERN (A) DEFINE A AS A.v > 0)", "no time attribute"),
         (
             "SELECT SUM(v) FROM (SELECT a.v, a.ts FROM t a JOIN u b ON a.k = b.k AND a.p BETWEEN b.p AND b.p + INTERVAL '5' SECOND) "
             "GROUP BY TUMBLE(ts, INTERVAL '1' DAY)",
@@ -108,6 +114,11 @@ def test_what_cannot_go_by_the_clock_is_refused(text: str, reason: str) -> None:
     [
         ("SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY p) AS rn FROM t) WHERE rn = 1", [("a", 1), ("b", 2)]),
         ("SELECT k, v FROM t ORDER BY p DESC LIMIT 1", [("b", 2)]),
+        ("SELECT v, rn FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY p) AS rn FROM t) WHERE rn <= 2", [(1, 1), (2, 2)]),
+        ("SELECT v, rn FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY p DESC) AS rn FROM t) WHERE rn <= 2", [(1, 2), (2, 1)]),
+        ("SELECT x, y FROM t MATCH_RECOGNIZE (ORDER BY p MEASURES A.v AS x, B.v AS y PATTERN (A B) DEFINE B AS B.v > A.v)", [(1, 2)]),
+        ("SELECT x, m IS NULL FROM t MATCH_RECOGNIZE (ORDER BY p MEASURES A.v AS x, MATCH_PROCTIME() AS m PATTERN (A) DEFINE A AS A.v > 1)",
+         [(2, False)]),
         ("SELECT k, v FROM t ORDER BY p", [("a", 1), ("b", 2)]),  # the order in which they come
         ("SELECT a.k, b.v FROM t a JOIN u FOR SYSTEM_TIME AS OF a.p AS b ON a.k = b.k", [("a", 1), ("b", 2)]),
         ("SELECT k, SUM(v) OVER (PARTITION BY k ORDER BY p) AS s FROM t", [("a", 1), ("b", 2)]),
@@ -178,3 +189,37 @@ def test_other_frames_of_processing_time_go_row_by_row(frame: str) -> None:
     assert entry(operator, 100, ("a", 1), ("a", 2)) == [1, 3]
     assert entry(operator, 10_000, ("a", 4)) == [7]
     assert spec_of(f"SELECT SUM(v) OVER (ORDER BY p {frame}) FROM t", "over_aggregate").tick_seconds is None
+
+
+def test_the_first_rows_by_arrival_stay_and_need_no_sink_that_takes_changes() -> None:
+    text = "SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY p {}) AS rn FROM t) WHERE rn <= 2"
+    assert hr.sql(text.format("")).script.relations()["result"].stream.changes is None
+    assert hr.sql(text.format("DESC")).script.relations()["result"].stream.changes is not None
+
+
+def test_a_match_by_the_clock_ends_within_its_time() -> None:
+    text = (
+        "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY p MEASURES COUNT(A.v) AS n, LAST(B.v) AS last "
+        "AFTER MATCH SKIP PAST LAST ROW PATTERN (A+ B) WITHIN INTERVAL '10' SECOND DEFINE A AS A.v < 5, B AS B.v >= 5)"
+    )
+    spec = spec_of(text, "match_recognize")
+    assert spec.tick_seconds is not None
+    schema = Schema({"k": pl.String(), "v": pl.Int32()})
+
+    def matches(operator: StatefulOperator, second: float, *rows: tuple[str, int]) -> list[tuple[Any, ...]]:
+        found = [*operator.on_system(Tick(int(second * SECOND)))]
+        if rows:
+            frame = pl.DataFrame(list(rows), schema=dict(schema), orient="row")
+            found += operator.process(Batch(QUEUE, frame))
+        return [row for batch in found if isinstance(batch, Batch) for row in batch.frame.rows()]
+
+    operator = spec.open(schema)
+    assert matches(operator, 100, ("a", 1), ("a", 2)) == []
+    stored = operator.snapshot()
+    assert matches(operator, 105, ("b", 1), ("a", 7)) == [("a", 2, 7)]
+    assert operator.state_rows() == 1
+    assert matches(operator, 116) == []
+    assert operator.state_rows() == 0, "the match of b took too long"
+    again = spec.open(schema)
+    again.apply(stored)
+    assert matches(again, 111, ("a", 7)) == [], "the clock has gone on while the job stood still"

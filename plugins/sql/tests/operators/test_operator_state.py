@@ -13,7 +13,8 @@ from headrace.flow.schema import Schema
 from headrace.interfaces.operator import StatefulOperator, StatefulSpec
 from headrace_sql.operators.first_rows import FirstRows
 from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
-from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
+from headrace_sql.operators.over_aggregate import OverAggregate
+from headrace_sql.operators.over_functions import OverCall
 from headrace_sql.operators.temporal_join import TemporalJoin
 from headrace_sql.operators.window_top_n import WindowTopN
 

@@ -9,7 +9,10 @@ import pytest
 from headrace.flow.schema import Schema
 from headrace.interfaces.operator import StatefulSpec
 from headrace_contract import StatefulOperatorContract
-from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
+from headrace_sql.operators.one_row_per_key import OneRowPerKey
+from headrace_sql.operators.over_aggregate import OverAggregate
+from headrace_sql.operators.over_changing import OverChanging
+from headrace_sql.operators.over_functions import OverCall
 from headrace_sql.operators.window_top_n import WindowTopN
 
 SPECS: dict[str, StatefulSpec] = {
@@ -18,6 +21,8 @@ SPECS: dict[str, StatefulSpec] = {
     "rows by arrival": OverAggregate(("k",), None, {"s": OverCall("SUM", "v", "ROWS", 4)}),
     "ranges by the clock": OverAggregate(("k",), None, {"s": OverCall("SUM", "v", "RANGE", 9_000_000)}),
     "all rows": OverAggregate(("k",), None, {"n": OverCall("ROW_NUMBER", None, "ROWS", None)}),
+    "one row per key": OneRowPerKey(("k",)),
+    "any order": OverChanging(("k",), (("v", True),), {"s": OverCall("SUM", "v", "ROWS", 2)}),
     "first of each moment": WindowTopN(("k", "ts"), "ts", 1, [("v", True)]),
 }
 

@@ -15,6 +15,7 @@ def headrace_operators() -> Mapping[str, str]:
         "window_reduce": "headrace_stateful.windows.window_reduce:WindowReduce",
         "aggregate": "headrace_stateful.aggregates.aggregate:Aggregate",
         "reduce": "headrace_stateful.aggregates.reduce:Reduce",
+        "normalize_changes": "headrace_stateful.aggregates.normalize_changes:NormalizeChanges",
         "distinct": "headrace_stateful.aggregates.distinct:Distinct",
         "top_n": "headrace_stateful.aggregates.top_n:TopN",
         "deduplicate": "headrace_stateful.aggregates.top_n:Deduplicate",

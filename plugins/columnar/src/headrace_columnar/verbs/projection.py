@@ -37,7 +37,8 @@ def _under_new_names(before: Changes | None, names: Mapping[str, str]) -> Change
     """Return changes whose key columns are called otherwise; without a key where one of them is gone."""
     if before is None or before.key is None:
         return before
-    return Changes(tuple(names[name] for name in before.key) if set(before.key) <= set(names) else None)
+    key = tuple(names[name] for name in before.key) if set(before.key) <= set(names) else None
+    return Changes(key, before.before_images)
 
 
 class _Computed(VerbSpec):
@@ -86,6 +87,7 @@ class Select(_Computed):
     """Keeps only the named columns and expressions."""
 
     name: ClassVar[str] = "select"
+    takes_upserts = True
 
     def changes(self, before: Changes | None) -> Changes | None:
         columns = {_column_of(source): name for name, source in reversed(self.items.items())}
@@ -107,6 +109,7 @@ class WithColumns(_Computed):
     """Adds or replaces columns."""
 
     name: ClassVar[str] = "with_columns"
+    takes_upserts = True
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is None or before.key is None:
@@ -153,6 +156,7 @@ class Drop(VerbSpec):
     """Leaves columns out."""
 
     name: ClassVar[str] = "drop"
+    takes_upserts = True
     takes_functions = False
 
     def __init__(self, *columns: str) -> None:
@@ -184,6 +188,7 @@ class Rename(VerbSpec):
     """Renames columns."""
 
     name: ClassVar[str] = "rename"
+    takes_upserts = True
     takes_functions = False
 
     def __init__(self, names: Mapping[str, str]) -> None:

@@ -57,6 +57,7 @@ class SparkCheckpoint:
         # Each name on the way to a class is a request to Java, so it is looked up only once.
         self._java_path = self._jvm.org.apache.hadoop.fs.Path
         self._java_text = self._jvm.org.apache.commons.io.IOUtils.toString
+        self._java_bytes = self._jvm.org.apache.commons.io.IOUtils.toByteArray
         self._root = self._java_path(self.location)
         self._files: Any = None
         self._configuration = context._jsc.hadoopConfiguration()
@@ -212,31 +213,31 @@ class SparkCheckpoint:
         beginning = self._find(_BEGINNING)
         return beginning is not None and "keyed" in beginning
 
-    def check(self, before: SparkCheckpoint | None = None) -> None:
+    def check(self, before: SparkCheckpoint | None = None, *, of_frames: bool = False) -> None:
         """Check that all files that a start needs exist, are undamaged and belong to one checkpoint. Called when the directory was opened.
 
         ``before`` is the checkpoint that the job's earlier query in this run had: it must be the same one. Without this check,
-        a query that is started again would begin with nothing if the directory was removed meanwhile. Raises CheckpointError
-        that names the file.
+        a query that is started again would begin with nothing if the directory was removed meanwhile. ``of_frames``: the job
+        reads DataFrames, whose offsets only Spark can read. Raises CheckpointError that names the file.
         """
         if before is not None:
             self._owner = before._owner
         planned, completed = self._batches("offsets"), self._batches("commits")
-        self._check_spark_files(planned, completed)
+        self._check_spark_files(planned, completed, ours=not of_frames)
         self._spans = self._spans_of(self._batches(_RUNS))
         found = self._find(_DEFINITIONS) or self._find(f"{_DEFINITIONS}.new")
-        last = None if not planned else self._offsets_of(max(planned))[1]
+        last = None if not planned or of_frames else self._offsets_of(max(planned))[1]
         known = None if last is None else last.checkpoint
         if found is None and known is not None:
             raise self._damaged(_DEFINITIONS, "it is missing")
         if found is not None:
             self._id = found.get("checkpoint")
-        elif last is None:
+        elif not planned:
             self._id = uuid.uuid4().hex
         if last is not None and known != self._id:
             raise self._damaged(_DEFINITIONS, f"it is of another checkpoint than offsets/{max(planned)}")
         beginning = self._find(_BEGINNING)
-        if self._id is not None and planned and (beginning is None or beginning.get("checkpoint") != self._id):
+        if self._id is not None and last is not None and (beginning is None or beginning.get("checkpoint") != self._id):
             raise self._damaged(_BEGINNING, "it is missing" if beginning is None else "it is of another checkpoint")
         if before is not None and before.id != self._id:
             how = (
@@ -246,7 +247,7 @@ class SparkCheckpoint:
             )
             raise self._damaged(_DEFINITIONS, f"{how} while the job ran")
 
-    def _check_spark_files(self, planned: set[int], completed: set[int]) -> None:
+    def _check_spark_files(self, planned: set[int], completed: set[int], *, ours: bool) -> None:
         """Check that Spark's own files can be read and fit together, as after a run that was interrupted at any place."""
         metadata = self._path("metadata")
         if self._files.exists(metadata):
@@ -261,6 +262,8 @@ class SparkCheckpoint:
         ids = set()
         for number in sorted(planned)[-2:]:
             self._check_json(f"offsets/{number}", 1)
+            if not ours:
+                continue
             offsets = self._offsets_of(number)[1]
             if offsets.number is not None and offsets.number != number + 1:
                 raise self._damaged(f"offsets/{number}", f"it is of micro-batch {offsets.number - 1}")
@@ -315,6 +318,51 @@ class SparkCheckpoint:
     def last_planned(self) -> int | None:
         """Return the number of the last micro-batch that Spark has planned; None when there is none."""
         return max(self._batches("offsets"), default=None)
+
+    def spark_file(self, name: str) -> bytes:
+        """Return the content of a file of Spark's. Raises CheckpointError when it cannot be read."""
+        try:
+            stream = self._files.open(self._path(name))
+            try:
+                return bytes(self._java_bytes(stream))
+            finally:
+                stream.close()
+        except Exception as error:  # py4j: whatever the file system says
+            raise self._damaged(name, f"it cannot be read: {_java_message(error)}") from error
+
+    def put_spark_file(self, name: str, content: bytes) -> None:
+        """Write a file as Spark would. Called before a query begins here."""
+        self.check_owned()
+        stream = self._files.create(self._path(name), True)
+        stream.write(bytearray(content))
+        stream.close()
+
+    def names_below(self, directory: str) -> list[str]:
+        """Return the names of the files in a directory of Spark's; none when there is no such directory."""
+        path = self._path(directory)
+        if not self._files.exists(path):
+            return []
+        return sorted(status.getPath().getName() for status in self._files.listStatus(path) if status.isFile())
+
+    def forget_spark_files(self) -> None:
+        """Remove what a start from a savepoint has left that did not come to its end."""
+        for name in ("offsets", "commits", "sources", "metadata"):
+            self._files.delete(self._path(name), True)
+
+    def note_savepoint(self, savepoint_id: str) -> None:
+        """Store at which savepoint a job over DataFrames is going to begin: before ``keep_frames`` it has not begun."""
+        self._keep(_SAVEPOINT, {"id": savepoint_id})
+
+    def noted_savepoint(self) -> str | None:
+        """Return what ``note_savepoint`` has stored."""
+        found = self._find(_SAVEPOINT)
+        return None if found is None else str(found["id"])
+
+    def query_id(self) -> str | None:
+        """Return the id of Spark's query, by which the state of jobs over DataFrames is named; None: it has not begun."""
+        if not self._files.exists(self._path("metadata")):
+            return None
+        return str(json.loads(self._read("metadata").splitlines()[0])["id"])
 
     def frames(self) -> Mapping[str, Any] | None:
         """Return what ``keep_frames`` has stored; None when there is nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -119,9 +120,24 @@ def files_of(distribution: metadata.Distribution) -> Iterator[PackedFile]:
 def _listed(distribution: metadata.Distribution) -> list[PurePosixPath]:
     """Return what the installation says it has. ``distribution.files`` leaves out what is missing, from Python 3.12 on."""
     record = distribution.read_text("RECORD")
-    if record is None:
+    if record is not None:
+        return [PurePosixPath(row[0]) for row in csv.reader(record.splitlines()) if row]
+    installed = distribution.read_text("installed-files.txt")
+    if installed is None:
         return [PurePosixPath(str(file)) for file in distribution.files or ()]
-    return [PurePosixPath(row[0]) for row in csv.reader(record.splitlines()) if row]
+    # pip before 23.1 runs `setup.py install` for a project without a wheel, as PySpark is. Up to Python 3.11 ``distribution.files``
+    # are then those of the project's source.
+    about = _egg_info(distribution)
+    return [PurePosixPath(os.path.normpath(f"{about}/{line}")) for line in installed.splitlines() if line]
+
+
+def _egg_info(distribution: metadata.Distribution) -> str:
+    """Return the name of the directory that describes a distribution without RECORD; its list of files is relative to it."""
+    described = distribution.read_text("PKG-INFO")
+    for path in Path(str(distribution.locate_file(""))).glob("*.egg-info"):
+        if path.is_dir() and (path / "PKG-INFO").read_text(encoding="utf-8") == described:
+            return path.name
+    return f"{distribution.metadata['Name']}.egg-info"
 
 
 @contextmanager

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 #: How long Spark waits for an answer when there is nothing to read; it asks again at once.
 _IDLE_SECONDS_MAX = 1.0
+_IDLE_SECONDS_BESIDE_FRAMES = 0.1
 #: How often a waiting planner looks whether the job is to stop.
 _STOP_LOOK_SECONDS = 0.05
 #: An idle planner spends at most one part in this many of its time asking sources.
@@ -78,6 +79,8 @@ class Planner:
         )
         keyed = payload.keyed
         self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.closes_windows)
+        #: A longer wait would hold up the DataFrames that Spark asks next.
+        self._idle_seconds_max = _IDLE_SECONDS_MAX if payload.frames is None else _IDLE_SECONDS_BESIDE_FRAMES
         self._totals = Totals(() if keyed is None else keyed.levels[0])
         #: Where the micro-batch ends that was planned last.
         self._planned: Mapping[Queue, ReadPosition] = {}
@@ -113,17 +116,20 @@ class Planner:
         while True:
             if self._run.stop_asked:
                 self._run.mark_drained()
+                if self._payload.frames is not None:
+                    self._run.wait_for_release(self._clock)
                 return _of_nothing(start)
             looked = self._clock.monotonic()
             end = self._end_from(start, records_max)
             self._size.planned(end.records_from(start))
             self._tell_latest()
             now = self._clock.monotonic()
-            if end != start or self._payload.until == "end" or now - begun >= _IDLE_SECONDS_MAX:
+            if end != start or self._payload.until == "end" or now - begun >= self._idle_seconds_max:
                 self._retrying(self._payload.check_owned_on_driver, "the checkpoint")
                 self._planned = end.queues
                 return end
-            self._rest(max(self._payload.idle_wait_seconds, min((now - looked) * _IDLE_RATIO, _IDLE_SECONDS_MAX)))
+            seconds = max(self._payload.idle_wait_seconds, min((now - looked) * _IDLE_RATIO, _IDLE_SECONDS_MAX))
+            self._rest(min(seconds, self._idle_seconds_max))
 
     def whole_input(self) -> tuple[JobOffsets, JobOffsets]:
         """Return where the queues begin and where they end now: for a plain batch query, which reads all at once."""

@@ -7,7 +7,6 @@ worker ends without a word when Spark does.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import os
@@ -15,6 +14,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+
+from headrace.foundation.freed_memory import keep_freed_memory
 
 #: Imported before forking. None of them may start a thread: a fork has no other thread than the one that forks, and
 #: locks that others hold stay locked for ever. polars starts one, so every worker imports it itself.
@@ -28,8 +29,6 @@ _BEFORE_FORK = (
     "headrace_spark.transit.task_counts",
 )
 
-#: Of malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES_MAX = 256 * 1024**2
 _KEPT_MS = 5_000
 
@@ -39,7 +38,7 @@ def prepare() -> None:
     # Their memory allocators would start a thread of their own. That of polars keeps freed memory for the next batch.
     os.environ.setdefault("_RJEM_MALLOC_CONF", f"background_thread:false,dirty_decay_ms:{_KEPT_MS},muzzy_decay_ms:-1")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
-    _keep_freed_memory()
+    keep_freed_memory(_KEPT_BYTES_MAX)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     for name in _BEFORE_FORK:
@@ -48,18 +47,6 @@ def prepare() -> None:
             raise RuntimeError(f"importing {name} started a thread; forking workers from here is not safe")
     gc.collect()
     gc.freeze()
-
-
-def _keep_freed_memory() -> None:
-    """Let this process and its forks use freed memory again, where the C library is glibc.
-
-    It gives large blocks back to the system at once. Then every batch takes new pages, which the kernel must clear: in a join
-    a tenth of a worker's time.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    # musl has none. Before version 2.35, glibc takes no more than 32 MiB.
-    if mallopt is not None and any(mallopt(_M_MMAP_THRESHOLD, most) for most in (_KEPT_BYTES_MAX, 32 * 1024**2)):
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
 
 
 def threads_of_this_process() -> int:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,9 +16,11 @@ import pyarrow as pa
 from headrace.foundation.errors import CheckpointError, JobError, OptionError, PlanError
 from headrace.interfaces.backend import RunOptions
 from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
+from headrace.interfaces.state_definition import definitions_from_json, definitions_to_json
 from headrace.jobs.dsl import Stream
 from headrace.jobs.job import Job
 from headrace.plan.graph import Input, OperatorNode, Plan, SinkNode, SourceNode, input_schema
+from headrace.plan.state_check import check_definitions
 from pyspark.sql import functions
 from pyspark.sql import types as spark
 
@@ -113,10 +115,9 @@ def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **give
             _stage_over(name, source, plan, OutputStage(payload, output, name), spark_schema)
             for name, source in frames.items()
         ]
-        if not frames:
-            made = [
-                mapped(planned_envelopes(payload, spark_session), OutputStage(payload, output), spark_schema, COLUMNS)
-            ]
+        if others_than(frames, plan):
+            planned = planned_envelopes(payload, spark_session)
+            made.insert(0, mapped(planned, OutputStage(payload, output), spark_schema, COLUMNS))
         return _union(made)
     envelopes = envelopes_of(plan, frames, payload, spark_session)
     names = stage_names(plan, payload.keyed.levels)
@@ -165,7 +166,6 @@ def _rows_of(job: Job, options: FrameOptions) -> tuple[Input, Sequence[SinkNode]
 
 
 def _is_batch(plan: Plan, frames: Mapping[str, DataFrameSource], options: FrameOptions) -> bool:
-    check_only_frames(plan, frames)
     if not frames:
         return bool(options.batch)
     if options.batch is not None and all(
@@ -184,16 +184,9 @@ def _is_batch(plan: Plan, frames: Mapping[str, DataFrameSource], options: FrameO
     return batch
 
 
-def check_only_frames(plan: Plan, frames: Mapping[str, DataFrameSource]) -> None:
-    """Raise PlanError when a job reads DataFrames and other sources: nobody could plan both."""
-    others = [name for name in plan.sources if name not in frames]
-    if frames and others:
-        raise PlanError(
-            f"the job reads the DataFrame {next(iter(frames))!r} and the source {others[0]!r}: Spark plans what is read of the "
-            "one, headrace of the other",
-            job=plan.job_name,
-            hint="make a DataFrame of the other source first, with to_dataframe(), and read both with from_dataframe()",
-        )
+def others_than(frames: Collection[str], plan: Plan) -> list[str]:
+    """Return the sources of a job that headrace reads itself, beside its DataFrames."""
+    return [name for name in plan.sources if name not in frames]
 
 
 def is_streaming(plan: Plan, frames: Mapping[str, DataFrameSource]) -> bool:
@@ -213,7 +206,10 @@ def is_streaming(plan: Plan, frames: Mapping[str, DataFrameSource]) -> bool:
 def _session_of(plan: Plan, frames: Mapping[str, DataFrameSource], session: SparkSession | None) -> SparkSession:
     for source in frames.values():
         assert source.frame is not None
-        return source.frame.sparkSession
+        session = source.frame.sparkSession
+    if not others_than(frames, plan):
+        assert session is not None
+        return session
     if session is None:
         raise OptionError(
             "needs the SparkSession in which the DataFrame is to be",
@@ -369,14 +365,18 @@ def _as_described(plan: Plan, keyed: KeyedPlan, uri: str, wanted: int | None, s3
     """Compare the job with the one whose state is in a directory, and store what it is. Raises CheckpointError."""
     files = state_files(uri, s3)
     found = files.read(_DESCRIPTION)
+    sources = [*others_than(frames_of(plan), plan), *frames_of(plan)]
+    now = {"format": 1, "job": plan.job_name, "shards": keyed.shards, "levels": keyed.levels, "sources": sources}
+    now["definitions"] = definitions_to_json(plan.state_definitions)
     if found is None:
-        about = {"format": 1, "job": plan.job_name, "shards": keyed.shards, "levels": keyed.levels}
-        files.write(_DESCRIPTION, json.dumps(about).encode())
+        files.write(_DESCRIPTION, json.dumps(now).encode())
         return keyed
     try:
         about = json.loads(found)
         job, shards, levels = about["job"], int(about["shards"]), tuple(tuple(names) for names in about["levels"])
-    except (ValueError, KeyError, TypeError) as error:
+        before = about.get("sources", sources)
+        stored = definitions_from_json(about["definitions"]) if "definitions" in about else None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{uri}/{_DESCRIPTION} is damaged: {error!r}", job=plan.job_name, option="checkpoint"
         ) from error
@@ -387,6 +387,9 @@ def _as_described(plan: Plan, keyed: KeyedPlan, uri: str, wanted: int | None, s3
         problem = f"is of a job whose keyed stages were {levels}; now they are {keyed.levels}"
     elif wanted not in (None, shards):
         problem = f"is of a job with {shards} shards, but the job asks for {wanted}"
+    elif before != sources:
+        # Spark knows sources by their order only: it would give one the offsets of another.
+        problem = f"is of a job that read {', '.join(before)}, and now reads {', '.join(sources)}"
     if problem is not None:
         raise CheckpointError(
             f"the state directory {uri} {problem}",
@@ -394,6 +397,10 @@ def _as_described(plan: Plan, keyed: KeyedPlan, uri: str, wanted: int | None, s3
             option="checkpoint",
             hint="begin anew with another directory, and another checkpointLocation for the query",
         )
+    # What must turn out to be empty is seen by the workers, which restore it.
+    check_definitions(plan, stored, place=f"the state directory {uri}")
+    if about != (now := json.loads(json.dumps({**now, "shards": shards}))):
+        files.write(_DESCRIPTION, json.dumps(now).encode())
     return replace(keyed, shards=shards)
 
 
@@ -403,11 +410,17 @@ def _as_described(plan: Plan, keyed: KeyedPlan, uri: str, wanted: int | None, s3
 def envelopes_of(
     plan: Plan, frames: Mapping[str, DataFrameSource], payload: JobPayload, session: SparkSession
 ) -> DataFrame:
-    """Return what the source stage gives: of DataFrames, or of sources of headrace."""
-    if not frames:
-        return planned_envelopes(payload, session)
+    """Return what the source stage gives: of DataFrames, of sources of headrace, or of both.
+
+    Spark stores the offsets of its sources by their order: those of headrace are the first, then DataFrames as in the plan.
+    """
+    # A job of headrace's own handle always has a planner, so that it can be stopped between two micro-batches.
+    has_planner = others_than(frames, plan) or not (payload.batch or payload.in_user_query)
+    planned = [planned_envelopes(payload, session)] if has_planner else []
     stages = {name: FrameStage(payload, name) for name in frames}
-    return _union([_stage_over(name, source, plan, stages[name], ENVELOPE) for name, source in frames.items()])
+    return _union(
+        [*planned, *(_stage_over(name, source, plan, stages[name], ENVELOPE) for name, source in frames.items())]
+    )
 
 
 def _stage_over(name: str, source: DataFrameSource, plan: Plan, stage: Any, schema: spark.StructType) -> DataFrame:

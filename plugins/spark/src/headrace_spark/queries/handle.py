@@ -157,6 +157,7 @@ class SparkHandle(JobHandle):
                 take_savepoint(self._plan, self._started, savepoint, self._clock, timeout, self._ended, stopped=True)
         finally:
             with self._saving:  # a savepoint that is being taken needs the session
+                self._started.run_directory.release()
                 self._started.query.stop()
         if not self._ended.wait(max(0.0, deadline - self._clock.monotonic())):
             self._check_time(deadline, timeout)
@@ -181,10 +182,10 @@ class SparkHandle(JobHandle):
             raise CheckpointError("the job has ended, so no savepoint can be taken", job=self._job, option="savepoint")
         if not self._started.has_planner:
             raise CheckpointError(
-                "a job that reads DataFrames writes no savepoints: how far it is, is in Spark's checkpoint",
+                "a job that reads batch DataFrames writes no savepoints: it has one piece of work",
                 job=self._job,
                 option="savepoint",
-                hint="copy the checkpoint directory while the job is stopped",
+                hint="wait for its end; started again with the same checkpoint after a failure, it continues",
             )
         check_free(path)
 

@@ -65,7 +65,7 @@ class StartedQuery:
     #: What a bounded run that starts without a checkpoint reads; None: another kind of run, or the planner finds it.
     input_read: Callable[[], InputRead] | None
     _cleanup: contextlib.ExitStack
-    #: Whether headrace plans what is read. Else Spark does: of DataFrames.
+    #: Whether headrace plans when a micro-batch runs; it does not plan the one piece of work over batch DataFrames.
     has_planner: bool = True
 
     def clean_up_at_end(self) -> None:
@@ -96,12 +96,12 @@ def start_query(
         patience.wait_for(f"sink {name}", partial(node.sink.prepare, input_schema(node.input)))
     identity = JobIdentity.of(plan)
     plan_bytes, sources_bytes = pickled(plan, plan.job_name), pickled(sources_of(plan), plan.job_name)
-    begin = _Begin(identity, sources_bytes, options.until, patience)
+    begin = Begin(identity, sources_bytes, options.until, patience)
     savepoint = SavepointStart.of(plan, options)
     if savepoint is None and not _may_have_offsets(options.checkpoint):
         begin.find()  # what is wrong with a source is told before Spark has started
     in_use = session_for(settings)
-    _warn_of_lost_dead_letters(plan, options, in_use)
+    warn_of_lost_dead_letters(plan, options, in_use)
     with contextlib.ExitStack() as cleanup:
         run_place = temporary_directory("run")
         cleanup.callback(remove, run_place)
@@ -165,10 +165,10 @@ def _check_fits(
     stored[1].check_belongs_to(replace(JobIdentity.of(plan), checkpoint=checkpoint.id))
     keyed = _keyed_plan(plan, stored[1], shards_wanted(settings.shards, savepoint), checkpoint, in_use)
     if keyed is not None:
-        _check_definitions(plan, keyed, stored[0], checkpoint)
+        check_stored_definitions(plan, keyed, stored[0], checkpoint)
 
 
-def _warn_of_lost_dead_letters(plan: Plan, options: RunOptions, in_use: SessionInUse) -> None:
+def warn_of_lost_dead_letters(plan: Plan, options: RunOptions, in_use: SessionInUse) -> None:
     """Warn if dead letters go to the working directories of workers on other machines: nobody finds them there."""
     on_shared_disk = options.checkpoint is not None and "://" not in options.checkpoint
     if not in_use.local and not on_shared_disk and DEFAULT_DEAD_LETTERS in plan.sinks:
@@ -186,7 +186,7 @@ def _may_have_offsets(checkpoint: str | None) -> bool:
     return "://" in checkpoint or (Path(checkpoint) / "spark" / "offsets").exists()
 
 
-class _Begin:
+class Begin:
     """Asks copies of the sources where a job without checkpoint begins and, if it is bounded, where its queues end.
 
     The plan's own sources are not opened, because they are pickled. The ends are counted in a thread while Spark starts.
@@ -218,6 +218,13 @@ class _Begin:
                 self._ends = executor.submit(self._find_ends, self._beginning)
                 executor.shutdown(wait=False)
         return self._beginning
+
+    def whole_input(self) -> tuple[JobOffsets, list[Any]]:
+        """Return where queues begin and where they end now, as ``ends_to_json`` gives it. Raises what ``find`` raises."""
+        beginning = self.find()
+        assert beginning is not None
+        assert self._ends is not None, "asked of a bounded run only"
+        return beginning, self._ends.result()
 
     def leave_ends(self, beginning: Mapping[str, Any] | None, run_directory: RunDirectory) -> bool:
         """Let the planner have the ends once they are known. Return whether it is to wait for them.
@@ -294,7 +301,7 @@ def _gone_on_from(
     settings: SparkSettings,
     checkpoint: SparkCheckpoint,
     in_use: SessionInUse,
-    begin: _Begin,
+    begin: Begin,
     savepoint: SavepointStart | None,
 ) -> _Found:
     """Compare the job with its checkpoint and outputs, and store in both that they belong to the job. Raises JobError."""
@@ -305,7 +312,7 @@ def _gone_on_from(
     wanted = shards_wanted(settings.shards, savepoint)
     keyed = _keyed_plan(plan, None if stored is None else stored[1], wanted, checkpoint, in_use)
     if keyed is not None and stored is not None:
-        _check_definitions(plan, keyed, stored[0], checkpoint)
+        check_stored_definitions(plan, keyed, stored[0], checkpoint)
     outputs: Mapping[str, str] | None = None if stored is None else checkpoint.outputs()
     if stored is None and savepoint is not None:
         outputs = savepoint.savepoint.outputs
@@ -395,7 +402,7 @@ def _keyed_plan(
     return keyed
 
 
-def _check_definitions(plan: Plan, keyed: KeyedPlan, last_batch: int, checkpoint: SparkCheckpoint) -> None:
+def check_stored_definitions(plan: Plan, keyed: KeyedPlan, last_batch: int, checkpoint: SparkCheckpoint) -> None:
     """Compare the verbs with those whose state is stored. Raises CheckpointError."""
     must_be_empty = check_definitions(plan, checkpoint.definitions(), place=checkpoint.location)
     if must_be_empty:

@@ -80,7 +80,7 @@ class JobProgress:
     """Spark's progress of a micro-batch, and the figures of the job."""
 
     spark: StreamingQueryProgress
-    #: None: the job reads DataFrames.
+    #: None: the job is a query of the user's over DataFrames only.
     figures: JobFigures | None
 
 

@@ -24,7 +24,7 @@ from headrace_spark.checkpoints.offsets import JobIdentity, JobOffsets, KeyedMar
 from headrace_spark.queries.numbering import opened
 from headrace_spark.shards.shard_state import StateVersion
 from headrace_spark.shards.topology import Address
-from headrace_spark.transit.payload import JobPayload, KeyedPlan
+from headrace_spark.transit.payload import KeyedPlan
 
 if TYPE_CHECKING:
     from headrace_spark.queries.query import StartedQuery
@@ -55,7 +55,7 @@ def take_savepoint(
         at = _completed(started, clock, deadline, ended)
         writer = SavepointWriter(path)
         try:
-            return _written(plan, started.payload, at, writer, stopped=stopped)
+            return _written(plan, started, at, writer, stopped=stopped)
         except _Outrun as error:
             writer.abandon()
             if left == 1:
@@ -79,7 +79,7 @@ def _completed(
         if found is not None:
             return found
         beginning = started.payload.beginning
-        if started.payload.keyed is None and beginning is not None:
+        if started.payload.keyed is None and started.payload.frames is None and beginning is not None:
             return None, JobOffsets.from_json(beginning)
         if clock.wait(ended, _LOOK_SECONDS):
             raise CheckpointError(
@@ -92,13 +92,24 @@ def _completed(
 
 
 def _written(
-    plan: Plan, payload: JobPayload, at: tuple[int | None, JobOffsets], writer: SavepointWriter, *, stopped: bool
+    plan: Plan, started: StartedQuery, at: tuple[int | None, JobOffsets], writer: SavepointWriter, *, stopped: bool
 ) -> Path:
+    from headrace_spark.queries.frame_savepoints import add_spark_files, sources_in_order
+
     batch_id, offsets = at
+    payload, sequence = started.payload, None
+    if payload.frames is not None:
+        assert batch_id is not None, "how far DataFrames were read is known after a micro-batch"
+        checkpoint = started.checkpoint
+        payload = payload.of_query(str(checkpoint.query_id()))
+        assert payload.frames is not None
+        sequence = payload.frames.base + batch_id
+        add_spark_files(checkpoint, batch_id, writer, sources_in_order(checkpoint.frames(), plan))
     positions = {**offsets.gone, **offsets.queues}
     marks, keyed = offsets.keyed, payload.keyed
     if marks is None or keyed is None or batch_id is None:
-        return writer.finish(plan, "spark", Place(positions, time_us=int(time.time() * 1_000_000), stopped=stopped))
+        now_us = int(time.time() * 1_000_000)
+        return writer.finish(plan, "spark", Place(positions, sequence, time_us=now_us, stopped=stopped))
     for shuffle in plan.shuffles:
         stage = StageStates(plan, shuffle)
         for number in range(marks.shards):
@@ -109,7 +120,8 @@ def _written(
                 raise _Outrun(error.message) from error
             writer.add_state(shuffle, number, stage.whole(versions))
     shards = dict.fromkeys(plan.shuffles, marks.shards)
-    place = Place(positions, marks.base + batch_id, shards, marks.idle, marks.time_us, stopped)
+    sequence = marks.base + batch_id if sequence is None else sequence
+    place = Place(positions, sequence, shards, marks.idle, marks.time_us, stopped)
     return writer.finish(plan, "spark", place)
 
 
@@ -154,10 +166,10 @@ def begin_at(
         assert keyed is not None
         keyed.chain(Address(shuffle, number)).begin(state)
         known |= {Queue(each[0], each[1]) for each in StageStates(start.plan, shuffle).unpacked(state)["upstreams"]}
-    checkpoint.begin_at(start.savepoint.id, _offsets(start, keyed, identity, sequence, now_us, known))
+    checkpoint.begin_at(start.savepoint.id, offsets_at(start, keyed, identity, sequence, now_us, known))
 
 
-def _offsets(
+def offsets_at(
     start: SavepointStart, keyed: KeyedPlan | None, identity: JobIdentity, sequence: int, now_us: int, known: set[Queue]
 ) -> JobOffsets:
     """Return where the job begins. Queues that the shards do not wait for are gone: they are added when they are there."""

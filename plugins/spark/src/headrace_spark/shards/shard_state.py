@@ -115,6 +115,13 @@ class StateChain:
         content = state if self._checkpoint is None else sealed(state, self._place(self._beginning))
         self._files.write(self._beginning, content)
 
+    def begin_at(self, batch_id: int, state: bytes) -> None:
+        """Store a whole state as the one after a micro-batch before which there is nothing."""
+        token = uuid.uuid4().bytes
+        self._files.write(self._path(batch_id, "snapshot"), self._sealed(batch_id, "snapshot", token, state))
+        # Nobody lacks only this change, so it needs no content.
+        self._files.write(self._path(batch_id, "delta"), self._sealed(batch_id, "delta", token, b"-"))
+
     def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
         """Store what micro-batch ``batch_id`` has changed in a shard that was at ``at``; return where it is now."""
         token = uuid.uuid4().bytes
@@ -193,6 +200,10 @@ class StateChain:
         run = next(self._spans.runs(batch_id), 0) if run is None else run
         return f"{self._directory}/{batch_id:012}{f'.{run}' if run else ''}.{kind}"
 
+    def is_followed(self, batch_id: int) -> bool:
+        """Return whether the state after the next micro-batch is stored."""
+        return self._files.exists(self._path(batch_id + 1, "delta"))
+
     def newest(self) -> int | None:
         """Return the last micro-batch whose state is stored, None when there is none."""
         found = [_NAME.match(name) for name in self._files.names(self._directory)]
@@ -213,6 +224,9 @@ class NoState(StateChain):
 
     def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
         return at
+
+    def is_followed(self, batch_id: int) -> bool:
+        return False
 
     def newest(self) -> int | None:
         return None

@@ -22,6 +22,7 @@ from headrace_spark.checkpoints.object_stores import S3Options
 from headrace_spark.checkpoints.offsets import JobIdentity
 from headrace_spark.checkpoints.ownership import Ownership, Spans
 from headrace_spark.checkpoints.state_files import state_files
+from headrace_spark.dataframes.frame_source import DataFrameSource
 from headrace_spark.processes.output import print_to_driver
 from headrace_spark.shards.topology import Address, Topology
 from headrace_spark.transit.troubles import TroubleNotes
@@ -133,7 +134,7 @@ class JobPayload:
     keyed: KeyedPlan | None = None
     #: Sinks that have all results of the keyed stages from an earlier run over the same input.
     known_outputs: frozenset[str] = frozenset()
-    #: The DataFrames that the job reads; None: its sources are those of headrace.
+    #: The DataFrames that the job reads, perhaps beside sources of headrace; None: it reads none.
     frames: FrameInput | None = None
     #: Whether it runs as a plain batch query: one piece of work to the end of the input, and nothing is kept of it.
     batch: bool = False
@@ -238,8 +239,8 @@ def tell_run(sources: Mapping[str, Source], until: Literal["end"] | None) -> Non
 
 
 def sources_of(plan: Plan) -> Mapping[str, Source]:
-    """Return the sources of a plan by node id."""
-    return {source_id: node.source for source_id, node in plan.sources.items()}
+    """Return the sources of a plan that headrace reads, by node id: not DataFrames, whose reading Spark plans."""
+    return {name: node.source for name, node in plan.sources.items() if not isinstance(node.source, DataFrameSource)}
 
 
 def pickled(part: object, job: str) -> bytes:

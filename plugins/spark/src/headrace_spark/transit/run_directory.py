@@ -6,17 +6,28 @@ Spark gives no way to talk to each other. It exists only while a job runs and is
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from headrace.foundation.clock import Clock
+
 _STOP = "stop"
 _DRAINED = "drained"
+_RELEASED = "released"
 _EVENTS = "events.jsonl"
 _PLANNER = "planner"
+
+
+#: How long a job over DataFrames stands still for its savepoint, at most, and for Spark to stop it.
+_HOLD_SECONDS_MAX = 600.0
+_RELEASE_SECONDS = 0.5
+_HOLD_LOOK_SECONDS = 0.05
 
 
 class RunDirectory:
@@ -41,6 +52,23 @@ class RunDirectory:
     @property
     def drained(self) -> bool:
         return (self.path / _DRAINED).exists()
+
+    def release(self) -> None:
+        """Let a planning process go on that holds a drained job. Called by the driver when it stops the query."""
+        with contextlib.suppress(FileNotFoundError):  # the job has ended
+            (self.path / _RELEASED).touch()
+
+    def wait_for_release(self, clock: Clock) -> None:
+        """Wait until the driver stops the query of a drained job. Called by the planning process of a job over DataFrames.
+
+        If Spark got an answer before, it would run what has come in DataFrames meanwhile.
+        """
+        never, begun = threading.Event(), clock.monotonic()
+        while self.path.exists() and not (self.path / _RELEASED).exists():
+            if clock.monotonic() - begun >= _HOLD_SECONDS_MAX:
+                return
+            clock.wait(never, _HOLD_LOOK_SECONDS)
+        clock.wait(never, _RELEASE_SECONDS)  # the driver releases it and asks Spark to stop at the same moment
 
     def note_planner(self) -> None:
         """Leave the id of this process. Called by the planning process."""

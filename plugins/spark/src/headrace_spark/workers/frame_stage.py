@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -37,7 +38,14 @@ from headrace_spark.shards.topology import Address, Topology
 from headrace_spark.transit.envelopes import Envelope, of_delivery
 from headrace_spark.transit.payload import FrameInput, JobPayload
 from headrace_spark.workers.lanes import begin_counting, counted, processed
-from headrace_spark.workers.shipping import PLACES_PER_RANGE, Outbox, ShardControl, addressed, concatenated
+from headrace_spark.workers.shipping import (
+    PLACES_PER_RANGE,
+    Outbox,
+    ShardControl,
+    addressed,
+    concatenated,
+    in_order,
+)
 from headrace_spark.workers.tasks import Task
 
 #: The one queue of a DataFrame, as shards know it.
@@ -160,9 +168,17 @@ def _without_watermark(shipment: Shipment) -> Shipment:
 # ------------------------------------------------------------------------------------------------------ in shards
 
 
-def control_of_frames(frames: FrameInput, batch_id: int, time_us: int, *, ends: bool) -> ShardControl:
-    """Return what a shard is told of a micro-batch when no planner does."""
-    return ShardControl(frames.base + batch_id, time_us, ends, [], [], [], [])
+def control_of_frames(
+    frames: FrameInput, batch_id: int, time_us: int, told: ShardControl | None = None, *, ends: bool
+) -> ShardControl:
+    """Return what a shard is told of a micro-batch when Spark plans it.
+
+    ``told``: what the planner of sources of headrace says, if the job reads such ones too and they have moved. Number and time
+    are Spark's even then: there are micro-batches of which the planner knows nothing.
+    """
+    if told is None:
+        return ShardControl(frames.base + batch_id, time_us, ends, [], [], [], [])
+    return msgspec.structs.replace(told, sequence=frames.base + batch_id, time_us=time_us, end_of_input=ends)
 
 
 def frame_queues(topology: Topology, shuffle_id: str, frames: FrameInput) -> list[tuple[Queue, int]]:
@@ -174,31 +190,34 @@ def frame_queues(topology: Topology, shuffle_id: str, frames: FrameInput) -> lis
     ]
 
 
-def entry_with_frames(
+def rows_of_frames(
     topology: Topology,
     address: Address,
     frames: FrameInput,
     own: Sequence[Envelope],
-    others: Iterable[shuffle.Envelope],
     control: ShardControl,
     *,
     first: bool,
 ) -> Iterator[shuffle.Envelope]:
-    """Yield a shard's entry: the rows of DataFrames, what comes of other shards (``others``), then the watermarks of DataFrames."""
+    """Yield the part of a shard's entry that DataFrames give; their watermarks come behind the rows of all others."""
     queues = frame_queues(topology, address.shuffle, frames)
     if first:
-        for queue, side in [*topology.upstream_shards(address.shuffle), *queues]:
+        for queue, side in queues:
             yield shuffle.Envelope("added", queue, side)
-    ships = {(queue, side): _of_queue(own, queue, side) for queue, side in queues}
-    for (queue, side), found in ships.items():
-        frame = _rows_of(found)
+    for queue, side in queues:
+        frame = _rows_of(_of_queue(own, queue, side))
         if frame is not None:
             if queue.source not in frames.in_order:
                 frame = in_order_of_values(frame, frames.time_columns[queue.source])
             yield shuffle.Envelope("rows", queue, side, numbered(frame, control.sequence))
-    yield from others
-    for (queue, side), found in ships.items():
-        mark = max((each.mark for each in found if each.mark is not None), default=None)
+
+
+def marks_of_frames(
+    topology: Topology, address: Address, frames: FrameInput, own: Sequence[Envelope]
+) -> Iterator[shuffle.Envelope]:
+    """Yield the watermarks of DataFrames, which rise at the end of a micro-batch."""
+    for queue, side in frame_queues(topology, address.shuffle, frames):
+        mark = max((each.mark for each in _of_queue(own, queue, side) if each.mark is not None), default=None)
         if mark is not None:
             yield shuffle.Envelope("watermark", queue, side, time_us=mark)
 
@@ -241,12 +260,21 @@ def for_sinks(payload: JobPayload, envelopes: Iterable[Envelope], task: Task) ->
     assert frames is not None
     sequence = frames.base + task.batch_id
     parts: dict[Queue, dict[tuple[Queue, str], list[Envelope]]] = {}
-    for each in envelopes:
-        if each.kind == "rows" and each.queue.source in frames.time_columns:
-            part = parts.setdefault(each.queue.branched(""), {})
-            part.setdefault((each.queue, each.target), []).append(each)
-        else:
-            yield each
+    ends: list[Envelope] = []
+
+    def others() -> Iterator[Envelope]:
+        for each in envelopes:
+            if each.queue.source not in frames.time_columns:
+                yield each
+            elif each.kind == "rows":
+                part = parts.setdefault(each.queue.branched(""), {})
+                part.setdefault((each.queue, each.target), []).append(each)
+            else:
+                ends.append(each)
+
+    # Behind keyed stages the rows of queues are in order already.
+    yield from others() if payload.keyed is not None else in_order(others())
+    yield from ends
     for main in sorted(parts):
         yield Envelope("begin", main, sequence, sequence + 1)
         for (queue, target), found in sorted(parts[main].items()):

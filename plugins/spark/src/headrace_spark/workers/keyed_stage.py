@@ -27,7 +27,7 @@ from headrace_spark.shards.topology import Address, Topology
 from headrace_spark.transit.envelopes import Envelope, of_delivery
 from headrace_spark.transit.payload import JobPayload
 from headrace_spark.transit.troubles import TroubleNotes
-from headrace_spark.workers.frame_stage import control_of_frames, entry_with_frames, is_of_frame
+from headrace_spark.workers.frame_stage import control_of_frames, is_of_frame, marks_of_frames, rows_of_frames
 from headrace_spark.workers.lanes import begin_counting
 from headrace_spark.workers.shipping import Outbox, ShardControl, addressed, concatenated, with_mark
 
@@ -89,11 +89,15 @@ def _run_shards(
 def _control_of(
     payload: JobPayload, address: Address, own: Iterable[Envelope], batch_id: int, time_us: Callable[[], int]
 ) -> ShardControl:
-    if payload.frames is not None:
-        return control_of_frames(payload.frames, batch_id, time_us(), ends=payload.batch)
     controls = [each for each in own if each.kind == "control"]
-    assert len(controls) == 1, f"{address} was told of {len(controls)} micro-batches at once"
-    return msgspec.msgpack.decode(controls[0].payload, type=ShardControl)
+    assert len(controls) == 1 or (payload.frames is not None and not controls), (
+        f"{address} was told of {len(controls)} micro-batches at once"
+    )
+    told = msgspec.msgpack.decode(controls[0].payload, type=ShardControl) if controls else None
+    if payload.frames is not None:
+        return control_of_frames(payload.frames, batch_id, time_us(), told, ends=payload.batch)
+    assert told is not None
+    return told
 
 
 def _run_shard(
@@ -107,10 +111,14 @@ def _run_shard(
     if frames is None:
         entry = shard_entry(topology, address, control, own, first=first)
     else:
-        others = shard_entry(
-            topology, address, control, [each for each in own if not is_of_frame(each, frames)], first=False
+        others = [each for each in own if not is_of_frame(each, frames)]
+        entry = itertools.chain(
+            arrivals(topology, address, control, first=first),
+            rows_of_frames(topology, address, frames, own, control, first=first),
+            shipped(others),
+            marks_of_frames(topology, address, frames, own),
+            departures(control),
         )
-        entry = entry_with_frames(topology, address, frames, own, others, control, first=first)
     with waiting(_how_to_wait(payload, shard)):
         output = shard.process(control.sequence, control.time_us, entry, end_of_input=control.end_of_input)
     fault_point("shard.after_process")
@@ -118,6 +126,8 @@ def _run_shard(
     shard.checkpoint(control.sequence)
     fault_point("shard.before_state")
     payload.check_owned_in_worker(batch_id)
+    if payload.in_user_query:
+        _check_not_overtaken(chain, address, payload, batch_id)
     # Operators may call user aggregates now, for rows that they have kept back.
     with waiting(_how_to_wait(payload, shard)):
         kept.at = chain.save(shard, kept.at, batch_id)
@@ -157,6 +167,13 @@ def shard_entry(
     Queues that are new, or idle no longer, come first: the watermark is the least of all, so none may be missing when
     rows are looked at.
     """
+    yield from arrivals(topology, address, control, first=first)
+    yield from shipped(own)
+    yield from departures(control)
+
+
+def arrivals(topology: Topology, address: Address, control: ShardControl, *, first: bool) -> Iterator[shuffle.Envelope]:
+    """Yield which queues and shards are to be waited for from now on."""
     if first:
         for queue, side in topology.upstream_shards(address.shuffle):
             yield shuffle.Envelope("added", queue, side)
@@ -164,6 +181,10 @@ def shard_entry(
         yield shuffle.Envelope("added", Queue(name, source), side)
     for source, name, side in control.awake:
         yield shuffle.Envelope("watermark", Queue(name, source), side, time_us=_NEVER)
+
+
+def shipped(own: Iterable[Envelope]) -> Iterator[shuffle.Envelope]:
+    """Yield the rows and watermarks that lanes and other shards have sent, queue by queue."""
     ships = sorted((each for each in own if each.kind == "ship"), key=lambda each: (each.side, each.queue, each.place))
     for (side, queue), group in itertools.groupby(ships, key=lambda each: (each.side, each.queue)):
         parts = list(group)
@@ -177,6 +198,10 @@ def shard_entry(
             yield shuffle.Envelope("rows", queue, side, concatenated(frames))
         if mark is not None:
             yield shuffle.Envelope("watermark", queue, side, time_us=mark)
+
+
+def departures(control: ShardControl) -> Iterator[shuffle.Envelope]:
+    """Yield which queues are not to be waited for any more."""
     for source, name, side in control.removed:
         yield shuffle.Envelope("removed", Queue(name, source), side)
     for source, name, side in control.idle:
@@ -220,6 +245,19 @@ def check_state_fits(chain: StateChain, address: Address, payload: JobPayload, b
         hint="restore Spark's checkpointLocation and this directory from copies of one moment, or begin anew with another "
         "checkpointLocation",
     )
+
+
+def _check_not_overtaken(chain: StateChain, address: Address, payload: JobPayload, batch_id: int) -> None:
+    """Check that no other driver of the same query has gone on meanwhile. A query of the user's makes no claim. Raises CheckpointError."""
+    if chain.is_followed(batch_id):
+        assert payload.keyed is not None
+        raise CheckpointError(
+            f"another driver has completed micro-batch {batch_id} of the query {payload.keyed.checkpoint} and gone on: the state of "
+            f"shard {address} after a later one is stored already, so this task stores nothing",
+            job=payload.identity.job,
+            option="checkpoint",
+            hint="nothing is lost or doubled; run one driver of a query at a time",
+        )
 
 
 def _keep(payload: JobPayload, address: Address, kept: _KeptShard) -> None:

@@ -22,10 +22,10 @@ from headrace_sql.binding import json_maps
 from headrace_sql.binding.notices import Notices
 from headrace_sql.binding.scope import error_at
 from headrace_sql.binding.tables import Option, Table
-from headrace_sql.operators.sinks import DeclareKey
 from headrace_sql.reading.durations import duration_us
 
 if TYPE_CHECKING:
+    from headrace.interfaces.sink import Sink
     from headrace.jobs.dsl import Pipeline, Stream
     from headrace.jobs.job import Job
 
@@ -316,8 +316,10 @@ def _converted(settings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def sink_job(notices: Notices, table: Table, stream: Stream, name: str) -> Job:
-    """End a stream in a table's sink."""
+def sink_job(
+    notices: Notices, table: Table, stream: Stream, name: str, by_key: Callable[[Stream, Sink, Table], Stream]
+) -> Job:
+    """End a stream in a table's sink. ``by_key`` returns what the sink is given, known by the table's primary key."""
     connector, declared, options, format_options = mapped_options(notices, table, "sink")
     plugin = connector.plugin
 
@@ -345,6 +347,4 @@ def sink_job(notices: Notices, table: Table, stream: Stream, name: str) -> Job:
     except OptionError as error:
         error.job = error.job or f"{stream.pipeline.namespace}.{stream.pipeline.pipeline}"
         raise
-    if table.primary_key and stream.changes is not None:
-        stream = stream.apply(DeclareKey(table.primary_key))
-    return stream.to(sink, name=name)
+    return by_key(stream, sink, table).to(sink, name=name)

@@ -67,18 +67,13 @@ class Context(ABC):
         return found
 
     def settled(self, node: exp.Expr, relation: Relation) -> Relation:
-        """Return a relation without a ROW_NUMBER() that waits for its bound: one by time numbers all rows, another is an error."""
+        """Return a relation without a ROW_NUMBER() that waits for its bound: then it numbers all rows."""
         ranking = relation.ranking
         if ranking is None:
             return relation
-        if ranking.unbounded is not None:
-            made = ranking.unbounded()
-            named = zip(made.columns, relation.columns, strict=True)
-            return replace(made, columns=tuple(replace(new, name=old.name, table=old.table) for new, old in named))
-        raise self.error(
-            None, f"the rank {ranking.name!r} has no upper bound: every row would be kept for ever",
-            f"bound it in a query around this one: WHERE {ranking.name} <= 10",
-        )  # fmt: skip
+        made = ranking.unbounded()
+        named = zip(made.columns, relation.columns, strict=True)
+        return replace(made, columns=tuple(replace(new, name=old.name, table=old.table) for new, old in named))
 
     # ------------------------------------------------------------------------------------------- the compiler answers
 

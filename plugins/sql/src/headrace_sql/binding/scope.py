@@ -47,8 +47,10 @@ class Ranking:
     #: (physical column, descending, time attribute)
     order: tuple[tuple[str, bool, Time | None], ...]
     name: str
-    #: Numbers every row, where that can be done: without a bound.
-    unbounded: Callable[[], Relation] | None = None
+    #: Numbers every row: without a bound.
+    unbounded: Callable[[], Relation]
+    #: Whether numbers never change: rows are only added, in the order of a time attribute.
+    by_time: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
+
+from headrace_sql.binding.places import DEFAULT_PLACE, CatalogEntry, Place, first_catalog
 
 if TYPE_CHECKING:
     # Whoever names a session only, a plug-in of the console say, is not to wait for polars.
@@ -12,9 +14,14 @@ if TYPE_CHECKING:
     from headrace.jobs.dsl import Stream
 
 
+def _first_catalogs() -> dict[str, CatalogEntry]:
+    made = first_catalog()
+    return {made.name: made}
+
+
 @dataclass(eq=False)
 class SqlSession:
-    """The tables, views, functions, frames and streams that the texts of a session know.
+    """The tables, views, functions, frames and streams that the texts of a session know, its catalogs and its options.
 
     Pass it to ``hr.sql``, ``hr.table`` and ``hr.register``. What a text defines is known to the later texts of its session, and to
     no others. A session is not for several threads at once.
@@ -30,17 +37,47 @@ class SqlSession:
     functions: dict[str, Any] = field(default_factory=dict, repr=False)
     #: Names that jobs of the default session have kept to themselves.
     kept: set[str] = field(default_factory=set, repr=False)
+    #: What functions were made of, by name: for SHOW CREATE FUNCTION.
+    function_paths: dict[str, str] = field(default_factory=dict, repr=False)
+    catalogs: dict[str, CatalogEntry] = field(default_factory=_first_catalogs, repr=False)
+    #: Where names without a database lie.
+    place: Place = DEFAULT_PLACE
+    #: Options that SET has given.
+    options: dict[str, str] = field(default_factory=dict, repr=False)
+    #: Keys of temporary tables and views, and the permanent ones that they hide.
+    temporary: set[str] = field(default_factory=set, repr=False)
+    hidden: dict[str, Any] = field(default_factory=dict, repr=False)
+    #: Keys of definitions that a catalog keeps: they are read anew for each text.
+    read: set[str] = field(default_factory=set, repr=False)
+    #: Keys of what a catalog keeps and the text at hand has dropped.
+    dropped: set[str] = field(default_factory=set, repr=False)
+    #: What is to be written to catalogs when the whole text at hand has been found right.
+    to_write: list[Callable[[], None]] = field(default_factory=list, repr=False)
 
-    def define(self, own: Iterable[str], tables: Mapping[str, Any], views: Mapping[str, Any]) -> None:
-        """Take the tables and views that a text defines, by the names ``own``, in place of what had these names."""
-        for name in own:
-            for known in (self.frames, self.streams, self.tables, self.views):
-                known.pop(name, None)
-            self.kept.discard(name)
-            if name in tables:
-                self.tables[name] = tables[name]
-            else:
-                self.views[name] = views[name]
+    def copy(self) -> SqlSession:
+        """Return what a text begins with. Changes of it are none of this session until it takes them."""
+        made = SqlSession()
+        for each in fields(self):
+            value = getattr(self, each.name)
+            setattr(made, each.name, value if isinstance(value, tuple) else type(value)(value))
+        for key in self.read:
+            for known in (made.tables, made.views):
+                known.pop(key, None)
+        made.read, made.dropped, made.to_write = set(), set(), []
+        made.catalogs = {name: entry.copy() for name, entry in self.catalogs.items()}
+        return made
+
+    def take(self, other: SqlSession) -> None:
+        """Take what a text has made of a copy, and write what catalogs keep. Raises OptionError where that fails."""
+        for write in other.to_write:
+            write()
+        other.to_write.clear()
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
+
+    def keep_to_itself(self, names: Collection[str]) -> None:
+        """Note names that a text has defined for itself alone."""
+        self.kept.update(names)
 
     def register(self, name: str, data: pl.DataFrame | Stream, *, is_stream: bool) -> None:
         """Take a frame or a stream under a name, in place of what was registered under it."""
@@ -51,5 +88,6 @@ class SqlSession:
 
     def forget(self) -> None:
         """Forget everything."""
-        for known in (self.frames, self.streams, self.tables, self.views, self.functions, self.kept):
-            known.clear()
+        fresh = SqlSession()
+        for each in fields(self):
+            setattr(self, each.name, getattr(fresh, each.name))

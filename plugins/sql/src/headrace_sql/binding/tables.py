@@ -45,6 +45,8 @@ class Table:
     partitioned: tuple[str, ...] = ()
     is_dimension: bool = False
     virtual: set[str] = field(default_factory=set)
+    #: By what the session knows it: its name, with its catalog and database if these are not the default ones.
+    key: str = ""
 
     @property
     def sink_columns(self) -> dict[str, pl.DataType]:
@@ -64,10 +66,10 @@ class Table:
         return replace(self, options=made, text=text)
 
 
-def read_table(node: exp.Create, text: str) -> Table:
-    """Read a CREATE TABLE statement. Raises ExpressionError."""
+def read_table(node: exp.Create, text: str, key: str = "") -> Table:
+    """Read a CREATE TABLE statement. ``key``: by what it is known, if not by its name. Raises ExpressionError."""
     schema = node.this
-    table = Table(schema.this.name, node, text)
+    table = Table(schema.this.name, node, text, key=key or schema.this.name)
     for element in schema.expressions:
         _read_element(table, element, text)
     for option in node.args["properties"].expressions:

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 from headrace.foundation.errors import ExpressionError
 from headrace_columnar.dialect import span
+from headrace_columnar.sql_types import entry_types
 from sqlglot import exp
 
 _SIMPLE: dict[str, pl.DataType] = {
@@ -86,6 +87,35 @@ def word_for(kind: pl.DataType) -> str | None:
         "String": "VARCHAR", "Boolean": "BOOLEAN", "Binary": "BINARY", "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INT32",
         "Int64": "BIGINT", "Float32": "FLOAT32", "Float64": "DOUBLE", "Date": "DATE", "Time": "TIME",
     }  # fmt: skip
+    return words.get(type(kind).__name__)
+
+
+def declared_as(kind: pl.DataType) -> str | None:
+    """Return how a table declares a column of this type; None for one that no table has."""
+    words = {
+        "String": "STRING", "Boolean": "BOOLEAN", "Binary": "BYTES", "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INT",
+        "Int64": "BIGINT", "Float32": "FLOAT", "Float64": "DOUBLE", "Date": "DATE", "Time": "TIME", "UInt8": "SMALLINT",
+        "UInt16": "INT", "UInt32": "BIGINT", "UInt64": "DECIMAL(20, 0)", "Int128": "DECIMAL(38, 0)", "Categorical": "STRING",
+    }  # fmt: skip
+    if isinstance(kind, pl.Decimal):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if isinstance(kind, pl.Datetime):
+        return "TIMESTAMP_LTZ(6)" if kind.time_zone else "TIMESTAMP(6)"
+    entries = entry_types(kind)
+    if entries is not None:
+        inner = [declared_as(each) for each in entries]
+        return None if None in inner else f"MAP<{inner[0]}, {inner[1]}>"
+    if isinstance(kind, pl.List):
+        element = kind.inner if isinstance(kind.inner, pl.DataType) else kind.inner()
+        word = declared_as(element)
+        return None if word is None else f"ARRAY<{word}>"
+    if isinstance(kind, pl.Struct):
+        fields = [
+            (each.name, declared_as(each.dtype if isinstance(each.dtype, pl.DataType) else each.dtype()))
+            for each in kind.fields
+        ]
+        listed = ", ".join(f"`{name.replace('`', '``')}` {word}" for name, word in fields)
+        return None if any(word is None for _, word in fields) else f"ROW<{listed}>"
     return words.get(type(kind).__name__)
 
 

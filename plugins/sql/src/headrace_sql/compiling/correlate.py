@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import polars as pl
+from headrace.interfaces.function_arguments import misfit
 from headrace.interfaces.functions import TableFunction
+from headrace_columnar.sql_types import shown
 from sqlglot import exp
 
 from headrace_sql.binding.context import Context
@@ -74,4 +77,25 @@ def _function(context: Context, item: Any, translator: Any) -> tuple[TableFuncti
     if not isinstance(function, TableFunction):
         what = "is no table function" if function is not None else "is unknown"
         raise context.error(call, f"{call.name!r} {what}", "make it with hr.udtf and pass it: hr.sql(…, functions=[f])")
+    wrong = misfit(function.function, [translator.type_of(each) for each in call.expressions])
+    if wrong is not None:
+        place, annotation = wrong
+        found = shown(translator.type_of(call.expressions[place]))
+        raise context.error(
+            call.expressions[place], f"function {call.name!r} takes {annotation} here, and this is {found}",
+            "CAST the argument, or change the annotation of the function",
+        )  # fmt: skip
+    _check_count(context, call, function)
     return function, [translator.sql(each) for each in call.expressions]
+
+
+def _check_count(context: Context, call: exp.Anonymous, function: TableFunction) -> None:
+    try:
+        signature = inspect.signature(function.function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*call.expressions)
+    except TypeError as error:
+        message = f"function {call.name!r} cannot be called so: {error}"
+        raise context.error(call, message, f"its signature is {call.name}{signature}") from None

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
+from headrace.foundation.errors import did_you_mean
 from sqlglot import exp
 
 from headrace_sql.binding import types
 from headrace_sql.binding.context import Context
-from headrace_sql.binding.scope import Relation, error_at
+from headrace_sql.binding.scope import Column, Relation, error_at, unused_name
+from headrace_sql.binding.tables import Table
 from headrace_sql.binding.trees import call, cast, physical, text_of
+from headrace_sql.compiling.constants import constant
 
 
 def fitted(
@@ -27,24 +31,13 @@ def fitted(
     Columns that an INSERT does not list are NULL. Raises ExpressionError for a wrong number of
     columns and for types that INSERT does not bring together.
     """
-    targets = listed or list(columns)
-    given = list(relation.columns)
-    if by_name and not listed:
-        names = {column.name: column for column in given}
-        if set(names) == set(targets):
-            given = [names[name] for name in targets]
-    if len(given) != len(targets):
-        raise error_at(
-            node.this, context.text, f"the query gives {len(given)} columns ({', '.join(c.name for c in given)}), "
-            f"the table takes {len(targets)} ({', '.join(targets)})",
-        )  # fmt: skip
+    sources = sources_of(context, relation, columns, listed, node, by_name=by_name)
     translator = context.translator(relation)
 
     def in_zone(part: Any, word: str) -> Any:
         return part if translator.zone == "UTC" else translator.for_cast(part, word)
 
     made: dict[str, str] = {}
-    sources = dict(zip(targets, given, strict=True))
     for name, kind in columns.items():
         column = sources.get(name)
         if column is None:
@@ -71,7 +64,59 @@ def fitted(
         made[name] = text_of(part)
     same = list(relation.schema) == list(made) and all(text_of(physical(name)) == text for name, text in made.items())
     stream = relation.stream if same else relation.stream.select(**made)
-    return Relation(stream, tuple(type(given[0])(name, name) for name in made))
+    return Relation(stream, tuple(Column(name, name) for name in made))
+
+
+def with_partition(
+    context: Context, relation: Relation, table: Table, listed: list[str], values: list[exp.Expr]
+) -> tuple[Relation, list[str]]:
+    """Return a query with the columns of ``INSERT INTO t PARTITION (a = 1)``, and the columns that it then lists.
+
+    Raises ExpressionError for a column by which the table is not partitioned.
+    """
+    columns = table.sink_columns
+    made: dict[str, str] = {}
+    added: list[Column] = []
+    names = [each.this.name for each in values]
+    for each, name in zip(values, names, strict=True):
+        if name not in table.partitioned:
+            raise context.error(
+                each.this, f"table {table.name!r} is not partitioned by {name!r}",
+                did_you_mean(name, list(table.partitioned), known="columns of PARTITIONED BY"),
+            )  # fmt: skip
+        if name in listed or names.count(name) > 1:
+            raise context.error(each.this, f"column {name!r} is given twice")
+        value = constant(context, each.expression, f"the partition {name}", columns[name])
+        target = unused_name(f"__partition_{name}", relation.schema)
+        made[target] = text_of(cast(exp.convert(value), types.word_for(columns[name]) or "VARCHAR"))
+        added.append(Column(name, target))
+    given = listed or [name for name in columns if name not in names]
+    stream = relation.stream.with_columns(**made)
+    return replace(relation, stream=stream, columns=(*relation.columns, *added), base=None), [*given, *names]
+
+
+def sources_of(
+    context: Context,
+    relation: Relation,
+    columns: dict[str, pl.DataType],
+    listed: list[str],
+    node: exp.Insert,
+    *,
+    by_name: bool,
+) -> dict[str, Column]:
+    """Return which column of the query goes into each column of the table. Raises ExpressionError for a wrong number."""
+    targets = listed or list(columns)
+    given = list(relation.columns)
+    if by_name and not listed:
+        names = {column.name: column for column in given}
+        if set(names) == set(targets):
+            given = [names[name] for name in targets]
+    if len(given) != len(targets):
+        raise error_at(
+            node.this, context.text, f"the query gives {len(given)} columns ({', '.join(c.name for c in given)}), "
+            f"the table takes {len(targets)} ({', '.join(targets)})",
+        )  # fmt: skip
+    return dict(zip(targets, given, strict=True))
 
 
 def _goes_into(have: pl.DataType, kind: pl.DataType) -> bool:

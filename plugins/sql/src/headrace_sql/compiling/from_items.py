@@ -12,6 +12,7 @@ from headrace_sql.binding.context import Context
 from headrace_sql.binding.intervals import interval_us
 from headrace_sql.binding.scope import Column, Relation, resolve, unused_name
 from headrace_sql.binding.trees import physical, text_of
+from headrace_sql.compiling.changelog_tables import changelog_table
 from headrace_sql.compiling.window_assign import assigned
 from headrace_sql.operators.window_assign import TableWindow
 from headrace_sql.reading import nodes
@@ -35,6 +36,9 @@ def from_item(context: Context, node: exp.Expr) -> Relation:
     columns = [each.name for each in (alias.args.get("columns") or ())] if isinstance(alias, exp.TableAlias) else []
     if isinstance(node, nodes.WindowTable):
         return _window_table(context, node).named(name or None, columns)
+    if isinstance(node, nodes.ChangelogTable):
+        given = context.settled(node, named_table(context, node.args["input"]))
+        return changelog_table(context, node, given).named(name or None, columns)
     if isinstance(node, exp.Subquery):
         return context.query(node.this).named(name or None, columns)
     if isinstance(node, exp.Table):
@@ -55,12 +59,12 @@ def from_item(context: Context, node: exp.Expr) -> Relation:
 
 def named_table(context: Context, node: exp.Table) -> Relation:
     """Return what a name in FROM means: a part of WITH, a table, a view."""
-    if node.name in context.common and OPTIONS not in node.meta:
+    if node.name in context.common and OPTIONS not in node.meta and not node.text("db"):
         return context.common[node.name]
     options = node.meta.get(OPTIONS)
     if options:
-        return context.catalog.hinted(node.name, options, node.this, context.text)
-    return context.catalog.relation(node.name, node.this, context.text)
+        return context.catalog.hinted(context.catalog.key_of(node), options, node.this, context.text)
+    return context.catalog.relation(context.catalog.key_of(node), node.this, context.text)
 
 
 def _check_table(context: Context, node: exp.Table) -> None:

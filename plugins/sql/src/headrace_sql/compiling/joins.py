@@ -115,7 +115,7 @@ def _is_untrue_of_null(condition: exp.Expr) -> bool:
 
 def _numbered(context: Context, side: Relation) -> Relation:
     ranking = side.ranking
-    return side if ranking is None or ranking.unbounded is None else context.settled(exp.Select(), side)
+    return side if ranking is None or not ranking.by_time else context.settled(exp.Select(), side)
 
 
 def _is_of(context: Context, side: Relation, node: exp.Expr) -> bool:

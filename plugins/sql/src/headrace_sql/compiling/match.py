@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from headrace_sql.binding.context import Context
 from headrace_sql.binding.intervals import interval_us
-from headrace_sql.binding.scope import Column, Relation, is_updating, resolve
-from headrace_sql.compiling.match_reader import Reader, is_rowtime
+from headrace_sql.binding.scope import Column, Relation, Time, is_updating, resolve
+from headrace_sql.compiling.match_reader import Reader, is_proctime, is_rowtime
 from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
 
 #: A name in backticks; anything may stand in it.
@@ -34,14 +34,17 @@ def matched(context: Context, node: exp.MatchRecognize, relation: Relation) -> R
     if not terms or not isinstance(terms[0].this, exp.Column) or terms[0].args.get("desc"):
         raise context.error(node, "MATCH_RECOGNIZE is ordered by a time attribute, ascending", "ORDER BY ts")
     time, _ = resolve(relation, terms[0].this, context.text)
-    if time.time != "event":
+    if time.time is None:
+        raise context.error(terms[0], f"{time.name!r} is no time attribute", "declare WATERMARK FOR it in its table")
+    on = time.physical if time.time == "event" else None
+    if on is None and len(terms) > 1:
         raise context.error(
-            terms[0], f"{time.name!r} is no event-time attribute", "declare WATERMARK FOR it in its table"
+            terms[1], "in processing time rows stand in the order in which they come", "ORDER BY it alone"
         )
     further = [resolve(relation, term.this, context.text)[0].physical for term in terms[1:]]
     pattern = _pattern(context, node.args["pattern"])
     names = [part.variable for part in pattern]
-    reader = Reader(context, relation, names, time.physical)
+    reader = Reader(context, relation, names, on)
     definitions = {}
     for each in node.args.get("define") or ():
         if each.alias not in names:
@@ -49,11 +52,13 @@ def matched(context: Context, node: exp.MatchRecognize, relation: Relation) -> R
         definitions[each.alias] = reader.read(each.this, each.alias)
     measures, types = {}, {}
     for each in node.args["measures"]:
+        if is_proctime(each.this):
+            continue
         measures[each.alias] = reader.read(each.this, None)
         types[each.alias] = reader.type_of(each.this)
     within = node.args["pattern"].args.get("within")
     spec = MatchRecognize(
-        keys=tuple(c.physical for c in keys), on=time.physical, order=tuple(further), pattern=tuple(pattern), definitions=definitions,
+        keys=tuple(c.physical for c in keys), on=on, order=tuple(further), pattern=tuple(pattern), definitions=definitions,
         measures=measures, types=types, skip=_skip(context, node, names),
         within_us=interval_us(within, context.text, "WITHIN") if within is not None else None,
     )  # fmt: skip
@@ -62,10 +67,15 @@ def matched(context: Context, node: exp.MatchRecognize, relation: Relation) -> R
     alias = node.args.get("alias")
     table = alias.name if alias is not None else None
     columns = [replace(c, table=table) for c in keys] + [
-        Column(each.alias, each.alias, table, "event" if is_rowtime(each.this) else None)
-        for each in node.args["measures"]
+        Column(each.alias, each.alias, table, _time_of(each.this)) for each in node.args["measures"]
     ]
     return Relation(stream, tuple(columns))
+
+
+def _time_of(measure: exp.Expr) -> Time | None:
+    if is_proctime(measure):
+        return "processing"
+    return "event" if is_rowtime(measure) else None
 
 
 def _skip(context: Context, node: exp.MatchRecognize, names: list[str]) -> tuple[str, str]:

@@ -32,14 +32,19 @@ def is_rowtime(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.upper() == "MATCH_ROWTIME"
 
 
+def is_proctime(node: exp.Expr) -> bool:
+    """Return whether a measure is ``MATCH_PROCTIME()``: the time at which a match is given."""
+    return isinstance(node, exp.Anonymous) and node.name.upper() == "MATCH_PROCTIME"
+
+
 def _is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.upper() in _AGGREGATES
 
 
 class Reader:
-    """Reads the expressions of one MATCH_RECOGNIZE. ``time``: the column by which its rows are ordered."""
+    """Reads the expressions of one MATCH_RECOGNIZE. ``time``: the column by which its rows are ordered; None: processing time."""
 
-    def __init__(self, context: Context, relation: Relation, names: list[str], time: str) -> None:
+    def __init__(self, context: Context, relation: Relation, names: list[str], time: str | None) -> None:
         self._context = context
         self._relation = relation
         self._names = names
@@ -84,6 +89,8 @@ class Reader:
         if _is_aggregate(node):
             return self._aggregate(cast("exp.Anonymous", node), current)
         if is_rowtime(node):
+            if self._time is None:
+                raise self._context.error(node, "MATCH_ROWTIME() needs rows in event time", "MATCH_PROCTIME()")
             return ("LAST", None, self._time, 0)
         return self._calculated(node, current)
 
@@ -178,7 +185,7 @@ class Reader:
 
     def _type_of_part(self, node: exp.Expr) -> pl.DataType:
         if is_rowtime(node):
-            return self._relation.schema[self._time]
+            return self._relation.schema[str(self._time)]
         if isinstance(node, exp.Column):
             made = self._of_one_row(node, node)[1]
             return self._kinds.get(made) or self._relation.schema[made]

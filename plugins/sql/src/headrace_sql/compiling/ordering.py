@@ -14,7 +14,8 @@ from headrace_sql.binding.scope import Column, Relation, is_updating, standing_f
 from headrace_sql.binding.trees import physical, text_of
 from headrace_sql.compiling.constants import whole_number
 from headrace_sql.operators.first_rows import FirstRows
-from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
+from headrace_sql.operators.over_aggregate import OverAggregate
+from headrace_sql.operators.over_functions import OverCall
 
 #: Key of a SELECT's meta for the columns for each of whose values ORDER BY … LIMIT holds: of LATERAL (SELECT …).
 PARTITION = "headrace_partition"
@@ -125,17 +126,29 @@ def _by_time(context: Context, order: exp.Order, relation: Relation) -> Relation
     first = order.expressions[0]
     meant = _meant(context, relation, first.this)
     found = relation.find(meant.name) if isinstance(meant, exp.Column) else []
-    if not found or found[0].time is None or first.args.get("desc") or len(order.expressions) > 1:
+    if not found or found[0].time is None or first.args.get("desc"):
         raise context.error(
-            order, "ORDER BY sorts a stream by its time attribute only, ascending", "add LIMIT for a Top-N"
+            order, "ORDER BY sorts a stream by its time attribute first, ascending", "add LIMIT for a Top-N"
         )
     if found[0].time == "processing":
+        if len(order.expressions) > 1:
+            raise context.error(order.expressions[1], "in processing time rows stand in the order in which they come")
         return relation  # rows come in this order
     if is_updating(relation):
         raise context.error(order, "ORDER BY takes rows that are only added, not results that change", "add LIMIT")
-    name = unused_name("__order_count", relation.schema)
+    translator = context.translator(relation)
+    made: dict[str, str] = {}
+    further: list[tuple[str, bool]] = []
+    for term, descending in ordered_terms(order.expressions[1:]):
+        made[name := unused_name(f"__order_{len(made)}", relation.schema)] = translator.sql(
+            _meant(context, relation, term)
+        )
+        further.append((name, descending))
+    count = unused_name("__order_count", relation.schema)
     of_this_row = OverCall("COUNT", None, "ROWS", 0)
-    stream = shuffled(relation.stream, ()).apply(OverAggregate((), found[0].physical, {name: of_this_row})).drop(name)
+    source = relation.stream.with_columns(**made) if made else relation.stream
+    spec = OverAggregate((), found[0].physical, {count: of_this_row}, further=further)
+    stream = shuffled(source, ()).apply(spec).drop(count, *made)
     return replace(relation, stream=stream, base=None, version_key=(), version_stream=None)
 
 

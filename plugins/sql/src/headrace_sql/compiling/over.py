@@ -8,11 +8,13 @@ from functools import cache
 from typing import Any
 
 import polars as pl
+from headrace.interfaces.functions import AggregateFunction
 from headrace.jobs.keyed import shuffled
 from headrace_columnar.sql_types import common_type
 from sqlglot import exp
 
 from headrace_sql.binding.context import Context, Listed
+from headrace_sql.binding.emitting import state_ttl
 from headrace_sql.binding.expression_parts import names_columns
 from headrace_sql.binding.expressions import Translator
 from headrace_sql.binding.intervals import interval_us
@@ -20,32 +22,26 @@ from headrace_sql.binding.scope import Column, Ranking, Relation, Time, is_updat
 from headrace_sql.binding.trees import physical, text_of
 from headrace_sql.compiling.constants import constant, whole_number
 from headrace_sql.compiling.ordering import ordered_terms
-from headrace_sql.operators.over_aggregate import OverAggregate, OverCall
-
-_RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
+from headrace_sql.operators.over_aggregate import OverAggregate
+from headrace_sql.operators.over_changing import OverChanging
+from headrace_sql.operators.over_functions import OverCall
 
 
 def with_over(context: Context, relation: Relation, listed: Sequence[Listed]) -> Relation:
     """Return what a SELECT with OVER gives of each row."""
     relation = context.settled(listed[0][1], relation)
     windows = [window for each in listed for window in each[1].find_all(exp.Window)]
-    ranks = [each for each in listed if isinstance(each[1], exp.Window) and each[1].this.name.upper() in _RANKS]
-    if len(windows) == len(ranks) == 1:
-        return _ranking(context, relation, listed, ranks)
+    numbered = [
+        each for each in listed if isinstance(each[1], exp.Window) and each[1].this.name.upper() == "ROW_NUMBER"
+    ]
+    if len(windows) == len(numbered) == 1:
+        return _ranking(context, relation, listed, numbered)
     return _aggregates(context, relation, listed)
 
 
 def _ranking(context: Context, relation: Relation, listed: Sequence[Listed], ranks: Sequence[Listed]) -> Relation:
     name, window, _ = ranks[0]
     assert isinstance(window, exp.Window)
-    if window.this.name.upper() != "ROW_NUMBER":
-        if _by_time(context, relation, window):
-            return _aggregates(context, relation, listed)
-        raise context.error(
-            window,
-            f"{window.this.name}() is not supported",
-            "as in Flink, a Top-N of a stream has ROW_NUMBER(); RANK() and DENSE_RANK() are ordered by a time attribute",
-        )
     others = [each for each in listed if each is not ranks[0]]
     given_relation = relation
     relation, partition, order = _partition_and_order(context, relation, window)
@@ -76,28 +72,12 @@ def _ranking(context: Context, relation: Relation, listed: Sequence[Listed], ran
         tuple((kept.get(c, c), down, time) for c, down, time in order),
         rank_name,
         # Of a view that is read twice all rows are numbered once.
-        cache(lambda: _aggregates(context, given_relation, listed))
-        if _by_time(context, given_relation, window)
-        else None,
+        cache(lambda: _aggregates(context, given_relation, listed)),
+        by_time=_is_by_time(relation, order),
     )
     columns = list(projected.columns)
     columns.insert(listed.index(ranks[0]), Column(rank_name, target))
     return Relation(stream.select(**texts), tuple(columns), ranking=ranking)
-
-
-def _by_time(context: Context, relation: Relation, window: exp.Window) -> bool:
-    """Return whether rows are numbered as time goes on: then their numbers never change, and need no bound."""
-    order = window.args.get("order")
-    terms = order.expressions if order is not None else []
-    if (
-        len(terms) != 1
-        or terms[0].args.get("desc")
-        or not isinstance(terms[0].this, exp.Column)
-        or is_updating(relation)
-    ):
-        return False
-    column, fields = resolve(relation, terms[0].this, context.text)
-    return column.time is not None and not fields
 
 
 def _partition_and_order(
@@ -124,9 +104,8 @@ def _partition_and_order(
             raise context.error(node, "a partition by processing time would have one row each", "ORDER BY it instead")
     partition = tuple(name for _, name, _ in partitions)
     order = window.args.get("order")
-    if order is None:
-        raise context.error(window, "OVER needs ORDER BY in a stream")
-    terms = tuple(_first(column_of(each), descending) for each, descending in ordered_terms(order.expressions))
+    ordered = ordered_terms(order.expressions) if order is not None else ()
+    terms = tuple(_first(column_of(each), descending) for each, descending in ordered)
     if computed:
         relation = replace(relation, stream=relation.stream.with_columns(**computed))
     return relation, partition, terms
@@ -136,15 +115,25 @@ def _first(column: tuple[str, Time | None], descending: bool) -> tuple[str, bool
     return column[0], descending, column[1]
 
 
+def _is_by_time(relation: Relation, order: Sequence[tuple[str, bool, Time | None]]) -> bool:
+    """Return whether rows stand in the order of time and never change: then the results of each row are given once."""
+    return len(order) == 1 and order[0][2] is not None and not order[0][1] and not is_updating(relation)
+
+
 def _aggregates(context: Context, relation: Relation, listed: Sequence[Listed]) -> Relation:
-    """Return OVER aggregates: all windows of a SELECT have the same partition and order."""
+    """Return OVER aggregates: all windows of a SELECT have the same partition and order.
+
+    In the order of a time attribute rows are given once. In any other, and over rows that change, the result changes.
+    """
     windows = [window for each in listed for window in each[1].find_all(exp.Window)]
-    if is_updating(relation):
-        raise context.error(windows[0], "OVER takes rows that are only added, not results that change")
     first = windows[0]
     relation, partition, order = _partition_and_order(context, relation, first)
-    if len(order) != 1 or order[0][2] is None or order[0][1]:
-        raise context.error(first, "OVER is ordered by a time attribute, ascending")
+    by_time = _is_by_time(relation, order)
+    if not by_time and any(time == "processing" for _, _, time in order):
+        raise context.error(
+            first, "OVER in the order of a processing time is ascending, and takes rows that are only added",
+            "order by a column of the rows",
+        )  # fmt: skip
     given = context.translator(relation)
     same = {_shape(window) for window in windows}
     if len(same) > 1:
@@ -157,11 +146,15 @@ def _aggregates(context: Context, relation: Relation, listed: Sequence[Listed]) 
         if key in replaced:
             continue
         name = unused_name(f"__over_result_{len(calls)}", relation.schema)
-        calls[name] = _call(context, given, window, inputs)
+        calls[name] = _call(context, given, window, inputs, by_time=by_time)
         replaced[key] = name
     stream = relation.stream.with_columns(**inputs) if inputs else relation.stream
-    on = None if order[0][2] == "processing" else order[0][0]
-    spec = OverAggregate(partition, on, calls)
+    spec: OverAggregate | OverChanging
+    if by_time:
+        spec = OverAggregate(partition, None if order[0][2] == "processing" else order[0][0], calls)
+    else:
+        terms = tuple((column, down) for column, down, _ in order)
+        spec = OverChanging(partition, terms, calls, **state_ttl(context.catalog.options))
     made = replace(relation, stream=shuffled(stream, partition).apply(spec), base=None)
     columns = [(name, node, column) for name, node, column in listed]
     translator = context.translator(made, replaced)
@@ -173,36 +166,60 @@ def _shape(window: exp.Window) -> str:
     return "|".join([*parts, window.args["order"].sql(dialect="flink") if window.args.get("order") else ""])
 
 
-def _call(context: Context, given: Translator, window: exp.Window, inputs: dict[str, str]) -> OverCall:
+def _call(
+    context: Context, given: Translator, window: exp.Window, inputs: dict[str, str], *, by_time: bool
+) -> OverCall:
     call = window.this
     condition = None
     if isinstance(call, exp.Filter):
         condition, call = call.expression.this, call.this
     function = call.name.upper()
     arguments = list(call.expressions)
+    kind, preceding = _frame(context, window, by_time=by_time)
+    user = context.catalog.functions.get(call.name.lower())
+    if (
+        isinstance(user, AggregateFunction)
+        and condition is None
+        and arguments
+        and not isinstance(arguments[0], exp.Distinct)
+    ):
+        names = tuple(f"__over_input_{len(inputs) + place}" for place in range(len(arguments)))
+        inputs |= {name: given.sql(each) for name, each in zip(names, arguments, strict=True)}
+        return OverCall(user.name, None, kind, preceding, user=user, arguments=names)
+    if function in OverCall.AHEAD and by_time:
+        raise context.error(
+            call, f"{function} in the order of time would wait for rows to come", "order by another column, or use LAG"
+        )
     if function not in OverCall.FUNCTIONS:
         raise context.error(
             call, f"{function} is not supported with OVER", f"supported: {', '.join(OverCall.FUNCTIONS)}"
         )
+    if function in (*OverCall.RANKS, "LAG", "LEAD") and window.args.get("order") is None:
+        raise context.error(window, f"{function} needs ORDER BY")
     is_distinct = bool(arguments) and isinstance(arguments[0], exp.Distinct)
     if is_distinct:
         arguments = list(arguments[0].expressions)
     argument = None
+    if function == "NTILE" and arguments:
+        distance = whole_number(context, arguments[0], "the number of parts of NTILE")
+        if distance < 1 or len(arguments) > 1:
+            raise context.error(call, "NTILE takes one number, 1 or more")
+        return OverCall(function, None, "ROWS", None, distance)
     if arguments and not isinstance(arguments[0], exp.Star):
         argument = f"__over_input_{len(inputs)}"
         inputs[argument] = given.sql(arguments[0])
-    elif function != "COUNT" and function not in OverCall.RANKS:
+    elif function == "NTILE" or function not in ("COUNT", *OverCall.RANKS):
         raise context.error(call, f"{function} needs an argument")
     if condition is not None:
         name = f"__over_input_{len(inputs)}"
         value = inputs[argument] if argument else "1"
         inputs[name] = f"CASE WHEN {given.sql(condition)} THEN {value} END"
         argument = name
-    kind, preceding = _frame(context, window)
-    if len(arguments) > {"LAG": 3, "LISTAGG": 2}.get(function, 1):
+    if len(arguments) > {"LAG": 3, "LEAD": 3, "LISTAGG": 2}.get(function, 1):
         raise context.error(call, f"{function} with OVER takes fewer arguments")
     distance, default = 1, None
-    if function == "LAG":
+    if function in ("LAG", "LEAD"):
+        kind = kind if by_time else "ROWS"
         distance, default = _lag(context, given, arguments)
     elif function == "LISTAGG" and len(arguments) > 1:
         default = constant(context, arguments[1], "the separator of LISTAGG", pl.String())
@@ -221,7 +238,7 @@ def _lag(context: Context, given: Translator, arguments: list[exp.Expr]) -> tupl
     return distance, constant(context, arguments[2], "the default of LAG", kind)
 
 
-def _frame(context: Context, window: exp.Window) -> tuple[str, int | None]:
+def _frame(context: Context, window: exp.Window, *, by_time: bool) -> tuple[str, int | None]:
     """Return ("ROWS" or "RANGE", rows or microseconds before the row; None: all)."""
     spec = window.args.get("spec")
     if spec is None:
@@ -237,6 +254,11 @@ def _frame(context: Context, window: exp.Window) -> tuple[str, int | None]:
         if start.upper() == "CURRENT ROW":
             return kind, 0
         raise context.error(window, f"{start} is not supported as the start of an OVER window")
+    if not by_time and (kind == "RANGE" or start.find(exp.Interval) is not None):
+        raise context.error(
+            window, "RANGE with a length goes by a time attribute, ascending, over rows that are only added",
+            "ROWS BETWEEN n PRECEDING AND CURRENT ROW, or RANGE UNBOUNDED PRECEDING",
+        )  # fmt: skip
     if isinstance(start, exp.Interval):
         return "RANGE", interval_us(start, context.text, "RANGE")
     if kind == "RANGE" or start.find(exp.Interval) is not None:

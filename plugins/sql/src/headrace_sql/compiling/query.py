@@ -19,6 +19,7 @@ from headrace_sql.binding.functions import BARE_CALLS
 from headrace_sql.binding.query_hints import StateTtls, check_query_hints
 from headrace_sql.binding.scope import MEANT, Column, Relation, resolve, unused_name
 from headrace_sql.binding.trees import all_of, physical, text_of
+from headrace_sql.compiling.current_watermark import with_watermarks
 from headrace_sql.compiling.from_clause import from_clause
 from headrace_sql.compiling.grouping import aggregated
 from headrace_sql.compiling.ordering import limited, with_grouped_order, with_order_columns
@@ -81,6 +82,7 @@ class QueryCompiler(Context):
         conditions = conjuncts(node.args["where"].this if node.args.get("where") else None)
         self.around = node
         relation, conditions = from_clause(self, node, conditions)
+        relation, node, conditions = with_watermarks(self, node, relation, conditions)
         if any(each.find(exp.Query) for each in (*conditions, *node.expressions, *_having(node))):
             relation, node, conditions = with_subqueries(self, node, relation, conditions)
         grouped = node.args.get("group") is not None or self.has_aggregates(node)

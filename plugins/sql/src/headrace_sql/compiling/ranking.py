@@ -21,7 +21,7 @@ from headrace_sql.operators.window_top_n import WindowTopN
 
 
 def ranked(context: Context, relation: Relation, conditions: Sequence[exp.Expr]) -> tuple[Relation, list[exp.Expr]]:
-    """Return the relation with its Top-N, and the conditions that are left. Raises when none bounds the rank."""
+    """Return the relation with its Top-N, and the conditions that are left. Without a bound all rows are numbered."""
     ranking = relation.ranking
     assert ranking is not None
     bound, left = None, []
@@ -35,13 +35,8 @@ def ranked(context: Context, relation: Relation, conditions: Sequence[exp.Expr])
             bound = found if bound is None else min(bound, found)
         else:
             bound = found if bound is None else min(bound, found)
-    if bound is None and ranking.unbounded is not None:
-        return context.settled(context.around or exp.Select(), relation), list(conditions)
     if bound is None:
-        raise context.error(
-            conditions[0] if conditions else None, f"the rank {ranking.name!r} has no upper bound: every row would be kept for ever",
-            f"add WHERE {ranking.name} <= 10",
-        )  # fmt: skip
+        return context.settled(context.around or exp.Select(), relation), list(conditions)
     rest = tuple(column for column in relation.columns if column.name != ranking.name)
     names = [column for column in relation.columns if column.name == ranking.name]
     base = replace(relation, columns=rest, ranking=None, base=None)
@@ -62,14 +57,21 @@ def ranked(context: Context, relation: Relation, conditions: Sequence[exp.Expr])
             return replace(made, stream=stream, columns=relation.columns), left
         return made, left
     terms = [f"{text_of(physical(name))} {'desc' if down else 'asc'}" for name, down, _ in ranking.order]
+    latest = False
     if any(time == "processing" for _, _, time in ranking.order):
-        raise context.error(None, "a Top-N in processing time keeps the first or last row only", f"{ranking.name} = 1")
+        if len(ranking.order) > 1 or is_updating(base):
+            raise context.error(
+                None, "in processing time rows stand in the order in which they come, if they are only added",
+                "ORDER BY a column of the rows",
+            )  # fmt: skip
+        terms, latest = [], ranking.order[0][1]
     keys = ranking.partition
     stream = shuffled(base.stream, keys).operator(
         "top_n",
         keys,
         bound,
-        by=", ".join(terms),
+        by=", ".join(terms) if terms else (),
+        keep="last" if latest else "first",
         rank=names[0].physical if used else None,
         **state_ttl(context.catalog.options),
     )

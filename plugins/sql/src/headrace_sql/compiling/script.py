@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -13,19 +14,26 @@ from headrace.jobs.dsl import FunctionCatalog, Pipeline, Stream
 from headrace.jobs.job import Job
 from sqlglot import exp
 
-from headrace_sql.binding.catalog import Catalog, View
+from headrace_sql.binding.catalog import Catalog
 from headrace_sql.binding.column_values import value_of
 from headrace_sql.binding.connectors import sink_job
 from headrace_sql.binding.emitting import emit_of
+from headrace_sql.binding.named_arguments import place_named_arguments
+from headrace_sql.binding.places import label_of, parts_of
 from headrace_sql.binding.scope import Column, Relation, error_at, is_updating
 from headrace_sql.binding.session import SqlSession
-from headrace_sql.binding.tables import read_table
+from headrace_sql.binding.sink_constraints import constraints_of
+from headrace_sql.binding.sink_keys import is_known_by, keyed, resolved
+from headrace_sql.binding.tables import Table
 from headrace_sql.binding.trees import text_of
 from headrace_sql.binding.zones import zone_name
+from headrace_sql.compiling.altering import alter
+from headrace_sql.compiling.definitions import Definitions
 from headrace_sql.compiling.explaining import explained
-from headrace_sql.compiling.fitting import fitted
+from headrace_sql.compiling.fitting import fitted, sources_of, with_partition
 from headrace_sql.compiling.query import QueryCompiler, view_relation
 from headrace_sql.compiling.sets import united
+from headrace_sql.compiling.showing import Showing
 from headrace_sql.operators.frames import FrameSource
 from headrace_sql.operators.plan_sink import PlanSink
 from headrace_sql.reading import nodes, options
@@ -42,6 +50,10 @@ class Insert:
     node: exp.Expr
     #: Options of a hint behind the table.
     options: tuple[tuple[str, str, int], ...] = ()
+    #: The table as it was defined there: a later statement may drop or alter it.
+    definition: Table | None = None
+    #: Whether the rows of the query are known by the table's primary key.
+    fits: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,8 @@ class Query:
 
     relation: Relation
     is_plan: bool = False
+    #: The rows of an answer to SHOW or DESCRIBE, which no job has to make.
+    answer: pl.DataFrame | None = None
 
 
 class Script:
@@ -67,8 +81,10 @@ class Script:
         bad_records: str | None = None,
         session: SqlSession | None = None,
     ) -> None:
-        """``session`` is what the text knows of earlier ones; it stays as it is."""
+        """``session`` is what the text knows of earlier ones; it stays as it is: what it is afterwards is ``self.session``."""
         session = SqlSession() if session is None else session
+        #: The session as the text leaves it.
+        self.session = session.copy()
         self.text = text
         statements, self.dialect = parse(text, dialect)
         for each in statements:
@@ -81,16 +97,14 @@ class Script:
             if streams
             else Pipeline(namespace, pipeline, FunctionCatalog(), bad_records)
         )
-        self.catalog = Catalog(made, _named_functions(functions), view_relation)
+        self.catalog = Catalog(made, _named_functions(functions), view_relation, self.session)
         self.catalog.streams.update(streams)
         for name, function in session.functions.items():
             self.catalog.add_function(name, function)
-        self.catalog.tables.update(session.tables)
-        self.catalog.views.update(session.views)
         self.catalog.kept_elsewhere = session.kept
-        #: The names of the tables and views that the text defines itself.
-        self.own: set[str] = set()
-        self.created_functions: dict[str, Any] = {}
+        self.definitions = Definitions(self.catalog, text)
+        self.definitions.take_kept_functions()
+        self.showing = Showing(self.catalog, text)
         self.by_name = by_name
         self.inserts: list[Insert] = []
         self.queries: list[Query] = []
@@ -100,6 +114,7 @@ class Script:
             self._register(name, frame)
         for statement in statements:
             try:
+                place_named_arguments(statement, self.catalog.functions, text)
                 self._run(statement)
             except RecursionError:
                 raise ExpressionError("the statement is nested too deeply", text=self.text, position=None) from None
@@ -122,8 +137,23 @@ class Script:
             self._explained_set.append(self._explained_job(node))
         elif isinstance(node, nodes.SetOption):
             self._set(node)
+        elif isinstance(node, nodes.ResetOption):
+            self._reset(node)
+        elif isinstance(node, nodes.ShowList | nodes.DescribeDefinition):
+            frame = self.showing.show(node) if isinstance(node, nodes.ShowList) else self.showing.describe(node)
+            stream = self.catalog.pipeline.from_(FrameSource.of(frame), name=self.catalog.unused_source_name("answer"))
+            columns = tuple(Column(name, name) for name in frame.columns)
+            self.queries.append(Query(Relation(stream, columns), answer=frame))
         elif isinstance(node, exp.Create):
             self._create(node)
+        elif isinstance(node, nodes.DropDefinition):
+            self.definitions.drop(node)
+        elif isinstance(node, nodes.Alteration):
+            alter(self.definitions, node)
+        elif isinstance(node, nodes.UsePlace):
+            self.definitions.use(node)
+        elif isinstance(node, nodes.CreatePlace):
+            self.definitions.create_place(node)
         elif isinstance(node, exp.Insert):
             self.inserts.append(self._insert(node))
         elif isinstance(node, exp.Query | exp.Values):
@@ -178,23 +208,21 @@ class Script:
                 raise error_at(node.expression, self.text, error.message, error.hint) from error
         self.catalog.options[key] = value
 
+    def _reset(self, node: nodes.ResetOption) -> None:
+        if node.this is None:
+            self.catalog.options.clear()
+        else:
+            self.catalog.options.pop(node.this.name, None)
+
     def _create(self, node: exp.Create) -> None:
-        kind = node.args["kind"]
-        name = node.this.this.name if isinstance(node.this, exp.Schema) else node.this.name
-        if kind == "FUNCTION":
-            self.created_functions[name] = self.catalog.create_function(node, self.text)
+        if node.args["kind"] == "FUNCTION":
+            self.definitions.create_function(node)
             return
-        if name in self.own:
-            if node.args.get("exists"):
-                return
-            raise error_at(node.this, self.text, f"{name!r} is defined twice")
-        self.own.add(name)
-        self.catalog.forget(name)
-        if kind == "TABLE":
-            self.catalog.tables[name] = read_table(node, self.text)
-            return
-        columns = tuple(each.name for each in node.this.expressions) if isinstance(node.this, exp.Schema) else ()
-        self.catalog.views[name] = View(name, node.expression, columns, self.text)
+        filled = self.definitions.create(node, self._query)
+        if filled is not None:
+            key, relation, columns = filled
+            insert = exp.Insert(this=node.this.this, expression=node.expression)
+            self.inserts.append(self._inserted(key, relation, columns, insert))
 
     def _compiler(self, emit: exp.Expr | None) -> QueryCompiler:
         compiler = QueryCompiler(self.catalog, self.text)
@@ -204,10 +232,13 @@ class Script:
     def _insert(self, node: exp.Insert) -> Insert:
         target = node.this
         name_node = target.this if isinstance(target, exp.Schema) else target
-        found = self.catalog.find(name_node.name)
-        if found is None or found not in self.catalog.tables:
-            what = f"{name_node.name!r} is no table" if found else f"unknown table {name_node.name!r}"
-            raise error_at(name_node, self.text, what, self.catalog.hint_of(name_node.name, self.catalog.tables))
+        key = self.catalog.key_of(name_node)
+        found = self.catalog.find(key)
+        if found is None:
+            raise self.catalog.unknown(key, name_node, self.text)
+        if found not in self.catalog.tables:
+            hint = self.catalog.hint_of(name_node.name, self.catalog.tables)
+            raise error_at(name_node, self.text, f"{name_node.name!r} is no table", hint)
         table = self.catalog.tables[found]
         listed = [each.name for each in target.expressions] if isinstance(target, exp.Schema) else []
         columns = table.sink_columns
@@ -221,12 +252,30 @@ class Script:
                 )
         compiler = self._compiler(node.args.get("emit"))
         relation = compiler.settled(node.expression, compiler.query(node.expression))
-        return Insert(
-            found,
-            fitted(compiler, relation, columns, listed, node, by_name=self.by_name),
-            node,
-            name_node.meta.get(OPTIONS, ()),
-        )
+        if node.args.get("partition"):
+            relation, listed = with_partition(compiler, relation, table, listed, node.args["partition"])
+        return self._inserted(found, relation, listed, node)
+
+    def _inserted(self, key: str, relation: Relation, listed: list[str], node: exp.Insert) -> Insert:
+        columns = self.catalog.tables[key].sink_columns
+        compiler = QueryCompiler(self.catalog, self.text)
+        table = self.catalog.tables[key]
+        made = fitted(compiler, relation, columns, listed, node, by_name=self.by_name)
+        sources = sources_of(compiler, relation, columns, listed, node, by_name=self.by_name)
+        keys = [name for name in table.primary_key if name in columns]
+        fits = is_known_by(relation, [sources.get(name) for name in keys], [columns[name] for name in keys])
+        constraints = constraints_of(table, self.catalog.options)
+        if constraints is not None:
+            made = replace(made, stream=made.stream.apply(constraints))
+        conflict = node.args.get("conflict")
+        if conflict is not None:
+            if not table.primary_key:
+                raise error_at(
+                    conflict, self.text, f"ON CONFLICT is for tables with a PRIMARY KEY, and {table.name!r} has none"
+                )
+            made = replace(made, stream=resolved(made.stream, table.primary_key, conflict.name, self.catalog.options))
+        target = node.this.this if isinstance(node.this, exp.Schema) else node.this
+        return Insert(key, made, node, target.meta.get(OPTIONS, ()), table, fits)
 
     def job(self) -> Job:
         """Return the job that all INSERTs make together; a query that stands alone is printed. Raises PlanError."""
@@ -242,9 +291,23 @@ class Script:
             )
         return jobs[0].also(*jobs[1:])
 
+    @property
+    def is_job(self) -> bool:
+        """Whether the text has something to run, beside questions about what is defined."""
+        return bool(self.inserts) or any(each.answer is None for each in self.queries)
+
+    @property
+    def own(self) -> set[str]:
+        """The names of the tables and views that the text defines itself."""
+        return {parts_of(key)[1] for key in self.definitions.own}
+
     def _sink_job(self, insert: Insert) -> Job:
-        table = self.catalog.tables[insert.table].with_options(insert.options, self.text)
-        return sink_job(self.catalog.notices, table, insert.relation.stream, insert.table)
+        assert insert.definition is not None
+        table = insert.definition.with_options(insert.options, self.text)
+        by_key = partial(
+            keyed, fits=insert.fits, conflict=insert.node.args.get("conflict"), options=self.catalog.options
+        )
+        return sink_job(self.catalog.notices, table, insert.relation.stream, label_of(insert.table), by_key)
 
     def relations(self) -> dict[str, Relation]:
         """Return what the INSERTs and queries give, by table; a query alone is called ``result``."""

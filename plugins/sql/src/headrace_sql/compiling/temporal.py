@@ -7,18 +7,19 @@ from datetime import timedelta
 from typing import Any
 
 from headrace.flow.schema import Schema
-from headrace.jobs.keyed import joined
+from headrace.jobs.keyed import joined, shuffled
 from headrace.plan.graph import OperatorNode, ShuffleNode, SourceNode, UnionNode
 from headrace_dimension.lookup_join import LookupJoin
 from sqlglot import exp
 
 from headrace_sql.binding import connectors
 from headrace_sql.binding.context import Context
-from headrace_sql.binding.scope import Relation, is_updating, resolve
+from headrace_sql.binding.scope import Column, Relation, is_updating, resolve
 from headrace_sql.binding.trees import physical, text_of
 from headrace_sql.compiling.from_items import named_table
 from headrace_sql.compiling.join_sides import residual, split_condition
 from headrace_sql.compiling.sides import Sides, replace_sides, sides_of, touches
+from headrace_sql.operators.looked_up_rows import FOUND, TAG, LookedUpRows, TagRows
 from headrace_sql.operators.lookup import Lookup
 from headrace_sql.operators.temporal_join import TemporalJoin
 
@@ -58,18 +59,44 @@ def _looked_up(
     sides = replace_sides(sides, sides.left, context.where(sides.right, own))
     sides = split_condition(context, sides, [each for each in on if each not in own])
     condition = residual(context, sides)
+    changing = is_updating(left)
+    if changing:
+        sides = _told_apart(sides)
     refresh = connectors.refresh_of(context.catalog.tables.get(right.base or ""))
     if sides.keys and condition is None and one_source:
-        return _joined_with_table(sides, how, refresh)
+        made = _joined_with_table(sides, "left" if changing else how, refresh)
+        return _remembered(context, right, sides, made, how) if changing else made
     if refresh is not None:
         context.catalog.notices.append(
             f"table {item.name!r} is read once: only a table of one source, joined by equalities alone, is read anew"
         )
     schema = Schema(sides.right.schema)
     spec = Lookup(
-        sides.right.stream.edge, schema, tuple(sides.keys), how, condition, functions=context.catalog.functions
-    )
-    return Relation(sides.left.stream.apply(spec), (*sides.left.columns, *sides.right.columns))
+        sides.right.stream.edge, schema, tuple(sides.keys), "left" if changing else how, condition,
+        functions=context.catalog.functions,
+    )  # fmt: skip
+    made = Relation(sides.left.stream.apply(spec), (*sides.left.columns, *sides.right.columns))
+    return _remembered(context, right, sides, made, how) if changing else made
+
+
+def _told_apart(sides: Sides) -> Sides:
+    """Return sides whose rows say which row of the left it is, and whether there was one of the right."""
+    tag, found = Column(TAG, TAG, hidden=True), Column(FOUND, FOUND, hidden=True)
+    left = replace(sides.left, stream=sides.left.stream.apply(TagRows()), columns=(*sides.left.columns, tag))
+    right = sides.right.stream.with_columns(**{FOUND: "1"})
+    return replace_sides(sides, left, replace(sides.right, stream=right, columns=(*sides.right.columns, found)))
+
+
+def _remembered(context: Context, right: Relation, sides: Sides, made: Relation, how: str) -> Relation:
+    """Return what was found for rows that change: taken back as it was given, whatever the table is by then."""
+    keys = tuple(dict.fromkeys(left for left, _ in sides.keys))
+    left = [name for name in sides.left.schema if name != TAG]
+    table = context.catalog.tables.get(right.base or "")
+    by = {name for _, name in sides.keys}
+    unique = table is not None and bool(table.primary_key) and set(table.primary_key) <= by
+    spec = LookedUpRows(keys, left, inner=how == "inner", unique=unique)
+    columns = tuple(each for each in made.columns if each.physical not in (TAG, FOUND))
+    return replace(made, stream=shuffled(made.stream, keys).apply(spec), columns=columns)
 
 
 def _joined_with_table(sides: Sides, how: str, refresh: timedelta | None) -> Relation:

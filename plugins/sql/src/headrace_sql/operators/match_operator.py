@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark, watermark_times
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import JobError, PlanError
 from headrace.interfaces.key_shares import KeyShare
@@ -29,6 +29,7 @@ from headrace_columnar.expressions import CompiledExpression, compile_expression
 from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
 from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import kept_columns
+from headrace_stateful.keys.ticks import ttl_tick_seconds
 
 NEVER, _END = -(2**63), 2**62
 _SEQ, _TS, _MARK, _NUMBER = "__mr_seq", "__mr_time", "__mr_mark", "__mr_number"
@@ -52,12 +53,16 @@ class PatternPart:
 
 
 class MatchRecognize(StatefulSpec):
-    """Gives one row per match: the key and the measures."""
+    """Gives one row per match: the key and the measures. ``on``: the event-time column; None: processing time.
+
+    In processing time rows are taken at once, as they come; ``within_us`` goes by the clock when they were taken in.
+    """
 
     name: ClassVar[str] = "match_recognize"
 
     def __init__(
-        self, *, keys: tuple[str, ...], on: str, order: tuple[str, ...], pattern: tuple[PatternPart, ...], definitions: Mapping[str, Node],
+        self, *, keys: tuple[str, ...], on: str | None, order: tuple[str, ...], pattern: tuple[PatternPart, ...],
+        definitions: Mapping[str, Node],
         measures: Mapping[str, Node], types: Mapping[str, pl.DataType], skip: tuple[str, str], within_us: int | None,
     ) -> None:  # fmt: skip
         self.keys = keys
@@ -101,13 +106,22 @@ class MatchRecognize(StatefulSpec):
     def definition(self, schema: Schema | None) -> StateDefinition:
         assert schema is not None
         settings = {
-            "on": quoted(self.on), "order": [quoted(name) for name in self.order], "skip": list(self.skip), "within_us": self.within_us,
+            "on": "processing time" if self.on is None else quoted(self.on), "within_us": self.within_us,
+            "order": [quoted(name) for name in self.order], "skip": list(self.skip),
             "pattern": [[part.variable, part.least, part.most, part.greedy] for part in self.pattern],
             "definitions": {name: repr(node) for name, node in sorted(self.definitions.items())},
             "measures": {name: repr(node) for name, node in sorted(self.measures.items())},
         }  # fmt: skip
-        columns = dict.fromkeys([*self.keys, self.on, *self.order, *self.columns()])
-        return StateDefinition(self.name, settings, self.keys, kept_columns(schema, list(columns)))
+        return StateDefinition(self.name, settings, self.keys, kept_columns(schema, self.kept()))
+
+    def kept(self) -> list[str]:
+        """Return the columns of the rows that the state holds."""
+        on = [] if self.on is None else [self.on]
+        return list(dict.fromkeys([*self.keys, *on, *self.order, *self.columns()]))
+
+    @property
+    def tick_seconds(self) -> float | None:
+        return ttl_tick_seconds(self.within_us) if self.on is None else None
 
     def describe(self) -> str:
         parts = []
@@ -116,9 +130,8 @@ class MatchRecognize(StatefulSpec):
             parts.append(
                 part.variable if (part.least, part.most) == (1, 1) else f"{part.variable}{{{part.least},{most}}}"
             )
-        return (
-            f"per {', '.join(self.keys) or 'all'} by {self.on}: {' '.join(parts)}, skip {' '.join(self.skip).strip()}"
-        )
+        skip = " ".join(self.skip).strip()
+        return f"per {', '.join(self.keys) or 'all'} by {self.on or 'processing time'}: {' '.join(parts)}, skip {skip}"
 
 
 @dataclass
@@ -136,7 +149,7 @@ class RunningMatch(StatefulOperator):
 
     def __init__(self, spec: MatchRecognize, schema: Schema) -> None:
         self._spec = spec
-        self._columns = list(dict.fromkeys([*spec.keys, spec.on, *spec.order, *spec.columns()]))
+        self._columns = spec.kept()
         kinds = {name: schema[name] for name in self._columns}
         extra = {_SEQ: pl.Int64(), _TS: pl.Int64(), _MARK: pl.Int64()}
         self._waiting = pl.DataFrame(schema={**kinds, **extra})
@@ -150,11 +163,15 @@ class RunningMatch(StatefulOperator):
         #: By key the time of the first match that is complete and not given yet; the watermark that was passed on.
         self._held: dict[tuple[Any, ...], int] = {}
         self._told = NEVER
+        self._now_us = 0
         self._late = 0
         self._changed = False
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame
+        if self._spec.on is None:
+            yield from self._at_once(batch)
+            return
         timeless = frame[self._spec.on].is_null()
         if timeless.any():
             reason = f"no time in column {self._spec.on!r}: the row has no place in the order"
@@ -171,7 +188,30 @@ class RunningMatch(StatefulOperator):
         self._late += rows.height - on_time.height
         self._waiting = pl.concat([self._waiting, on_time])
 
+    def _at_once(self, batch: Batch) -> Iterable[Batch]:
+        """Take rows by the clock. What is given has the watermark of the rows that were taken."""
+        frame = batch.frame
+        rows = frame.select(self._columns).with_columns(
+            pl.int_range(self._sequence, self._sequence + frame.height, dtype=pl.Int64).alias(_SEQ),
+            pl.lit(self._now_us, dtype=pl.Int64).alias(_TS), pl.Series(_MARK, watermark_times(frame)),
+        )  # fmt: skip
+        self._sequence += frame.height
+        for given in self._matched(batch.queue, rows, self._now_us):
+            if WATERMARK not in frame.columns:
+                yield given
+            else:
+                mark = pl.lit(frame[WATERMARK][-1], dtype=pl.Int64)
+                yield given.with_frame(given.frame.with_columns(mark.alias(WATERMARK)))
+
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows | Watermark]:
+        if self._spec.on is None:
+            if isinstance(message, Tick):
+                self._now_us = max(self._now_us, message.time_us)
+            if self._deadlines and isinstance(message, Tick | EndOfInput):
+                ends_us = self._now_us if isinstance(message, Tick) else _END
+                if self._deadlines[0][0] <= ends_us:
+                    yield from self._matched(Queue("clock"), self._waiting.clear(), ends_us)
+            return
         if isinstance(message, Watermark):
             yield from self._reached(message.queue, message.time_us)
             # Of a match that is complete and waits for one that began before it the time is known: it is not to be late behind.
@@ -216,6 +256,9 @@ class RunningMatch(StatefulOperator):
             self._settle(key, partition)
         if found:
             frame = pl.DataFrame([self._rounded(row) for row in found], schema=self._schema, orient="row")
+            if self._spec.on is None:
+                yield Batch(queue, frame)
+                return
             # Results of one step of the watermark: none is late for what comes behind because another was given before it.
             least = np.minimum.accumulate(np.array(marks, dtype=np.int64)[::-1])[::-1]
             yield Batch(queue, frame.with_columns(pl.Series(WATERMARK, least, dtype=pl.Int64)))

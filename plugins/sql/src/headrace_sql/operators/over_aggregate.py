@@ -10,11 +10,8 @@ taken in: rows that were taken in together have the same time, and so belong to 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from decimal import ROUND_HALF_UP, Decimal
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,73 +27,29 @@ from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import StateInColumns, kept_columns
 from headrace_stateful.keys.ticks import ttl_tick_seconds
 
+from headrace_sql.operators.over_functions import GROUP, ORDER, OverCall, over
+
 NEVER = -(2**63)
 _END = 2**62
-_SEQ, _TS, _GROUP, _AT = "__over_seq", "__over_ts", "__over_group", "__over_at"
+_SEQ, _TS, _GROUP, _AT = "__over_seq", ORDER, GROUP, "__over_at"
 #: What the watermark has to pass for a row to be given: its time, and where the watermark was when the row came behind it.
 _DUE = pl.max_horizontal(_TS, _AT)
 
 
-@dataclass(frozen=True)
-class OverCall:
-    """One aggregate. ``preceding``: rows, or microseconds with RANGE; None: all rows before."""
-
-    FUNCTIONS: ClassVar[tuple[str, ...]] = (
-        "COUNT",
-        "SUM",
-        "AVG",
-        "MIN",
-        "MAX",
-        "FIRST_VALUE",
-        "LAST_VALUE",
-        "LAG",
-        "LISTAGG",
-        "STDDEV_POP",
-        "STDDEV_SAMP",
-        "VAR_POP",
-        "VAR_SAMP",
-        "ROW_NUMBER",
-        "RANK",
-        "DENSE_RANK",
-    )
-    #: Functions that number the rows; they have no argument.
-    RANKS: ClassVar[tuple[str, ...]] = ("ROW_NUMBER", "RANK", "DENSE_RANK")
-
-    function: str
-    argument: str | None
-    kind: str
-    preceding: int | None
-    distance: int = 1
-    distinct: bool = False
-    #: What LAG gives where there is no such row, and what stands between the values of LISTAGG.
-    default: Any = None
-
-    def result_type(self, schema: Mapping[str, pl.DataType]) -> pl.DataType:
-        """Return the type of the result for a type of the argument."""
-        if self.function == "COUNT" or self.function in self.RANKS:
-            return pl.Int64()
-        kind = schema[str(self.argument)]
-        if self.function == "SUM" and kind.is_integer():
-            return pl.Int64()
-        if self.function == "SUM" and isinstance(kind, pl.Decimal):
-            return pl.Decimal(38, kind.scale)
-        if self.function == "AVG" and isinstance(kind, pl.Decimal):
-            return pl.Decimal(38, max(6, kind.scale))
-        if self.function == "AVG" and not isinstance(kind, pl.Float32):
-            return pl.Int64() if kind.is_integer() else pl.Float64()
-        if self.function.startswith(("STDDEV", "VAR")) and isinstance(kind, pl.Decimal):
-            return pl.Decimal(38, max(6, kind.scale))
-        return kind
-
-
 class OverAggregate(StateInColumns):
-    """Adds the results of OVER aggregates to each row. ``on``: the event-time column; None: processing time."""
+    """Adds the results of OVER aggregates to each row. ``on``: the event-time column; None: processing time.
+
+    ``further`` holds (column, descending) of what orders rows of equal event time; NULL is the least value.
+    """
 
     name: ClassVar[str] = "over_aggregate"
     outputs: Sequence[str] = ("", "late")
 
-    def __init__(self, keys: Sequence[str], on: str | None, calls: Mapping[str, OverCall]) -> None:
+    def __init__(
+        self, keys: Sequence[str], on: str | None, calls: Mapping[str, OverCall], *, further: Sequence[tuple[str, bool]] = ()
+    ) -> None:  # fmt: skip
         self.keys = tuple(keys)
+        self.further = tuple(further)
         self.on = on
         # In processing time no two rows need have different times: what RANGE takes in without a bound are the rows before.
         by_rows = {name: replace(call, kind="ROWS") for name, call in calls.items() if call.preceding is None}
@@ -130,16 +83,11 @@ class OverAggregate(StateInColumns):
 
     def definition(self, schema: Schema | None) -> StateDefinition:
         assert schema is not None
-        calls = [
-            {
-                **{each.name: getattr(call, each.name) for each in fields(call)},
-                "argument": None if call.argument is None else quoted(str(call.argument)),
-                "default": repr(call.default),
-            }
-            for call in self.calls.values()
-        ]
+        calls = [call.setting() for call in self.calls.values()]
         on = "processing time" if self.on is None else quoted(self.on)
-        settings = {"calls": sorted(calls, key=repr), "on": on}
+        settings: dict[str, Any] = {"calls": sorted(calls, key=repr), "on": on}
+        if self.further:
+            settings["further"] = [f"{quoted(name)}{' desc' if down else ''}" for name, down in self.further]
         return StateDefinition(self.name, settings, self.keys, kept_columns(schema))
 
     def describe(self) -> str:
@@ -250,12 +198,14 @@ class RunningOver(StatefulOperator):
             return
         self._changed = True
         if not in_order:
-            rows = rows.sort(_DUE, _TS, _SEQ)
+            names, down = [name for name, _ in self._spec.further], [down for _, down in self._spec.further]
+            order = [False, False, *down, False]
+            rows = rows.sort(_DUE, _TS, *names, _SEQ, descending=order, nulls_last=order)
         keys = self._spec.keys
         whole = pl.concat([self._history.with_columns(new=False), rows.with_columns(new=True)])
         grouped = _grouped(whole, keys).with_row_index("__place").sort(_GROUP, "new", "__place")
         results = [
-            _over(call, grouped).alias(name).cast(call.result_type(self._schema))
+            over(call, grouped).alias(name).cast(call.result_type(self._schema))
             for name, call in self._spec.calls.items()
         ]
         table = grouped.with_columns(results).filter("new").sort("__place")
@@ -346,151 +296,3 @@ def _grouped(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
         return rows.with_columns(pl.lit(0, dtype=pl.UInt32).alias(_GROUP))
     groups = rows.select(keys).unique(maintain_order=True).with_row_index(_GROUP)
     return rows.join(groups, on=list(keys), how="left", nulls_equal=True, maintain_order="left")
-
-
-def _over(call: OverCall, rows: pl.DataFrame) -> pl.Series:
-    """Return the result of a call for each row; rows stand by group, then in their order."""
-    height = rows.height
-    groups = rows[_GROUP].to_numpy()
-    places = np.arange(height)
-    begins = np.searchsorted(groups, groups, "left")
-    ends = places + 1
-    if call.function == "ROW_NUMBER":
-        return pl.Series(places - begins + 1)
-    times = rows[_TS].to_numpy()
-    if call.function in ("RANK", "DENSE_RANK"):
-        new = np.ones(height, dtype=bool)
-        new[1:] = (times[1:] != times[:-1]) | (groups[1:] != groups[:-1])
-        if call.function == "RANK":
-            return pl.Series(np.maximum.accumulate(np.where(new, places, 0)) - begins + 1)
-        passed = np.cumsum(new)
-        return pl.Series(passed - passed[begins] + 1)
-    if call.function == "LAG":
-        # Rows of equal times are one frame: the row before is that before the last of them.
-        last = _range(groups, times, begins, None)[1] - 1 if call.kind == "RANGE" else places
-        at = last - call.distance
-        valid = at >= begins
-        taken = rows[str(call.argument)][np.where(valid, at, 0)]
-        default = pl.lit(call.default, dtype=None if call.default is None else taken.dtype)
-        return pl.select(pl.when(pl.Series(valid)).then(taken).otherwise(default)).to_series()
-    starts = begins
-    if call.kind == "ROWS" and call.preceding is not None:
-        starts = np.maximum(begins, places - call.preceding)
-    elif call.kind == "RANGE":
-        starts, ends = _range(groups, times, begins, call.preceding)
-    if call.argument is None:
-        return pl.Series(ends - starts)
-    return _reduced(call, rows[call.argument], starts, ends, begins)
-
-
-def _range(groups: Any, times: Any, begins: Any, preceding: int | None) -> tuple[Any, Any]:
-    """Return the first and last row of RANGE frames: rows of equal times belong to each other's frames."""
-    starts, ends = begins.copy(), np.empty_like(begins)
-    for begin in np.unique(begins):
-        end = np.searchsorted(groups, groups[begin], "right")
-        own = times[begin:end]
-        ends[begin:end] = begin + np.searchsorted(own, own, "right")
-        if preceding is not None:
-            starts[begin:end] = begin + np.searchsorted(own, own - preceding, "left")
-    return starts, ends
-
-
-def _reduced(call: OverCall, values: pl.Series, starts: Any, ends: Any, begins: Any) -> pl.Series:
-    """Return an aggregate of the values that are not NULL between two places of each row."""
-    present = values.is_not_null().to_numpy()
-    before = np.concatenate([[0], np.cumsum(present)])
-    first, last = before[starts], before[ends]
-    counts = last - first
-    if call.function == "COUNT" and not call.distinct:
-        return pl.Series(counts)
-    known = values.drop_nulls()
-    if call.function in ("FIRST_VALUE", "LAST_VALUE"):
-        at = np.where(counts > 0, first if call.function == "FIRST_VALUE" else last - 1, 0)
-        taken = known[at] if known.len() else values.clear(len(at))
-        return pl.select(pl.when(pl.Series(counts > 0)).then(taken)).to_series()
-    if call.distinct or call.function not in ("SUM", "AVG", "MIN", "MAX"):
-        segments = zip(first.tolist(), last.tolist(), strict=True)
-        listed = known.to_list()
-        kind = call.result_type({str(call.argument): values.dtype})
-        return pl.Series([_of_values(call, listed[a:b]) for a, b in segments], dtype=kind, strict=False)
-    ufunc = {"MIN": np.minimum, "MAX": np.maximum}.get(call.function, np.add)
-    numeric = values.dtype.is_integer() or values.dtype.is_float()
-    array = (
-        known.cast(pl.Int64).to_numpy()
-        if values.dtype.is_integer()
-        else known.cast(pl.Float64).to_numpy()  # sums of FLOAT are rounded to FLOAT in the end only
-        if numeric
-        else np.array(known.to_list(), dtype=object)
-    )
-    totals = _segments(ufunc, array, first, last, before[begins], unbounded=call.preceding is None)
-    if call.function == "AVG":
-        if isinstance(values.dtype, pl.Float32):  # as that of a group
-            totals = pl.Series(totals, dtype=pl.Float32).to_list()
-        totals = [
-            None if total is None else _average(total, count)
-            for total, count in zip(totals, counts.tolist(), strict=True)
-        ]
-    dtype = None if numeric or call.function == "AVG" else values.dtype
-    if isinstance(values.dtype, pl.Decimal) and call.function == "AVG":
-        scale = max(6, values.dtype.scale)
-        step = Decimal(1).scaleb(-scale)
-        rounded = [None if each is None else each.quantize(step, rounding=ROUND_HALF_UP) for each in totals]
-        return pl.Series(rounded, dtype=pl.Decimal(38, scale))
-    if dtype is not None and isinstance(dtype, pl.Decimal) and call.function == "SUM":
-        dtype = pl.Decimal(38, dtype.scale)
-    return pl.Series(totals, dtype=dtype, strict=False)
-
-
-def _of_values(call: OverCall, values: list[Any]) -> Any:
-    """Return an aggregate of the values of one frame, of which none is NULL."""
-    if call.distinct:
-        values = list(dict.fromkeys(values))
-    if call.function == "COUNT":
-        return len(values)
-    if not values:
-        return None
-    if call.function == "LISTAGG":
-        return ("," if call.default is None else str(call.default)).join(values)
-    if call.function in ("MIN", "MAX"):
-        return min(values) if call.function == "MIN" else max(values)
-    total = sum(values[1:], values[0])
-    if call.function == "SUM":
-        return total
-    if call.function == "AVG":
-        return _average(total, len(values))
-    count = len(values) - call.function.endswith("SAMP")
-    if not count:
-        return None
-    mean = float(total) / len(values)
-    variance = math.fsum((float(each) - mean) ** 2 for each in values) / count
-    made = math.sqrt(variance) if call.function.startswith("STDDEV") else variance
-    return int(made) if isinstance(values[0], int) else Decimal(repr(made)) if isinstance(values[0], Decimal) else made
-
-
-def _average(total: Any, count: int) -> Any:
-    if isinstance(total, int):
-        return int(abs(total) // count) * (1 if total >= 0 else -1)
-    if isinstance(total, Decimal):
-        return total / count
-    return float(total) / count
-
-
-def _segments(ufunc: Any, array: Any, first: Any, last: Any, begins: Any, *, unbounded: bool) -> list[Any]:
-    """Return the reduction of each segment [first, last), None for empty ones."""
-    if not len(array):
-        return [None] * len(first)
-    empty = last <= first
-    if unbounded:
-        running = np.empty_like(array)
-        cuts = [*np.unique(begins).tolist(), len(array)]
-        for begin, end in pairwise(cuts):
-            if end > begin:
-                running[begin:end] = ufunc.accumulate(array[begin:end])
-        made = running[np.where(empty, 0, last - 1)]
-    else:
-        padded = np.concatenate([array, array[-1:]])
-        pairs = np.stack(
-            [np.minimum(first, len(array)), np.minimum(np.maximum(last, first), len(array))], axis=1
-        ).ravel()
-        made = ufunc.reduceat(padded, pairs)[::2]
-    return [None if none else value for none, value in zip(empty.tolist(), made.tolist(), strict=True)]

@@ -61,25 +61,29 @@ class CollectSink(Sink):
         batch.frame.write_ipc(os.path.join(self.settings.path, name))
 
 
+#: The column of ``collected`` that holds the kind of a change: no column of a result has this name.
+MARK = "__hr_mark"
+
+
 def collected(path: str, types: dict[str, Any]) -> pl.DataFrame:
-    """Return what a CollectSink kept: its rows in order, with the column ``op`` (+I, -U, +U, -D)."""
+    """Return what a CollectSink kept: its rows in order, with the column ``MARK`` (+I, -U, +U, -D)."""
     frames = []
     for name in sorted(os.listdir(path)):
         frame = pl.read_ipc(os.path.join(path, name))
         kinds = frame[CHANGE] if CHANGE in frame.columns else pl.Series([0] * frame.height, dtype=pl.Int8)
-        ops = kinds.replace_strict(_KINDS, return_dtype=pl.String).alias("op")
+        ops = kinds.replace_strict(_KINDS, return_dtype=pl.String).alias(MARK)
         frames.append(frame.drop(HEADER_COLUMNS, strict=False).with_columns(ops))
     if not frames:
-        return pl.DataFrame(schema={**types, "op": pl.String()})
+        return pl.DataFrame(schema={**types, MARK: pl.String()})
     return pl.concat(frames)
 
 
 def materialized(changes: pl.DataFrame) -> pl.DataFrame:
     """Return the rows that are left when all changes are applied, in the order in which they came last."""
-    columns = [name for name in changes.columns if name != "op"]
-    if not changes["op"].is_in(["-U", "-D", "+U"]).any():
+    columns = [name for name in changes.columns if name != MARK]
+    if not changes[MARK].is_in(["-U", "-D", "+U"]).any():
         return changes.select(columns)
-    sign = pl.when(pl.col("op").is_in(["+I", "+U"])).then(1).otherwise(-1).alias("__sign")
+    sign = pl.when(pl.col(MARK).is_in(["+I", "+U"])).then(1).otherwise(-1).alias("__sign")
     totals = changes.with_columns(sign).with_row_index("__row")
     counted = (
         totals.group_by(columns, maintain_order=True).agg(pl.col("__sign").sum(), pl.col("__row").max()).sort("__row")
@@ -96,6 +100,7 @@ class DeclareKey(OperatorSpec):
     """Says by which columns the rows of a changelog are known: the PRIMARY KEY of the table that they go into."""
 
     name: ClassVar[str] = "primary_key"
+    takes_upserts = True
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self.columns = columns
@@ -107,7 +112,7 @@ class DeclareKey(OperatorSpec):
         return wanted
 
     def changes(self, before: Changes | None) -> Changes | None:
-        return None if before is None else Changes(self.columns)
+        return None if before is None else Changes(self.columns, before.before_images)
 
     def open(self, schema: Schema | None) -> Operator:
         return _PassedOn()

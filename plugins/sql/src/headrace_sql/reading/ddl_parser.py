@@ -9,17 +9,17 @@ from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 from sqlglot import exp
-from sqlglot import parser as sqlglot_parser
 from sqlglot import tokens as sqlglot_tokens
 
-from headrace_sql.reading import nodes
+from headrace_sql.reading import changelog_tables, nodes
+from headrace_sql.reading.catalog_parser import NO_JAVA, CatalogParser
 from headrace_sql.reading.nodes import EXPLAIN_DETAILS
 
 _T: Any = sqlglot_tokens.TokenType  # type: ignore[attr-defined]
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
 
-class DefinitionParser(sqlglot_parser.Parser):
+class DefinitionParser(CatalogParser):
     """Adds Flink's statements to sqlglot's queries."""
 
     STATEMENT_PARSERS: ClassVar[dict[Any, Any]] = {
@@ -36,6 +36,9 @@ class DefinitionParser(sqlglot_parser.Parser):
     def _parse_statement(self) -> exp.Expr | None:
         if not self._curr:
             return None
+        known = self._parse_by_first_word()
+        if known is not None:
+            return known
         if self._match_set(self.STATEMENT_PARSERS):
             made: exp.Expr = self.STATEMENT_PARSERS[self._prev.token_type](self)
             return made
@@ -64,21 +67,29 @@ class DefinitionParser(sqlglot_parser.Parser):
     # ------------------------------------------------------------------------------------------------------ CREATE
 
     def _parse_definition(self) -> exp.Expr:
+        if self._take("OR", "REPLACE") or self._take("OR", "ALTER"):
+            self._parse_replace_table()
         temporary = bool(self._match(_T.TEMPORARY))
         self._match_text_seq("SYSTEM")
+        self._refuse_kind()
+        for place in ("CATALOG", "DATABASE"):
+            if self._take(place):
+                return self._parse_create_place(place)
         if self._match(_T.TABLE):
             return self._parse_create_table(temporary)
         if self._match(_T.VIEW):
             return self._parse_create_view(temporary)
         if self._match(_T.FUNCTION):
             return self._parse_create_function(temporary)
-        self.raise_error("expected TABLE, VIEW or FUNCTION")
+        self.raise_error("expected TABLE, VIEW, FUNCTION, DATABASE or CATALOG")
         raise AssertionError
 
     def _parse_if_not_exists(self) -> bool:
         return bool(self._match_text_seq("IF", "NOT", "EXISTS"))
 
     def _parse_name(self) -> exp.Expr:
+        if not self._curr:
+            self.raise_error("expected a name")
         made = self._parse_table_parts(schema=True)
         if made is None:
             self.raise_error("expected a name")
@@ -88,25 +99,28 @@ class DefinitionParser(sqlglot_parser.Parser):
     def _parse_create_table(self, temporary: bool) -> exp.Expr:
         exists = self._parse_if_not_exists()
         table = self._parse_name()
-        if self._match_text_seq("LIKE") or self._match(_T.ALIAS):
-            self.raise_error("CREATE TABLE … LIKE and … AS are not supported", self._prev)
-        self._match_l_paren()
-        elements = [] if self._match(_T.R_PAREN, advance=False) else self._parse_csv(self._parse_element)
-        self._match_r_paren()
+        elements = self._listed(self._parse_element_of_table) if self._match(_T.L_PAREN) else []
         comment = self._parse_string() if self._match_text_seq("COMMENT") else None
+        if self._take("DISTRIBUTED"):
+            self.raise_error(f"{nodes.REFUSAL}DISTRIBUTED: buckets are a matter of the other system", self._prev)
         partitioned: list[exp.Expr] = []
         if self._match(_T.PARTITION_BY) or self._match_text_seq("PARTITIONED", "BY"):
-            partitioned = self._parse_wrapped_csv(self._parse_id)
-        options: list[exp.Expr] = []
-        if self._match(_T.WITH):
             self._match_l_paren()
-            options = [] if self._match(_T.R_PAREN, advance=False) else self._parse_csv(self._parse_option)
-            self._match_r_paren()
+            partitioned = self._listed(self._parse_id)
+        options = self._options_in_brackets() if self._match(_T.WITH) else []
+        like = self._parse_like_table() if self._take("LIKE") else None
+        query = self._parse_with_emit(self._parse_whole_query()) if self._match(_T.ALIAS) else None
         schema = exp.Schema(this=table, expressions=elements)
         return exp.Create(
             this=schema, kind="TABLE", exists=exists, temporary=temporary, comment=comment, partitioned=partitioned,
-            properties=exp.Properties(expressions=options),
+            properties=exp.Properties(expressions=options), like=like, expression=query,
         )  # fmt: skip
+
+    def _parse_element_of_table(self) -> exp.Expr:
+        """An element, or the name alone of a column of CREATE TABLE … AS, which the query gives its type."""
+        if self._next is not None and self._next.token_type in (_T.COMMA, _T.R_PAREN):
+            return exp.ColumnDef(this=self._parse_id())
+        return self._parse_element()
 
     def _parse_id(self) -> exp.Expr:
         found = self._parse_id_var(any_token=True)
@@ -117,23 +131,27 @@ class DefinitionParser(sqlglot_parser.Parser):
 
     def _parse_option(self) -> exp.Expr:
         """``'key' = 'value'``, ``key = 'value'``, ``a.b = 10``."""
-        if self._match(_T.STRING):
-            key: exp.Expr = exp.Literal.string(self._prev.text).update_positions(self._prev)
-        else:
-            start = self._curr
-            words = [self._parse_id().name]
-            while self._match(_T.DOT) or self._match(_T.DASH):
-                words.append(("." if self._prev.token_type == _T.DOT else "-") + self._parse_id().name)
-            key = exp.Identifier(this="".join(words)).update_positions(start)
+        key = self._parse_option_name()
         if not self._match(_T.EQ):
             self.raise_error("expected = behind the option's name")
-        value = self._parse_string() or self._parse_number() or self._parse_boolean()
+        value = self._parse_string() or self._parse_number() or self._parse_boolean() or self._parse_bare_value()
         if value is None:
             self.raise_error("expected the option's value, a text or a number")
+        if isinstance(value, exp.Boolean):
+            value = exp.Literal.string("true" if value.this else "false")
         return exp.Property(this=key, value=value)
 
+    def _parse_bare_value(self) -> exp.Expr | None:
+        """A value without quotes, as old texts have them: ``type = rocketmq``."""
+        if not self._curr or self._curr.token_type in (_T.COMMA, _T.R_PAREN, _T.SEMICOLON):
+            return None
+        word = self._parse_option_name()
+        made = exp.Literal.string(word.name)
+        made.meta.update(word.meta)
+        return made
+
     def _parse_types(self, *arguments: Any, **options: Any) -> Any:
-        """Parse a type. ``NOT NULL`` inside of MAP, ARRAY and ROW is read, and like that of columns not checked."""
+        """Parse a type. ``NOT NULL`` inside of MAP, ARRAY and ROW is kept in its meta."""
         self._depth_of_types = getattr(self, "_depth_of_types", 0) + 1
         try:
             is_of_column = self._depth_of_types > 1 or bool(options.get("schema"))
@@ -141,7 +159,11 @@ class DefinitionParser(sqlglot_parser.Parser):
             made = super()._parse_types(*arguments, **options)
             while made is not None:
                 behind = self._index
-                self._match_text_seq("NOT", "NULL") or self._match(_T.NULL)
+                if self._match_text_seq("NOT", "NULL"):
+                    if self._depth_of_types > 1:
+                        made.meta[nodes.NOT_NULL] = True
+                else:
+                    self._match(_T.NULL)
                 self._refuse_multiset(is_of_column)
                 if is_of_column and self._match_text_seq("ARRAY"):  # INT NOT NULL ARRAY
                     made = exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[made], nested=True)
@@ -165,7 +187,7 @@ class DefinitionParser(sqlglot_parser.Parser):
 
     def _refuse_multiset(self, is_of_column: bool) -> None:
         """Refuse the type MULTISET: a format has it as counts by value (JSON: an object), which no column here would be read as."""
-        if is_of_column and self._curr is not None and self._curr.text.upper() == "MULTISET":
+        if is_of_column and self._curr and self._curr.text.upper() == "MULTISET":
             self.raise_error(
                 "the type MULTISET is not supported: for values write ARRAY<…>, for counts by value MAP<…, INT>"
             )
@@ -232,9 +254,7 @@ class DefinitionParser(sqlglot_parser.Parser):
         if self._match_text_seq("COMMENT"):
             self._parse_string()
         self._expect("AS")
-        query = self._parse_with_emit(self._parse_whole_query())
-        if query is None:
-            self.raise_error("expected a query")
+        query = self._parse_kept_query()
         return exp.Create(this=this, kind="VIEW", exists=exists, temporary=temporary, expression=query)
 
     def _parse_create_function(self, temporary: bool) -> exp.Expr:
@@ -245,6 +265,10 @@ class DefinitionParser(sqlglot_parser.Parser):
         if path is None:
             self.raise_error("expected the class or function as text")
         language = self._parse_id().name if self._match_text_seq("LANGUAGE") else None
+        if self._take("USING"):
+            self.raise_error(
+                f"{nodes.REFUSAL}USING {self._curr.text.upper() if self._curr else 'JAR'}: {NO_JAVA}", self._prev
+            )
         return exp.Create(
             this=this, kind="FUNCTION", exists=exists, temporary=temporary, expression=path, language=language
         )
@@ -253,10 +277,14 @@ class DefinitionParser(sqlglot_parser.Parser):
 
     def _parse_insert_into(self) -> exp.Expr:
         if self._match(_T.OVERWRITE):
-            self.raise_error("INSERT OVERWRITE is not supported in streams", self._prev)
+            self.raise_error(
+                "INSERT OVERWRITE is not supported in streams: a sink adds to what it has, and after a restart adds to that",
+                self._prev,
+            )
         if not self._match(_T.INTO):
             self.raise_error("expected INTO")
         this = self._parse_name()
+        partition = self._parse_wrapped_csv(self._parse_partition_value) if self._match(_T.PARTITION) else []
         is_query = self._next is not None and self._next.token_type in (_T.SELECT, _T.WITH, _T.L_PAREN)
         if not is_query and self._match(_T.L_PAREN):
             this = exp.Schema(this=this, expressions=self._parse_csv(self._parse_target_column))
@@ -264,12 +292,34 @@ class DefinitionParser(sqlglot_parser.Parser):
         query = self._parse_derived_table_values() or self._parse_whole_query()
         if query is None:
             self.raise_error("expected a query or VALUES")
-        made = exp.Insert(this=this, expression=query)
+        made = exp.Insert(this=this, expression=query, conflict=self._parse_conflict(), partition=partition)
         emit = self._parse_emit()
         if emit is not None:
             made.args["emit"] = emit
             emit.parent = made
         return made
+
+    def _parse_partition_value(self) -> exp.Expr:
+        name = self._parse_id()
+        if not self._match(_T.EQ):
+            self.raise_error(f"expected = and the value of {name.name}")
+        return exp.PropertyEQ(this=name, expression=self._parse_bitwise())
+
+    def _parse_conflict(self) -> exp.Expr | None:
+        if not (
+            self._curr and self._curr.text.upper() == "ON" and self._next and self._next.text.upper() == "CONFLICT"
+        ):
+            return None
+        start = self._curr
+        self._advance(2)
+        self._expect("DO")
+        for word in ("NOTHING", "ERROR", "DEDUPLICATE"):
+            if self._match_text_seq(word):
+                made = nodes.OnConflict(this=exp.var(word))
+                made.meta.update(start=start.start, end=self._prev.end)
+                return made
+        self.raise_error("expected NOTHING, ERROR or DEDUPLICATE")
+        return None
 
     def _parse_target_column(self) -> exp.Expr:
         name = self._parse_id()
@@ -306,13 +356,13 @@ class DefinitionParser(sqlglot_parser.Parser):
     # ------------------------------------------------------------------------------------------------------ others
 
     def _parse_set_option(self) -> exp.Expr:
+        if not self._curr:
+            return nodes.ShowList(kind="OPTIONS")
         option = self._parse_option()
         return nodes.SetOption(this=option.this, expression=option.args["value"])
 
     def _parse_explain(self) -> exp.Expr:
         """``EXPLAIN [PLAN FOR | details] statement``, ``EXPLAIN [EXECUTE] STATEMENT SET BEGIN …``."""
-        if self._prev.text.upper() != "EXPLAIN":
-            self.raise_error(f"{self._prev.text.upper()} is not supported", self._prev)
         details = []
         if not self._match_text_seq("PLAN", "FOR") and self._curr and self._curr.text.upper() in EXPLAIN_DETAILS:
             details = self._parse_csv(self._parse_detail)
@@ -357,15 +407,22 @@ class DefinitionParser(sqlglot_parser.Parser):
     # ------------------------------------------------------------------------------------------------- tables in FROM
 
     def _parse_table(self, *arguments: Any, **options: Any) -> exp.Expr | None:
-        if self._match_pair(_T.TABLE, _T.L_PAREN, advance=False):
-            self._advance(2)
-            made = self._parse_window_table()
-            self._match_r_paren()
+        wrapped = bool(self._match_pair(_T.TABLE, _T.L_PAREN, advance=False))
+        if wrapped or changelog_tables.stands_here(self) or self._is_window_function():
+            self._advance(2 if wrapped else 0)
+            is_changelog = changelog_tables.stands_here(self)
+            made = changelog_tables.changelog_table(self) if is_changelog else self._parse_window_table()
+            if wrapped:
+                self._match_r_paren()
             alias = self._parse_table_alias(alias_tokens=self.TABLE_ALIAS_TOKENS)
             if alias is not None:
                 made.set("alias", alias)
             return made
         return super()._parse_table(*arguments, **options)
+
+    def _is_window_function(self) -> bool:
+        here, following = self._curr, self._next
+        return bool(here and here.text.upper() in WINDOW_FUNCTIONS and following and following.token_type == _T.L_PAREN)
 
     def _parse_window_table(self) -> exp.Expr:
         name = self._curr.text.upper()

@@ -15,6 +15,7 @@ from sqlglot.dialects.dialect import Dialect
 
 from headrace_sql.reading import nodes
 from headrace_sql.reading.ddl_parser import DefinitionParser
+from headrace_sql.reading.generating import TRANSFORMS
 
 _T: Any = sqlglot_tokens.TokenType  # type: ignore[attr-defined]
 _BASE = sqlglot_parser.Parser
@@ -130,6 +131,7 @@ class Flink(Dialect):
     class Generator(generator.Generator):
         TRANSFORMS: ClassVar[dict[Any, Any]] = {
             **generator.Generator.TRANSFORMS,
+            **TRANSFORMS,
             nodes.Watermark: lambda self, e: (
                 f"WATERMARK{' ' + self.sql(e, 'alias') if e.args.get('alias') else ''} FOR {self.sql(e, 'this')} AS "
                 f"{self.sql(e, 'expression')}"
@@ -137,11 +139,13 @@ class Flink(Dialect):
             nodes.SystemTimePeriod: lambda self, e: "PERIOD FOR SYSTEM_TIME",
             nodes.MetadataConstraint: lambda self, e: _metadata_sql(self, e),
             nodes.WindowTable: lambda self, e: _window_table_sql(self, e),
+            nodes.ChangelogTable: lambda self, e: _changelog_table_sql(self, e),
             nodes.MatchPattern: lambda self, e: (
                 f"PATTERN ({e.name})" + (f" WITHIN {self.sql(e, 'within')}" if e.args.get("within") else "")
             ),
             nodes.TableCall: lambda self, e: f"TABLE({self.sql(e, 'this')})",
             nodes.Emit: lambda self, e: _emit_sql(self, e),
+            nodes.OnConflict: lambda self, e: f"ON CONFLICT DO {e.name}",
             nodes.SetOption: lambda self, e: f"SET {self.sql(e, 'this')} = {self.sql(e, 'expression')}",
             nodes.Explain: lambda self, e: _explain_sql(self, e),
             nodes.StatementSet: lambda self, e: "EXECUTE STATEMENT SET BEGIN" if e.name == "BEGIN" else "END",
@@ -164,14 +168,20 @@ class Flink(Dialect):
             exists = "IF NOT EXISTS " if expression.args.get("exists") else ""
             temporary = "TEMPORARY " if expression.args.get("temporary") else ""
             if kind == "FUNCTION":
-                return f"CREATE {temporary}FUNCTION {exists}{this} AS {self.sql(expression, 'expression')}"
+                language = f" LANGUAGE {expression.args['language']}" if expression.args.get("language") else ""
+                return f"CREATE {temporary}FUNCTION {exists}{this} AS {self.sql(expression, 'expression')}{language}"
             if kind == "VIEW":
                 return f"CREATE {temporary}VIEW {exists}{this} AS {self.sql(expression, 'expression')}"
             partitioned = self.expressions(expression, key="partitioned", flat=True)
             options = ", ".join(self.sql(each) for each in expression.args["properties"].expressions)
-            return f"CREATE {temporary}TABLE {exists}{this}" + (f" PARTITIONED BY ({partitioned})" if partitioned else "") + (
-                f" WITH ({options})" if options else ""
-            )  # fmt: skip
+            words = [f"CREATE {temporary}TABLE {exists}{this}"]
+            if expression.args.get("comment") is not None:
+                words.append(f"COMMENT {self.sql(expression, 'comment')}")
+            words += [f"PARTITIONED BY ({partitioned})"] if partitioned else []
+            words += [f"WITH ({options})"] if options else []
+            words += [self.sql(expression, "like")] if expression.args.get("like") is not None else []
+            words += [f"AS {self.sql(expression, 'expression')}"] if expression.expression is not None else []
+            return " ".join(words)
 
         def matchrecognize_sql(self, expression: exp.MatchRecognize) -> str:
             clauses = []
@@ -188,7 +198,12 @@ class Flink(Dialect):
 
         def insert_sql(self, expression: exp.Insert) -> str:
             emit = expression.args.get("emit")
-            text = f"INSERT INTO {self.sql(expression, 'this')} {self.sql(expression, 'expression')}"
+            values = expression.args.get("partition") or ()
+            partition = ", ".join(f"{self.sql(each, 'this')} = {self.sql(each, 'expression')}" for each in values)
+            target = self.sql(expression, "this") + (f" PARTITION ({partition})" if partition else "")
+            text = f"INSERT INTO {target} {self.sql(expression, 'expression')}"
+            if expression.args.get("conflict") is not None:
+                text += f" {self.sql(expression, 'conflict')}"
             return f"{text} {self.sql(emit)}" if emit is not None else text
 
 
@@ -211,6 +226,16 @@ def _window_table_sql(self: Any, node: exp.Expr) -> str:
     inner += [f"DESCRIPTOR({self.sql(node, 'descriptor')})", *(self.sql(each) for each in node.expressions)]
     alias = self.sql(node, "alias")
     return f"TABLE({node.name}({', '.join(inner)}))" + (f" AS {alias}" if alias else "")
+
+
+def _changelog_table_sql(self: Any, node: exp.Expr) -> str:
+    inner = [f"input => TABLE {self.sql(node, 'input')}"]
+    if node.args.get("op"):
+        inner.append(f"op => DESCRIPTOR({self.expressions(node, key='op', flat=True)})")
+    if node.args.get("op_mapping"):
+        inner.append(f"op_mapping => {self.sql(node, 'op_mapping')}")
+    alias = self.sql(node, "alias")
+    return f"{node.name}({', '.join(inner)})" + (f" AS {alias}" if alias else "")
 
 
 def _emit_sql(self: Any, node: exp.Expr) -> str:

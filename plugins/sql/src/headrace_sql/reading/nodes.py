@@ -9,6 +9,15 @@ from sqlglot import exp
 #: What Flink can add to a plan that EXPLAIN shows.
 EXPLAIN_DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
 
+#: Key of a query's meta for its text as it is written.
+WRITTEN = "headrace_written"
+#: What a parser's error begins with where the text is well-formed and its statement has no meaning here.
+REFUSAL = "not supported: "
+
+
+#: Key of the meta of a type within another one that says NOT NULL.
+NOT_NULL = "headrace_not_null"
+
 
 class Watermark(exp.Expression):
     """``WATERMARK [name] FOR column AS expression`` among the columns of a table."""
@@ -41,6 +50,18 @@ class WindowTable(exp.Expression):
     }
 
 
+class ChangelogTable(exp.Expression):
+    """``TO_CHANGELOG(input => TABLE t, op => DESCRIPTOR(c), op_mapping => MAP[…])``, or FROM_CHANGELOG, in FROM."""
+
+    arg_types: ClassVar[dict[str, Any]] = {
+        "this": True,
+        "input": True,
+        "op": False,
+        "op_mapping": False,
+        "alias": False,
+    }
+
+
 class TableCall(exp.Expression):
     """``TABLE(f(a, b))`` behind LATERAL: the call of a table function."""
 
@@ -56,6 +77,12 @@ class Emit(exp.Expression):
     arg_types: ClassVar[dict[str, Any]] = {"before": False, "after": False}
 
 
+class OnConflict(exp.Expression):
+    """``ON CONFLICT DO NOTHING | ERROR | DEDUPLICATE`` behind an INSERT's query."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True}
+
+
 class SetOption(exp.Expression):
     """``SET 'key' = 'value'``."""
 
@@ -66,6 +93,63 @@ class Explain(exp.Expression):
     """``EXPLAIN [details] statement``. ``set``: of a statement set, of which ``this`` is the first statement, if it is there."""
 
     arg_types: ClassVar[dict[str, Any]] = {"this": False, "details": False, "set": False}
+
+
+class CreatePlace(exp.Expression):
+    """``CREATE CATALOG`` or ``CREATE DATABASE``, by ``kind``."""
+
+    arg_types: ClassVar[dict[str, Any]] = {
+        "this": True, "kind": True, "exists": False, "comment": False, "options": False,
+    }  # fmt: skip
+
+
+class LikeTable(exp.Expression):
+    """``LIKE t (EXCLUDING ALL INCLUDING OPTIONS)`` behind a table; ``rules`` are pairs of words in the order of the text."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "rules": False}
+
+
+class DropDefinition(exp.Expression):
+    """``DROP [TEMPORARY] kind [IF EXISTS] name [CASCADE]``."""
+
+    arg_types: ClassVar[dict[str, Any]] = {
+        "this": True, "kind": True, "exists": False, "temporary": False, "cascade": False,
+    }  # fmt: skip
+
+
+class Alteration(exp.Expression):
+    """``ALTER kind [IF EXISTS] name action``; which parts are there depends on ``action``."""
+
+    arg_types: ClassVar[dict[str, Any]] = {
+        "this": True, "kind": True, "exists": False, "temporary": False, "action": False, "target": False, "column": False,
+        "value": False, "options": False, "elements": False, "query": False, "language": False,
+    }  # fmt: skip
+
+
+class UsePlace(exp.Expression):
+    """``USE CATALOG c``, ``USE [c.]d``."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "kind": True}
+
+
+class ShowList(exp.Expression):
+    """``SHOW kind [FROM this] [[NOT] LIKE pattern]``, ``SHOW CREATE TABLE this``, and ``SET`` alone as the kind OPTIONS."""
+
+    arg_types: ClassVar[dict[str, Any]] = {
+        "kind": True, "this": False, "pattern": False, "negated": False, "ignore_case": False,
+    }  # fmt: skip
+
+
+class DescribeDefinition(exp.Expression):
+    """``DESCRIBE [kind] [EXTENDED] name``."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "kind": True, "extended": False}
+
+
+class ResetOption(exp.Expression):
+    """``RESET ['key']``."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": False}
 
 
 class StatementSet(exp.Expression):

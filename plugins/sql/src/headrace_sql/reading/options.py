@@ -6,25 +6,31 @@ from collections.abc import Mapping
 
 from headrace.foundation.errors import OptionError, did_you_mean
 
+#: Options of what happens to rows that do not fit the columns of a sink's table, with their values; the first is the default.
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "table.exec.sink.not-null-enforcer": ("ERROR", "DROP"),
+    "table.exec.sink.type-length-enforcer": ("IGNORE", "TRIM_PAD", "ERROR"),
+    "table.exec.sink.nested-constraint-enforcer": ("IGNORE", "ROWS", "ROWS_AND_COLLECTIONS"),
+    "table.exec.sink.require-on-conflict": ("TRUE", "FALSE"),
+    "table.exec.source.cdc-events-duplicate": ("FALSE", "TRUE"),
+}
 #: Options that mean something here.
 KNOWN = (
     "table.exec.emit.early-fire.enabled", "table.exec.emit.early-fire.delay", "table.exec.emit.late-fire.enabled",
     "table.exec.emit.late-fire.delay", "table.exec.emit.allow-lateness", "table.exec.state.ttl", "pipeline.name",
-    "table.local-time-zone",
+    "table.local-time-zone", *CHOICES,
 )  # fmt: skip
 #: Options of Flink's that would change results, with the values that are as it is here.
 _FIXED: Mapping[str, tuple[str, ...]] = {
     "table.exec.legacy-cast-behaviour": ("DISABLED",),
-    "table.exec.sink.not-null-enforcer": ("ERROR",),
-    "table.exec.sink.type-length-enforcer": ("IGNORE",),
     "table.exec.sink.rowtime-inserter": ("ENABLED",),
-    "table.exec.source.cdc-events-duplicate": ("FALSE",),
     "table.sql-dialect": ("DEFAULT",),
     "execution.runtime-mode": ("STREAMING",),
 }
 _TABLE = (
     "mini-batch.enabled", "mini-batch.allow-latency", "mini-batch.size", "resource.default-parallelism", "sink.upsert-materialize",
-    "sink.keyed-shuffle", "source.idle-timeout", "deduplicate.insert-update-after-sensitive-enabled",
+    "sink.upsert-materialize-strategy.type", "sink.keyed-shuffle", "source.idle-timeout",
+    "deduplicate.insert-update-after-sensitive-enabled",
     "deduplicate.mini-batch.compact-changes-enabled", "rank.topn-cache-size", "window-agg.buffer-size-limit",
     "interval-join.min-cleanup-interval", "simplify-operator-name-enabled", "uid.generation", "uid.format",
     "legacy-transformation-uids", "operator-fusion-codegen.enabled", "disabled-operators", "shuffle-mode", "spill-compression.enabled",
@@ -51,6 +57,10 @@ _RUNTIME = (
 
 def check(key: str, value: str) -> str | None:
     """Return a notice when an option has no effect here, None when it means something. Raises OptionError for others."""
+    if key in CHOICES and value.upper() not in CHOICES[key]:
+        raise OptionError(
+            f"{key} = {value!r} is not known", hint=did_you_mean(value.upper(), CHOICES[key], known="values")
+        )
     if key in KNOWN:
         return None
     fixed = _FIXED.get(key)
@@ -66,3 +76,8 @@ def check(key: str, value: str) -> str | None:
     raise OptionError(
         f"unknown option {key!r}", hint=did_you_mean(key, [*KNOWN, *_FIXED, *_NO_EFFECT], known="options")
     )
+
+
+def choice(options: Mapping[str, str], key: str) -> str:
+    """Return the value of one of ``CHOICES`` that holds, in capital letters."""
+    return options.get(key, CHOICES[key][0]).upper()

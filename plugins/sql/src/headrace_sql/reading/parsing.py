@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
 from headrace_sql.reading.dialect import Blink, Flink
+from headrace_sql.reading.nodes import REFUSAL
 from headrace_sql.reading.table_hints import with_table_hints
 
 _BLINK_MARKS = re.compile(r"(?is)\bwith\s*\(\s*(type|topic)\s*=|\bwithoffset\s*\(|\bdata_format\s*=")
@@ -43,6 +44,7 @@ _HINTS = (
 
 def _parse_error(text: str, error: ParseError) -> ExpressionError:
     made = columnar_dialect.parse_error(text, error)
+    made.message = made.message.replace(f"syntax: {REFUSAL}", REFUSAL)
     word = text[made.position or 0 : (made.position or 0) + made.length]
     known = [
         "SELECT",
@@ -50,7 +52,15 @@ def _parse_error(text: str, error: ParseError) -> ExpressionError:
         "CREATE TABLE",
         "CREATE VIEW",
         "CREATE FUNCTION",
+        "CREATE DATABASE",
+        "CREATE CATALOG",
+        "DROP",
+        "ALTER",
+        "USE",
+        "SHOW",
+        "DESCRIBE",
         "SET",
+        "RESET",
         "EXPLAIN",
         "BEGIN STATEMENT SET",
     ]
@@ -58,7 +68,7 @@ def _parse_error(text: str, error: ParseError) -> ExpressionError:
         made.hint = did_you_mean(word.upper(), known, known="statements")
     elif '"' in word:
         made.hint = "names stand in backticks: `name`; text stands in single quotes: 'text'"
-    elif made.hint is None:
+    elif made.hint is None and not made.message.startswith(REFUSAL):
         made.hint = _near_keyword(word)
     line = text.count("\n", 0, made.position or 0) + 1
     column = (made.position or 0) - (text.rfind("\n", 0, made.position or 0) + 1) + 1

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-import msgspec
 import polars as pl
 from headrace.foundation.errors import DataError, JobError, RetriableError
 from headrace.interfaces.functions import AggregateFunction
 from headrace.runtime.waiting import until_answered
 
+from headrace_stateful.aggregates import state_bytes
 from headrace_stateful.aggregates.aggregate_numbers import greatest_codes
 
 #: How two partials become one: added (``sum``), the least or greatest (NaN is the greatest), the first or last that is not NULL,
@@ -68,13 +68,13 @@ class PartialColumn:
     def fold_rows(self, lists: pl.Series) -> pl.Series:
         """Return the states of a user aggregate: of the lists of arguments that ``rows`` has made."""
         assert self.function is not None
-        user = _UserFold(self.function)
+        user = UserFold(self.function)
         return pl.Series(lists.name, [user.added(rows) for rows in lists.to_list()], dtype=pl.Binary)
 
     def fold_partials(self, lists: pl.Series) -> pl.Series:
         """Return the merged states of a user aggregate, of lists of states."""
         assert self.function is not None
-        user = _UserFold(self.function)
+        user = UserFold(self.function)
         return pl.Series(lists.name, [user.merged(states) for states in lists.to_list()], dtype=pl.Binary)
 
     @property
@@ -85,7 +85,7 @@ class PartialColumn:
     def results(self, states: pl.Series) -> pl.Series:
         """Return the results of a user aggregate: made here and not within polars, whose threads do not wait for servers."""
         assert self.function is not None
-        user = _UserFold(self.function)
+        user = UserFold(self.function)
         made = [user.result(state) for state in states.to_list()]
         return pl.Series(self.result_name, made, dtype=self.function.return_type)
 
@@ -140,7 +140,7 @@ class PartialColumns:
         return self._by_tag[(*tag, kind)]
 
 
-class _UserFold:
+class UserFold:
     """Runs a user aggregate. Its state is MessagePack between any two calls for other rows.
 
     Where a call raises RetriableError it is made again (``until_answered``), with the state as it was before the call: what the
@@ -164,11 +164,19 @@ class _UserFold:
             return packed
         return self._packed(state)
 
+    def extended(self, packed: bytes | None, rows: Sequence[dict[str, Any]]) -> bytes:
+        """Return a state with more rows in it; None: the state before the first."""
+        if packed is None:
+            return self.added(rows)
+        for row in rows:
+            packed = until_answered(partial(self._step, self._add, packed, row))
+        return packed
+
     def merged(self, states: Sequence[bytes]) -> bytes:
         if len(states) == 1:
             return states[0]
         try:
-            state = msgspec.msgpack.decode(states[0])
+            state = state_bytes.unpacked(states[0])
             for other in states[1:]:
                 state = self._merge(state, other)
         except RetriableError:
@@ -182,7 +190,7 @@ class _UserFold:
         return until_answered(partial(self._result, state))
 
     def _step(self, call: Callable[[Any, Any], Any], packed: bytes, given: Any) -> bytes:
-        return self._packed(call(msgspec.msgpack.decode(packed), given))
+        return self._packed(call(state_bytes.unpacked(packed), given))
 
     def _add(self, state: Any, row: dict[str, Any]) -> Any:
         try:
@@ -198,7 +206,7 @@ class _UserFold:
 
     def _merge(self, state: Any, other: bytes) -> Any:
         try:
-            return self._made.merge(state, msgspec.msgpack.decode(other))
+            return self._made.merge(state, state_bytes.unpacked(other))
         except (RetriableError, JobError):
             raise
         except Exception as error:
@@ -207,7 +215,7 @@ class _UserFold:
             ) from error
 
     def _result(self, state: bytes | None) -> Any:
-        made = self._made.create() if state is None else msgspec.msgpack.decode(state)
+        made = self._made.create() if state is None else state_bytes.unpacked(state)
         try:
             return self._made.result(made)
         except (RetriableError, JobError):
@@ -219,7 +227,7 @@ class _UserFold:
 
     def _packed(self, state: Any) -> bytes:
         try:
-            return msgspec.msgpack.encode(state)
+            return state_bytes.packed(state)
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(
                 f"the state of aggregate function {self._name!r} cannot be kept: {error}",

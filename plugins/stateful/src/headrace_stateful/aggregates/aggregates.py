@@ -14,13 +14,14 @@ from typing import Any
 import polars as pl
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import ExpressionError, OptionError, did_you_mean
-from headrace.interfaces.functions import AggregateFunction, decorated_functions
+from headrace.interfaces.function_arguments import misfit
+from headrace.interfaces.functions import AggregateFunction, decorated_functions, taken_by
 from headrace.interfaces.state_definition import Kept, kept
 from headrace_columnar import dialect, registry
 from headrace_columnar.evaluation import RowFailure, evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_node
 from headrace_columnar.normal_form import normal_node
-from headrace_columnar.sql_types import column_hint
+from headrace_columnar.sql_types import column_hint, shown
 from sqlglot import exp
 
 from headrace_stateful.aggregates.aggregate_functions import (
@@ -349,6 +350,7 @@ class _PlanCompiler:
             if isinstance(user, AggregateFunction):
                 if distinct or not arguments:
                     raise ArgumentError("takes no DISTINCT" if distinct else "needs an argument")
+                self._check_types(text, given, arguments, user)
                 made = user_aggregate(context, user)
             else:
                 builder = FUNCTIONS[name]
@@ -363,6 +365,18 @@ class _PlanCompiler:
         inputs = (*(argument.name for argument in arguments), *(() if mask is None else (mask,)))
         self._calls.append(AggregateCall(name, inputs, retraction, order_sensitive))  # type: ignore[arg-type]
         return made
+
+    def _check_types(self, text: str, given: list[Any], arguments: Sequence[Argument], user: AggregateFunction) -> None:
+        """Compare the types of a call with the annotations of the function."""
+        called, skip = taken_by(user)
+        wrong = None if not skip else misfit(called, [argument.data_type for argument in arguments], skip=skip)
+        if wrong is not None:
+            place, annotation = wrong
+            raise _error(
+                text, given[place],
+                f"aggregate function {user.name!r} takes {annotation} here, and this is {shown(arguments[place].data_type)}",
+                hint="CAST the argument, or change the annotation of the function",
+            )  # fmt: skip
 
     def _argument(self, text: str, node: Any) -> Argument:
         name = self._input(text, node, predicate=False)

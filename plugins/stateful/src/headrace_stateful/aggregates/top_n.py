@@ -106,6 +106,11 @@ class TopN(KeptByKey):
         #: Whether rows are taken back; found when the plan is checked.
         self.takes_back = False
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether a row that is once among the first stays there in its place: those that come first, while rows are only added."""
+        return not self.order and self.keep == "first"
+
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         columns = keyed_rows.known(schema)
         keyed_rows.check_columns(columns, [*self.keys, *(term.column for term in self.order)])
@@ -117,7 +122,7 @@ class TopN(KeptByKey):
 
     def changes(self, before: Changes | None) -> Changes | None:
         self.takes_back = before is not None
-        if before is None and self.n == 1 and not self.order and self.keep == "first":
+        if before is None and self.is_settled:
             return None
         if self.rank is not None:
             return Changes((*self.keys, self.rank))
@@ -173,7 +178,7 @@ class RunningTopN(StatefulOperator):
         self._spec = spec
         self._columns = list(schema)
         self._takes_back = spec.takes_back
-        self._with_change = spec.takes_back or not (spec.n == 1 and not spec.order and spec.keep == "first")
+        self._with_change = spec.takes_back or not spec.is_settled
         #: Rows are replaced place by place where the place is part of the result's key.
         self._by_place = spec.rank is not None or spec.n == 1
         self._log = RowLog(dict(schema), spec.keys, (_TICK,))

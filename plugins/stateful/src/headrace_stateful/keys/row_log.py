@@ -254,6 +254,7 @@ class RowLog:
                 values[places] = changed[_column(name)].to_numpy()
         if "added" in frames and frames["added"].height:
             added = frames["added"]
+            self._renumber(int(added[self.NUMBER][0]))
             marks = {name: added[_column(name)].to_numpy() for name in self._marks}
             self._append(added, added[self.NUMBER].to_numpy(), marks)
         self._mark_written()
@@ -270,14 +271,25 @@ class RowLog:
             [pl.DataFrame({self.NUMBER: self._numbers[places], **marks}), self._frame.take(places)], how="horizontal"
         )
 
+    def _renumber(self, first: int) -> None:
+        """Make way for rows with numbers from ``first`` on that another process has appended.
+
+        This one may have given some of them to rows that came and went between two deltas: nobody else has ever known those.
+        """
+        begin = int(np.searchsorted(self._numbers[: self._frame.height], first))
+        if begin < self._frame.height:
+            assert not self._live[begin : self._frame.height].any(), "all rows that are left are known to the others"
+            self._numbers[begin : self._frame.height] = first
+
     def _places_of(self, numbers: Places) -> Places:
-        return np.searchsorted(self._numbers[: self._frame.height], numbers)
+        """Return the last place with each number: rows that were renumbered are before the one that has it now."""
+        return np.searchsorted(self._numbers[: self._frame.height], numbers, side="right") - 1
 
     def _places_now(self, numbers: Places) -> Places:
         """Return the places of those of the rows, named by their numbers, that have not been removed."""
         places = self._places_of(numbers)
-        # The place of a row whose room was given back is that of the next row, or the end.
-        inside = places < self._frame.height
+        # The place of a row whose room was given back is that of the row before it, or none.
+        inside = places >= 0
         places, numbers = places[inside], numbers[inside]
         same: Flags = self._live[places] & (self._numbers[places] == numbers)
         found: Places = places[same]

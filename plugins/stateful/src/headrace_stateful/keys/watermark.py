@@ -29,6 +29,7 @@ class WatermarkSpec(OperatorSpec):
 
     name = "watermark"
     keeps_columns = True
+    takes_upserts = True
 
     def __init__(
         self,

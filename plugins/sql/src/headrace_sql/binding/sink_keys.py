@@ -1,0 +1,94 @@
+"""INSERT into a table with a primary key: rows of results that are known by other columns, and ``ON CONFLICT``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from headrace.foundation.errors import JobError
+from headrace.jobs.keyed import shuffled
+from sqlglot import exp
+
+from headrace_sql.binding.emitting import state_ttl
+from headrace_sql.binding.scope import Column, Relation, error_at
+from headrace_sql.operators.one_row_per_key import OneRowPerKey
+from headrace_sql.operators.sinks import DeclareKey
+from headrace_sql.reading.options import choice
+
+if TYPE_CHECKING:
+    from headrace.interfaces.sink import Sink
+    from headrace.jobs.dsl import Stream
+
+    from headrace_sql.binding.tables import Table
+
+
+def is_known_by(relation: Relation, columns: Sequence[Column | None], kinds: Sequence[pl.DataType]) -> bool:
+    """Return whether rows with the same values in these columns are the same row of the result, before and after.
+
+    ``kinds``: as what the columns are written. Rows that are only added change nothing.
+    """
+    changes = relation.stream.changes
+    if changes is None:
+        return True
+    if changes.key is None:
+        return False
+    written = zip(columns, kinds, strict=True)
+    apart = {c.physical for c, kind in written if c is not None and c.physical in relation.schema
+             and _stay_apart(relation.schema[c.physical], kind)}  # fmt: skip
+    return set(changes.key) <= apart
+
+
+def _stay_apart(have: pl.DataType, kind: pl.DataType) -> bool:
+    """Return whether different values are still different when they are written as another type."""
+    if have.is_integer():
+        return kind.is_integer() or kind.is_decimal()
+    return have == kind or (isinstance(have, pl.Datetime) and isinstance(kind, pl.Datetime))
+
+
+def resolved(stream: Stream, key: Sequence[str], action: str, options: Mapping[str, Any]) -> Stream:
+    """Return the rows of which one per key is written: with DEDUPLICATE the last, NOTHING the first, ERROR the only one."""
+    ttl = state_ttl(options)
+    parted = shuffled(stream, tuple(key))
+    if action == "ERROR":
+        return parted.apply(OneRowPerKey(key, **ttl))
+    if action == "NOTHING":
+        if stream.changes is None:
+            return parted.operator("distinct", tuple(key), **ttl)
+        return parted.operator("top_n", tuple(key), 1, keep="first", **ttl)
+    return stream if stream.changes is None else parted.operator("top_n", tuple(key), 1, keep="last", **ttl)
+
+
+def keyed(
+    stream: Stream, sink: Sink, table: Table, *, fits: bool, conflict: exp.Expr | None, options: Mapping[str, Any]
+) -> Stream:
+    """Return what a sink is given of an INSERT into a table with a primary key. ``fits``: its rows are known by that key.
+
+    Raises ExpressionError if another row of the result would be deleted or overwritten.
+    """
+    if conflict is not None and sink.accepts != "upsert":
+        what = "takes rows that are only added" if sink.accepts == "append" else "takes all changes as they are"
+        raise error_at(
+            conflict, table.text, f"ON CONFLICT is for sinks that write by key, and that of {table.name!r} {what}"
+        )
+    if not table.primary_key or stream.changes is None:
+        return stream
+    if fits or conflict is not None:
+        return stream.apply(DeclareKey(table.primary_key))
+    if sink.accepts != "upsert":
+        return stream
+    if choice(options, "table.exec.sink.require-on-conflict") == "FALSE":
+        return resolved(stream, table.primary_key, "DEDUPLICATE", options).apply(DeclareKey(table.primary_key))
+    raise _other_key(stream, table)
+
+
+def _other_key(stream: Stream, table: Table) -> JobError:
+    assert stream.changes is not None
+    key = stream.changes.key
+    known = f"by {', '.join(key)}" if key else "by all of their columns"
+    return error_at(
+        table.node.this.this, table.text,
+        f"the rows of the query are known {known}, not by the primary key of {table.name!r}, {', '.join(table.primary_key)}: "
+        "several of them could have one key",
+        "INSERT INTO … SELECT … ON CONFLICT DO DEDUPLICATE (the last row counts), DO NOTHING (the first) or DO ERROR",
+    )  # fmt: skip
