@@ -56,7 +56,7 @@ class Cgroups:
 
 
 def _files_of(limits: Limits) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     if limits.memory_max_bytes is not None:
         # Swap would make a job slow instead of ending it. The whole group is ended: half of a job is of no use.
         found |= {"memory.max": str(limits.memory_max_bytes), "memory.oom.group": "1"}
