@@ -25,7 +25,7 @@ import headrace as hr
 job = (hr.stream("test", "copy")
        .from_file({events!r}, format="json", schema={{"n": "int64"}})
        .with_columns(k="n % 3").key_by("k").agg({aggregates})
-       .to_file({out!r}, format="json", changes="column"))
+       .to_file({out!r}, format="json", changes="column", change_column="op"))
 """
 
 
@@ -113,7 +113,7 @@ def balance(rows: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
     """Return how often each count of a key was added more often than taken back."""
     found: Counter[tuple[int, int]] = Counter()
     for row in rows:
-        found[row["k"], row["c"]] += 1 if row["op"] in ("+I", "+U") else -1
+        found[row["k"], row["c"]] += 1 if row["op"] in ("insert", "update_after") else -1
     return {each: times for each, times in found.items() if times}
 
 

@@ -14,6 +14,7 @@ import yaml
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces.settings import parse_duration, parse_size
 
+from headrace_server.access.secret_places import SecretPlaces
 from headrace_server.jobs_directory.plugin_wheels import is_wheel_name
 from headrace_server.schedules.settings import ScheduleSettings
 
@@ -45,8 +46,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: When a bounded job is started; see ``ScheduleSettings``.
     schedule: Mapping[str, str | int] | None = None
     labels: Mapping[str, str] = {}
-    #: Names of secrets that the job gets as environment variables. Their values are not here.
-    secrets: tuple[str, ...] = ()
+    #: Secrets that the job gets as environment variables: their names in the environment of the server, or their places by name.
+    secrets: tuple[str, ...] | Mapping[str, str] = ()
     environment: Mapping[str, str] = {}
     #: Wheels in ``ext/`` that the job's process has beside what the server has installed.
     plugins: tuple[str, ...] = ()
@@ -190,6 +191,11 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
             raise OptionError(
                 f"{file}: {name!r} is not the name of an environment variable", job=stem, option="secrets"
             )
+    if isinstance(made.secrets, Mapping):
+        try:
+            SecretPlaces(made.secrets)
+        except OptionError as error:
+            raise OptionError(f"{file}: {error.message}", job=stem, option="secrets", hint=error.hint) from None
 
 
 def _check_schedule(made: JobSettings, file: Path, stem: str) -> None:

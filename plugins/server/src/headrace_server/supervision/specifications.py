@@ -16,6 +16,7 @@ import msgspec
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import JobError, OptionError
 
+from headrace_server.access.secret_places import SecretPlaces
 from headrace_server.jobs_directory.plugin_wheels import LOCK_FILE
 from headrace_server.jobs_directory.settings import JobSettings
 from headrace_server.jobs_directory.versions import VersionFiles
@@ -146,7 +147,11 @@ class Services:
         secrets: dict[str, str] = {}
         for each in of:
             given |= each.environment
-            secrets |= self.read_secrets(each.secrets)
+            if isinstance(each.secrets, Mapping):
+                places = SecretPlaces(each.secrets)
+                secrets |= {name: places.reveal(name) for name in each.secrets}
+            else:
+                secrets |= self.read_secrets(each.secrets)
         return environment_of_jobs(os.environ, given, secrets)
 
     def settings(self, job: str, number: int) -> JobSettings:
